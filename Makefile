@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands a newcomer types. CMake does the work; everything goes to build/.
+JOBS ?= $(shell nproc)
+
+.PHONY: qualify test build setup mutants compilers clean
+
+# Set-up, build, main job: what this host has, every kernel checked, receipts, the demo.
+qualify: build
+	build/main/tileproof info
+	build/main/tileproof check
+	build/main/tileproof run --verify "prefill b1 h8/2 q1024 k1024 d128 bf16 causal"
+	build/main/tileproof run --verify "decode b4 h8/2 q1 k4097 d80 f16"
+	build/main/tileproof run --verify "2q512_4q1s1k h8/2 d96 f32 causal window=255,0"
+	build/main/tileproof demo
+
+# Set-up, build, all tests; ends in ctest's summary. The sanitizer builds are tests of it.
+test: build
+	cd build/main && ctest --output-on-failure -j $(JOBS)
+
+build: setup
+	@mkdir -p build
+	@cmake -S . -B build/main -G Ninja >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build build/main -j $(JOBS)
+
+setup:
+	@scripts/setup.sh
+
+# Plants bugs one at a time in a copy and asks the tests to find each.
+mutants: setup
+	python3 tests/mutants/run.py --jobs $(JOBS)
+
+# gcc and clang, warnings as errors, and a build without pthreadpool.
+compilers: setup
+	scripts/compilers.sh
+
+clean:
+	rm -rf build

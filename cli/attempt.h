@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One plan and one run of it, with a poisoned workspace of exactly the size asked for. */
+#ifndef TILEPROOF_CLI_ATTEMPT_H
+#define TILEPROOF_CLI_ATTEMPT_H
+
+#include "tensors.h"
+
+enum door {
+    DOOR_SERIAL, /* our own loop: the tasks run one after another */
+    DOOR_POOL,   /* the context's pool */
+    DOOR_CALLER  /* our own parallel-for: one pthread a task */
+};
+
+struct workspace {
+    void *memory;
+    size_t bytes;
+};
+
+struct attempt {
+    tp_context *context;
+    const tp_choice *choice;
+    struct workspace *workspace; /* grows as needed; freed by workspace_free */
+    enum door door;
+    int threads;
+    int poison; /* byte that fills the workspace beforehand; -1: leave it */
+};
+
+void workspace_free(struct workspace *workspace);
+/* Ensures size bytes and a guard behind them. 0, or nonzero when memory ran out. */
+int workspace_grow(struct workspace *workspace, size_t bytes);
+
+/* Plans and runs with deep checks. The receipt's decision is gone when this returns. */
+tp_status attempt_run(const struct attempt *attempt, const struct tensors *tensors,
+                      tp_receipt *receipt, tp_error *error);
+/* Runs a plan that the caller keeps. */
+tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
+                           const struct tensors *tensors, tp_receipt *receipt, tp_error *error);
+
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every subcommand shares: exit codes, options, and the way it talks. */
+#ifndef TILEPROOF_CLI_H
+#define TILEPROOF_CLI_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tileproof.h"
+
+enum exit_code {
+    EXIT_FINE = 0,
+    EXIT_FAILED = 1, /* a check failed, a result is wrong, or a run broke      */
+    EXIT_USAGE = 2,  /* bad words, bad problem text                            */
+    EXIT_REFUSED = 3 /* only a fallback would serve, or nothing serves         */
+};
+
+/* Which subcommands take an option; also the index of the subcommand's bit. */
+enum command_bit {
+    COMMAND_INFO = 1,
+    COMMAND_EXPLAIN = 2,
+    COMMAND_RUN = 4,
+    COMMAND_CHECK = 8,
+    COMMAND_DEMO = 16
+};
+
+struct options {
+    char disable[256]; /* several --disable are joined by commas */
+    char problem[512]; /* the words that are no options, joined by blanks */
+    const char *fallback;
+    const char *kernel;
+    const char *machine_file;
+    const char *mask;
+    const char *case_name;
+    int64_t threads;
+    int64_t seed;
+    int64_t repeat;
+    int json, verify, quick, list, verbose, help;
+};
+
+struct command {
+    const char *name;
+    const char *words; /* what follows the name in the usage line */
+    const char *help;  /* one line */
+    const char *examples;
+    enum command_bit bit;
+    int (*function)(const struct options *options);
+};
+
+/* options.c: exit code 0, or EXIT_USAGE with the reason already printed. */
+int options_parse(struct options *options, const struct command *command, int count, char **words);
+void options_print_help(FILE *out, enum command_bit bit);
+int options_policy(const struct options *options);
+/* The context the options ask for. */
+int options_context(const struct options *options, tp_context **context);
+/* Parses the problem words, shape grammar included. Exit code, reason printed. */
+int options_problem(const struct options *options, tp_problem *problem, tp_lengths *lengths);
+tp_choice options_choice(const struct options *options);
+
+/* output.c */
+void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int complain_status(const tp_error *error); /* prints it and returns the exit code of its status */
+int exit_code_of(tp_status status);
+int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
+void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
+const char *grouped(int64_t value, char text[32]);               /* 67,108,864 */
+const char *readable_bytes(double bytes, char text[32]);         /* 128.0 MiB */
+void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
+
+int command_info(const struct options *options);
+int command_explain(const struct options *options);
+int command_run(const struct options *options);
+int command_check(const struct options *options);
+int command_demo(const struct options *options);
+
+#endif

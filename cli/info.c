@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+static int leaf_count(void) {
+    int count = 0;
+    while (tp_leaf_name(count)) count++;
+    return count;
+}
+
+static void head_dim_words(int32_t max_head_dim, char text[32]) {
+    snprintf(text, 32, max_head_dim ? "%d" : "any", max_head_dim);
+}
+
+/* The table of key blocks as ranges of head dims with one block each. */
+static void each_block(void (*visit)(int64_t low, int64_t high, int keys, int first)) {
+    int64_t low = 1;
+    for (int64_t dim = 1; dim <= TP_MAX_HEAD_DIM; dim++) {
+        if (dim < TP_MAX_HEAD_DIM && tp_block_keys(dim + 1) == tp_block_keys(low)) continue;
+        visit(low, dim, tp_block_keys(low), low == 1);
+        low = dim + 1;
+    }
+}
+
+static void print_block(int64_t low, int64_t high, int keys, int first) {
+    printf("%s d%lld..%lld: %d", first ? "" : ",", (long long)low, (long long)high, keys);
+}
+
+static void print_block_json(int64_t low, int64_t high, int keys, int first) {
+    printf("%s\n    {\"head_dim_from\": %lld, \"head_dim_to\": %lld, \"keys\": %d}",
+           first ? "" : ",", (long long)low, (long long)high, keys);
+}
+
+static void print_text(const tp_machine *machine) {
+    char words[64], dims[32];
+    printf("tileproof    %s\n", tp_version());
+    printf("machine      %s, %s\n", machine->arch, machine->name);
+    isa_words(machine->isa, words);
+    printf("isa          %s\n", words);
+    printf("threads      %d\n", machine->threads);
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } caches[] = {
+        {"l1d", machine->l1d_bytes}, {"l2", machine->l2_bytes}, {"l3", machine->l3_bytes}};
+    printf("caches      ");
+    for (int i = 0; i < 3; i++) {
+        char size[32];
+        printf("%s %s %s", i ? "," : "", caches[i].name,
+               caches[i].bytes ? readable_bytes((double)caches[i].bytes, size) : "unknown");
+    }
+    printf("\n\n%-12s %-10s %-10s %-7s %-9s %s\n", "kernel", "strategy", "needs", "tile",
+           "head dim", "this host");
+    const tp_kernel_info *kernel;
+    for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
+        char tile[32];
+        isa_words(kernel->needs, words);
+        snprintf(tile, sizeof tile, "%dx%d", kernel->mr, kernel->nr);
+        head_dim_words(kernel->max_head_dim, dims);
+        printf("%-12s %-10s %-10s %-7s %-9s %s\n", kernel->name, kernel->strategy, words, tile,
+               dims, (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
+    }
+    printf("\nmasks       ");
+    for (int i = 0; tp_mask_name(i); i++) printf("%s %s", i ? "," : "", tp_mask_name(i));
+    printf("\nleaves       %d\n", leaf_count());
+    printf("key blocks  ");
+    each_block(print_block);
+    printf("\nkey chunk    %d\n", TP_CHUNK_KEYS);
+}
+
+static void print_json(const tp_machine *machine) {
+    char words[64];
+    printf("{\n  \"version\": \"%s\",\n  \"machine\": {\"arch\": ", tp_version());
+    print_json_text(stdout, machine->arch);
+    printf(", \"name\": ");
+    print_json_text(stdout, machine->name);
+    isa_words(machine->isa, words);
+    printf(", \"isa\": \"%s\", \"threads\": %d, \"l1d_bytes\": %lld, \"l2_bytes\": %lld, "
+           "\"l3_bytes\": %lld},\n  \"kernels\": [",
+           words, machine->threads, (long long)machine->l1d_bytes, (long long)machine->l2_bytes,
+           (long long)machine->l3_bytes);
+    const tp_kernel_info *kernel;
+    for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
+        isa_words(kernel->needs, words);
+        printf("%s\n    {\"name\": \"%s\", \"strategy\": \"%s\", \"needs\": \"%s\", \"mr\": %d, "
+               "\"nr\": %d, \"max_head_dim\": %d, \"runs_here\": %s}",
+               i ? "," : "", kernel->name, kernel->strategy, words, kernel->mr, kernel->nr,
+               kernel->max_head_dim,
+               (machine->isa & kernel->needs) == kernel->needs ? "true" : "false");
+    }
+    printf("\n  ],\n  \"masks\": [");
+    for (int i = 0; tp_mask_name(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_mask_name(i));
+    printf("],\n  \"leaves\": [");
+    for (int i = 0; tp_leaf_name(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_leaf_name(i));
+    printf("],\n  \"key_blocks\": [");
+    each_block(print_block_json);
+    printf("\n  ],\n  \"key_chunk\": %d\n}\n", TP_CHUNK_KEYS);
+}
+
+int command_info(const struct options *options) {
+    tp_machine machine = {.struct_size = sizeof machine};
+    tp_error error = TP_ERROR_INIT;
+    if (tp_machine_detect(&machine, &error) != TP_OK) return complain_status(&error);
+    if (options->json)
+        print_json(&machine);
+    else
+        print_text(&machine);
+    return EXIT_FINE;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of subcommands, and help that teaches by example. */
+#include "cli.h"
+
+#include <string.h>
+
+static const struct command commands[] = {
+    {"info", "", "what this host has and which kernels it can run",
+     "  tileproof info\n"
+     "  tileproof info --json | python3 -m json.tool\n",
+     COMMAND_INFO, command_info},
+    {"explain", " PROBLEM", "which kernel would serve a problem, and why not the others",
+     "  tileproof explain \"prefill b1 h32/8 q4096 k4096 d80 bf16 causal\"\n"
+     "  tileproof explain q4k h32/8 d128 bf16 causal\n"
+     "  tileproof explain --disable generic q4k     exit 3: every candidate with its reason\n"
+     "  tileproof explain --machine host.txt q4k    for a recorded machine\n",
+     COMMAND_EXPLAIN, command_explain},
+    {"run", " PROBLEM", "attention on random data, with the receipt of what ran",
+     "  tileproof run q1k d64 causal --verify\n"
+     "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 5\n"
+     "  tileproof run --kernel math --fallback permit q512 d64\n"
+     "  tileproof run \"b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal\" --verify\n",
+     COMMAND_RUN, command_run},
+    {"check", "", "every kernel this host can run, against the double reference",
+     "  tileproof check                       everything, under a minute\n"
+     "  tileproof check --quick               a tenth of it\n"
+     "  tileproof check --kernel '^generic$' --mask window -v\n"
+     "  tileproof check --case hostile --list\n",
+     COMMAND_CHECK, command_check},
+    {"demo", "", "8,192 tokens on one screen: materialised scores beside tileproof",
+     "  tileproof demo\n", COMMAND_DEMO, command_demo},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static const char problem_help[] =
+    "A PROBLEM is a text of words, quoted or not, in any order after the first:\n"
+    "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
+    "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
+    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X\n"
+    "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
+    "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
+    "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"
+    "  2q2k_32q1s1k    2 of 2,048 and 32 of 1 row on 1,024 keys, packed\n";
+
+static const char exit_help[] =
+    "Exit codes:\n"
+    "  0  fine\n"
+    "  1  a check failed, a result is wrong, or a run broke\n"
+    "  2  usage: bad words or a bad problem text\n"
+    "  3  only a fallback would serve and the policy refuses it, or nothing serves\n";
+
+static void print_help(void) {
+    printf("tileproof %s: exact attention that never writes the score matrix, "
+           "and says what ran\n\nUsage: tileproof COMMAND [WORDS]\n\n",
+           tp_version());
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        printf("  %-8s %s\n", commands[i].name, commands[i].help);
+    printf("\nStart with:\n"
+           "  tileproof demo\n"
+           "  tileproof explain q4k h32/8 d128 bf16 causal\n"
+           "  tileproof run q1k d64 causal --verify\n"
+           "  tileproof COMMAND --help\n\n%s\n%s",
+           problem_help, exit_help);
+}
+
+static void print_command_help(const struct command *command) {
+    printf("tileproof %s: %s\n\nUsage: tileproof %s [OPTIONS]%s\n\nExamples:\n%s\nOptions:\n",
+           command->name, command->help, command->name, command->words, command->examples);
+    options_print_help(stdout, command->bit);
+    printf("\n%s%s%s", *command->words ? problem_help : "", *command->words ? "\n" : "", exit_help);
+}
+
+static int run_command(const struct command *command, int count, char **words) {
+    struct options options;
+    int code = options_parse(&options, command, count, words);
+    if (code) return code;
+    if (options.help) {
+        print_command_help(command);
+        return EXIT_FINE;
+    }
+    return command->function(&options);
+}
+
+int main(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : NULL;
+    if (!word) {
+        complain("no command given: it must be info, explain, run, check or demo "
+                 "(tileproof --help shows examples)");
+        return EXIT_USAGE;
+    }
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
+        print_help();
+        return EXIT_FINE;
+    }
+    if (!strcmp(word, "--version")) {
+        printf("tileproof %s\n", tp_version());
+        return EXIT_FINE;
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (!strcmp(word, commands[i].name)) {
+            int code = run_command(&commands[i], argc - 2, argv + 2);
+            if (fflush(stdout) == 0) return code;
+            complain("standard output could not be written");
+            return EXIT_FAILED;
+        }
+    complain("unknown command '%s': it must be info, explain, run, check or demo", word);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "measure.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "truth.h"
+
+enum { SAMPLED_ROWS = 128 };
+
+/* Peak resident bytes of this process since it started or since the last reset. */
+static int64_t high_water(void) {
+    char line[256];
+    long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) break;
+    if (file) fclose(file);
+    return (int64_t)kib * 1024;
+}
+
+static void reset_high_water(void) {
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    if (!file) return; /* then the mark of the set-up stays, which can only hide memory of ours */
+    fputs("5", file);
+    fclose(file);
+}
+
+static void fail(struct measurement *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void fail(struct measurement *out, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(out->reason, sizeof out->reason, format, arguments);
+    va_end(arguments);
+    out->failed = 1;
+}
+
+static void keep_receipt(const tp_receipt *receipt, struct measurement *out) {
+    snprintf(out->kernel, sizeof out->kernel, "%s", receipt->kernel ? receipt->kernel : "none");
+    out->scores_written = receipt->scores_written;
+    out->time_ns = receipt->time_ns;
+    out->pairs_visible = receipt->pairs_visible;
+    out->threads = receipt->threads;
+}
+
+static void run_measured(const tp_plan *plan, int threads, const struct tensors *tensors,
+                         struct measurement *out) {
+    tp_error error = TP_ERROR_INIT;
+    tp_exec exec = TP_EXEC_INIT;
+    tp_receipt receipt;
+    exec.threads = threads;
+    exec.workspace_size = tp_plan_workspace(plan, threads);
+    /* Fresh pages: what the run does not touch is never resident. */
+    exec.workspace = mmap(NULL, exec.workspace_size + 1, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (exec.workspace == MAP_FAILED) {
+        fail(out, "no memory for a workspace of %zu bytes", exec.workspace_size);
+        return;
+    }
+    out->workspace_bytes = (int64_t)exec.workspace_size;
+    tp_receipt_init(&receipt);
+    reset_high_water();
+    int64_t before = high_water();
+    tp_status status = tp_plan_run(plan, &tensors->call, &exec, &receipt, &error);
+    out->peak_bytes = high_water() - before;
+    if (status != TP_OK)
+        fail(out, "%s", error.text);
+    else
+        keep_receipt(&receipt, out);
+    munmap(exec.workspace, exec.workspace_size + 1);
+}
+
+static void measure_error(const struct tensors *tensors, uint64_t seed, struct measurement *out) {
+    struct truth truth;
+    struct measured_error measured;
+    char reason[256];
+    tp_error error = TP_ERROR_INIT;
+    if (truth_create(&truth, tensors, SAMPLED_ROWS, seed, &error) != TP_OK) {
+        fail(out, "%s", error.text);
+        return;
+    }
+    if (truth_compare(&truth, tensors, &measured, reason, sizeof reason)) fail(out, "%s", reason);
+    out->max_error = measured.max;
+    out->rows = truth.count;
+    truth_destroy(&truth);
+}
+
+static void run_child(const char *text, const char *kernel, const struct options *options,
+                      struct measurement *out) {
+    static const struct tensors_style style = {.lse = 0};
+    tp_problem problem;
+    tp_context *context;
+    tp_plan *plan;
+    struct tensors tensors;
+    tp_error error = TP_ERROR_INIT;
+    tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
+    tp_choice choice = TP_CHOICE_INIT;
+    wanted.threads = (int32_t)options->threads;
+    choice.policy = kernel ? TP_PERMIT : TP_REFUSE;
+    choice.kernel = kernel;
+    if (tp_problem_parse(text, &problem, NULL, &error) != TP_OK ||
+        tp_context_create(&wanted, &context, &error) != TP_OK ||
+        tp_plan_create(context, &problem, &choice, &plan, &error) != TP_OK) {
+        fail(out, "%s", error.text);
+        return;
+    }
+    if (tensors_create(&tensors, &problem, NULL, &style)) {
+        fail(out, "no memory for the tensors");
+    } else {
+        tensors_fill(&tensors, (uint64_t)options->seed);
+        run_measured(plan, tp_context_threads(context), &tensors, out);
+        if (!out->failed) measure_error(&tensors, (uint64_t)options->seed, out);
+    }
+    tensors_destroy(&tensors);
+    tp_plan_destroy(plan);
+    tp_context_destroy(context);
+}
+
+void measure_in_child(const char *problem, const char *kernel, const struct options *options,
+                      struct measurement *measurement) {
+    int ends[2];
+    *measurement = (struct measurement){0};
+    fflush(NULL);
+    if (pipe(ends)) {
+        fail(measurement, "pipe: %s", strerror(errno));
+        return;
+    }
+    pid_t child = fork();
+    if (child < 0) fail(measurement, "fork: %s", strerror(errno));
+    if (child == 0) {
+        run_child(problem, kernel, options, measurement);
+        ssize_t sent = write(ends[1], measurement, sizeof *measurement);
+        _exit(sent == (ssize_t)sizeof *measurement ? 0 : 1);
+    }
+    close(ends[1]);
+    if (child > 0) {
+        ssize_t got = read(ends[0], measurement, sizeof *measurement);
+        if (got != (ssize_t)sizeof *measurement) fail(measurement, "the child process died");
+        waitpid(child, NULL, 0);
+    }
+    close(ends[0]);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One table of options; each row says which subcommands take it. */
+#include "cli.h"
+#include "shape.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum option_kind { FLAG, NUMBER, TEXT, JOINED };
+
+struct option_row {
+    const char *name, *argument, *help;
+    enum option_kind kind;
+    size_t offset;
+    unsigned commands;
+};
+
+enum {
+    PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO
+};
+
+#define FIELD(name) offsetof(struct options, name)
+static const struct option_row rows[] = {
+    {"--disable", "NAME[,NAME]", "kernels that may not serve", JOINED, FIELD(disable), PLANNING},
+    {"--fallback", "refuse|permit", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
+     PLANNING},
+    {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
+    {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
+    {"--mask", "RE", "cases whose mask matches: none causal window top-left", TEXT, FIELD(mask),
+     COMMAND_CHECK},
+    {"--case", "RE", "cases whose name matches", TEXT, FIELD(case_name), COMMAND_CHECK},
+    {"--threads", "N", "threads; default what affinity and cgroup allow", NUMBER, FIELD(threads),
+     PLANNING | COMMAND_CHECK | COMMAND_DEMO},
+    {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
+     COMMAND_EXPLAIN},
+    {"--seed", "N", "seed of the random data; default 1", NUMBER, FIELD(seed),
+     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO},
+    {"--repeat", "N", "run N times, print all times; default 1", NUMBER, FIELD(repeat),
+     COMMAND_RUN},
+    {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),
+     COMMAND_RUN},
+    {"--quick", NULL, "a tenth of the cases", FLAG, FIELD(quick), COMMAND_CHECK},
+    {"--list", NULL, "print the names of the cases and stop", FLAG, FIELD(list), COMMAND_CHECK},
+    {"-v", NULL, "print every case", FLAG, FIELD(verbose), COMMAND_CHECK},
+    {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
+    {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
+};
+enum { ROW_COUNT = sizeof rows / sizeof *rows };
+
+void options_print_help(FILE *out, enum command_bit bit) {
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (!(rows[i].commands & bit)) continue;
+        char left[48];
+        snprintf(left, sizeof left, "%s %s", rows[i].name,
+                 rows[i].argument ? rows[i].argument : "");
+        fprintf(out, "  %-24s %s\n", left, rows[i].help);
+    }
+}
+
+static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
+    for (int i = 0; i < ROW_COUNT; i++)
+        if ((rows[i].commands & bit) && strlen(rows[i].name) == length &&
+            !memcmp(rows[i].name, word, length))
+            return &rows[i];
+    return NULL;
+}
+
+/* Appends with a separator; nonzero when it does not fit. */
+static int append(char *text, size_t size, char separator, const char *word) {
+    size_t used = strlen(text);
+    if (used + strlen(word) + 2 > size) return 1;
+    if (used) text[used++] = separator;
+    strcpy(text + used, word);
+    return 0;
+}
+
+static int store(struct options *options, const struct option_row *row, const char *value) {
+    void *field = (char *)options + row->offset;
+    switch (row->kind) {
+    case FLAG: *(int *)field = 1; return 0;
+    case TEXT: *(const char **)field = value; return 0;
+    case JOINED:
+        if (!append(field, sizeof options->disable, ',', value)) return 0;
+        complain("%s is too long: at most %zu characters", row->name, sizeof options->disable - 1);
+        return EXIT_USAGE;
+    case NUMBER: break;
+    }
+    char *end;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    if (end == value || *end || number < 0 || errno) {
+        complain("%s is '%s': it must be a whole number of at least 0", row->name, value);
+        return EXIT_USAGE;
+    }
+    *(int64_t *)field = number;
+    return 0;
+}
+
+static int check_values(const struct options *options) {
+    const char *fallback = options->fallback;
+    if (fallback && strcmp(fallback, "refuse") && strcmp(fallback, "permit")) {
+        complain("--fallback is '%s': it must be refuse or permit", fallback);
+        return EXIT_USAGE;
+    }
+    if (options->repeat < 1 || options->repeat > 100000) {
+        complain("--repeat is %lld: it must be in 1..100000", (long long)options->repeat);
+        return EXIT_USAGE;
+    }
+    if (options->threads > 4096) {
+        complain("--threads is %lld: it must be in 0..4096", (long long)options->threads);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
+int options_parse(struct options *options, const struct command *command, int count, char **words) {
+    memset(options, 0, sizeof *options);
+    options->seed = 1;
+    options->repeat = 1;
+    int only_words = 0;
+    for (int i = 0; i < count; i++) {
+        const char *word = words[i];
+        if (only_words || word[0] != '-') {
+            if (!*command->words) {
+                complain("%s takes no words: '%s' is one too many", command->name, word);
+                return EXIT_USAGE;
+            }
+            if (append(options->problem, sizeof options->problem, ' ', word)) {
+                complain("the problem is too long: at most %zu characters",
+                         sizeof options->problem - 1);
+                return EXIT_USAGE;
+            }
+            continue;
+        }
+        if (!strcmp(word, "--")) {
+            only_words = 1;
+            continue;
+        }
+        if (!strcmp(word, "-h")) word = "--help";
+        size_t length = strcspn(word, "=");
+        const struct option_row *row = find_row(word, length, command->bit);
+        if (!row) {
+            complain("unknown option '%.*s' for %s: tileproof %s --help lists them", (int)length,
+                     word, command->name, command->name);
+            return EXIT_USAGE;
+        }
+        const char *value = word[length] ? word + length + 1 : NULL;
+        if (row->kind == FLAG && value) {
+            complain("%s takes no value: '%s' is one too many", row->name, value);
+            return EXIT_USAGE;
+        }
+        if (row->kind != FLAG && !value) {
+            if (++i == count) {
+                complain("%s needs a value: %s %s", row->name, row->name, row->argument);
+                return EXIT_USAGE;
+            }
+            value = words[i];
+        }
+        int code = store(options, row, value);
+        if (code) return code;
+    }
+    return check_values(options);
+}
+
+int options_policy(const struct options *options) {
+    return options->fallback && !strcmp(options->fallback, "permit") ? TP_PERMIT : TP_REFUSE;
+}
+
+tp_choice options_choice(const struct options *options) {
+    tp_choice choice = TP_CHOICE_INIT;
+    choice.policy = options_policy(options);
+    choice.kernel = options->kernel;
+    return choice;
+}
+
+/* A recorded machine is the first line that is not empty and no '#' remark. */
+static int read_machine(const char *path, tp_machine *machine) {
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        complain("--machine %s: %s", path, strerror(errno));
+        return EXIT_USAGE;
+    }
+    char line[512] = "";
+    int found = 0;
+    while (!found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\r\n")] = 0;
+        found = line[0] && line[0] != '#';
+    }
+    fclose(file);
+    if (!found) {
+        complain("--machine %s: it holds no machine text", path);
+        return EXIT_USAGE;
+    }
+    tp_error error = TP_ERROR_INIT;
+    return tp_machine_parse(line, machine, &error) == TP_OK ? 0 : complain_status(&error);
+}
+
+int options_context(const struct options *options, tp_context **context) {
+    tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
+    tp_machine machine;
+    wanted.threads = (int32_t)options->threads;
+    wanted.policy = options_policy(options);
+    wanted.disable = options->disable[0] ? options->disable : NULL;
+    if (options->machine_file) {
+        int code = read_machine(options->machine_file, &machine);
+        if (code) return code;
+        wanted.machine = &machine;
+    }
+    tp_error error = TP_ERROR_INIT;
+    return tp_context_create(&wanted, context, &error) == TP_OK ? 0 : complain_status(&error);
+}
+
+int options_problem(const struct options *options, tp_problem *problem, tp_lengths *lengths) {
+    tp_error error = TP_ERROR_INIT;
+    char text[1024], reason[256];
+    if (!options->problem[0]) {
+        complain("no problem given: for example q4k h32/8 d128 bf16 causal");
+        return EXIT_USAGE;
+    }
+    if (shape_expand(options->problem, text, sizeof text, reason, sizeof reason)) {
+        complain("%s", reason);
+        return EXIT_USAGE;
+    }
+    memset(lengths, 0, sizeof *lengths);
+    lengths->struct_size = sizeof *lengths;
+    return tp_problem_parse(text, problem, lengths, &error) == TP_OK ? 0 : complain_status(&error);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+void complain(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("tileproof: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+}
+
+int exit_code_of(tp_status status) {
+    switch (status) {
+    case TP_OK: return EXIT_FINE;
+    case TP_INVALID: return EXIT_USAGE;
+    case TP_UNSUPPORTED:
+    case TP_FALLBACK_REFUSED: return EXIT_REFUSED;
+    default: return EXIT_FAILED;
+    }
+}
+
+int complain_status(const tp_error *error) {
+    complain("%s (%s)", error->text, tp_status_name((tp_status)error->status));
+    return exit_code_of((tp_status)error->status);
+}
+
+int write_to_file(void *cookie, const char *bytes, size_t size) {
+    return fwrite(bytes, 1, size, (FILE *)cookie) != size;
+}
+
+void print_json_text(FILE *out, const char *text) {
+    fputc('"', out);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(out, "\\u%04x", *c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
+const char *grouped(int64_t value, char text[32]) {
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        text[at++] = digits[i];
+        int left = length - 1 - i;
+        if (left > 0 && left % 3 == 0 && digits[i] != '-') text[at++] = ',';
+    }
+    text[at] = 0;
+    return text;
+}
+
+const char *readable_bytes(double bytes, char text[32]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return text;
+}
+
+void isa_words(uint32_t isa, char text[64]) {
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } names[] = {{TP_ISA_AVX2, "avx2"}, {TP_ISA_AVX512, "avx512"}};
+    text[0] = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (isa & names[i].bit) {
+            if (text[0]) strcat(text, " ");
+            strcat(text, names[i].name);
+        }
+    if (!text[0]) strcpy(text, "none");
+}

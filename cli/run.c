@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention on random data through plan and run, with the receipt of what ran. */
+#include "attempt.h"
+#include "cli.h"
+#include "truth.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { VERIFY_ROWS = 128 };
+
+static int guard_memory(double tensors, double workspace) {
+    char wanted[32], limit_text[32];
+    double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (tensors + workspace <= limit) return 0;
+    complain("tensors and workspace would take %s: at most %s, 3/4 of this host's memory",
+             readable_bytes(tensors + workspace, wanted), readable_bytes(limit, limit_text));
+    return EXIT_FAILED;
+}
+
+static int by_value(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static void print_times(const struct options *options, int64_t *times, int64_t count) {
+    if (options->json) {
+        printf(",\n\"times_ns\": [");
+        for (int64_t i = 0; i < count; i++) printf("%s%lld", i ? ", " : "", (long long)times[i]);
+        printf("]");
+    } else if (count > 1) {
+        qsort(times, (size_t)count, sizeof *times, by_value);
+        printf("repeat: %lld runs, best %.3f ms, median %.3f ms, worst %.3f ms\n", (long long)count,
+               (double)times[0] / 1e6, (double)times[count / 2] / 1e6,
+               (double)times[count - 1] / 1e6);
+    }
+}
+
+static int verify(const struct options *options, const struct tensors *tensors) {
+    struct truth truth;
+    struct measured_error measured;
+    char reason[512] = "";
+    tp_error error = TP_ERROR_INIT;
+    if (truth_create(&truth, tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
+        return complain_status(&error);
+    int wrong = truth_compare(&truth, tensors, &measured, reason, sizeof reason);
+    if (options->json) {
+        printf(",\n\"verify\": {\"rows\": %lld, \"ok\": %s, \"max_error\": %.6g, "
+               "\"mean_error\": %.6g, \"naive_max_error\": %.6g, \"naive_mean_error\": %.6g, "
+               "\"bound\": %.6g, \"lse_max_error\": %.6g, \"reason\": ",
+               (long long)truth.count, wrong ? "false" : "true", measured.max, measured.mean,
+               measured.naive_max, measured.naive_mean, measured.worst_bound, measured.lse_max);
+        print_json_text(stdout, reason);
+        printf("}");
+    } else {
+        printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
+               "(%.3g), bound %.3g, lse %.3g: %s\n",
+               (long long)truth.count, measured.max, measured.naive_max, measured.mean,
+               measured.naive_mean, measured.worst_bound, measured.lse_max,
+               wrong ? "WRONG" : "within the rule");
+    }
+    truth_destroy(&truth);
+    if (!wrong) return EXIT_FINE;
+    complain("%s", reason);
+    return EXIT_FAILED;
+}
+
+static int run_plan(const struct options *options, const struct attempt *attempt,
+                    const tp_plan *plan, struct tensors *tensors) {
+    tp_receipt receipt;
+    tp_error error = TP_ERROR_INIT;
+    int64_t *times = calloc((size_t)options->repeat, sizeof *times);
+    if (!times) {
+        complain("no memory for %lld times", (long long)options->repeat);
+        return EXIT_FAILED;
+    }
+    for (int64_t i = 0; i < options->repeat; i++) {
+        tensors_poison_outputs(tensors, 0xFF);
+        if (attempt_run_plan(attempt, plan, tensors, &receipt, &error) != TP_OK) {
+            free(times);
+            return complain_status(&error);
+        }
+        times[i] = receipt.time_ns;
+    }
+    if (options->json) printf("{\"receipt\":\n");
+    tp_receipt_write(&receipt, options->json ? TP_JSON : TP_TEXT, write_to_file, stdout);
+    print_times(options, times, options->repeat);
+    free(times);
+    int code = options->verify ? verify(options, tensors) : EXIT_FINE;
+    if (options->json) printf("}\n");
+    return code;
+}
+
+int command_run(const struct options *options) {
+    static const struct tensors_style style = {.lse = 1};
+    tp_problem problem;
+    tp_lengths lengths;
+    tp_context *context;
+    tp_plan *plan;
+    tp_error error = TP_ERROR_INIT;
+    int code = options_problem(options, &problem, &lengths);
+    if (!code) code = options_context(options, &context);
+    if (code) return code;
+
+    struct tensors tensors;
+    struct workspace workspace = {0};
+    tp_choice choice = options_choice(options);
+    struct attempt attempt = {.context = context,
+                              .choice = &choice,
+                              .workspace = &workspace,
+                              .door = DOOR_POOL,
+                              .threads = tp_context_threads(context),
+                              .poison = 0xFF};
+    if (tp_plan_create(context, &problem, &choice, &plan, &error) != TP_OK) {
+        code = complain_status(&error);
+        tp_context_destroy(context);
+        return code;
+    }
+    code = guard_memory(tensors_bytes(&problem, &lengths, &style),
+                        (double)tp_plan_workspace(plan, attempt.threads));
+    if (!code) {
+        if (tensors_create(&tensors, &problem, &lengths, &style)) {
+            complain("the tensors could not be allocated");
+            code = EXIT_FAILED;
+        } else {
+            tensors_fill(&tensors, (uint64_t)options->seed);
+            code = run_plan(options, &attempt, plan, &tensors);
+        }
+        tensors_destroy(&tensors);
+    }
+    workspace_free(&workspace);
+    tp_plan_destroy(plan);
+    tp_context_destroy(context);
+    return code;
+}

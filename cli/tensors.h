@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tensors of a problem with random content. A value depends only on (seed, tensor, logical index),
+ * so the same seed gives the same numbers in every layout. Whatever is not part of a used row
+ * (padding, gaps, slack, and all of o and lse before a run) holds bytes 0xFF, which is a NaN in
+ * every dtype.
+ */
+#ifndef TILEPROOF_CLI_TENSORS_H
+#define TILEPROOF_CLI_TENSORS_H
+
+#include <stdint.h>
+
+#include "tileproof.h"
+
+enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_COUNT };
+
+enum tensors_form {
+    FORM_TOKENS,   /* bshd, or thd when packed */
+    FORM_HEADS,    /* bhsd, or htd when packed */
+    FORM_QKV,      /* q, k and v are slices of one buffer: equal lengths and dtypes */
+    FORM_BROADCAST /* stride 0: every q head, and every k and v head and sequence, is the same */
+};
+
+struct tensors_style {
+    enum tensors_form form;
+    int index64; /* length arrays of int64 instead of int32 */
+    int lse;
+    int ragged;  /* start one element off, and leave gaps of three elements between rows */
+    int slack;   /* unused tokens after each sequence, told by the used lengths */
+    double gain; /* q is multiplied by it; 0 means 1 */
+};
+
+struct tensors {
+    tp_problem problem;
+    tp_tensors call;
+    struct tensors_style style;
+    int64_t sequences;
+    int64_t *q_lens, *kv_lens;   /* used lengths by sequence */
+    int64_t *q_start, *kv_start; /* first token by sequence, when packed; one entry more */
+    void *indices[4];            /* cu_seqlens_q, cu_seqlens_kv, q_lens, kv_lens as given */
+    struct {
+        void *memory; /* NULL: a slice of another tensor's */
+        size_t bytes;
+    } buffer[TENSOR_COUNT];
+};
+
+/* Bytes tensors_create would allocate, as a double so that it cannot overflow. */
+double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
+                     const struct tensors_style *style);
+/* Everything is poison afterwards. 0, or nonzero when memory ran out. */
+int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_lengths *lengths,
+                   const struct tensors_style *style);
+void tensors_destroy(struct tensors *tensors);
+
+void tensors_fill(struct tensors *tensors, uint64_t seed);
+void tensors_poison_outputs(struct tensors *tensors, int byte);
+/* Nonzero when a used output element still holds poison, or an unused one no longer does. */
+int tensors_badly_written(const struct tensors *tensors, char *reason, size_t size);
+
+int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id);
+int64_t tensors_dim(const struct tensors *tensors, enum tensor_id id);
+int64_t tensors_len(const struct tensors *tensors, enum tensor_id id, int64_t seq);
+tp_dtype tensors_dtype(const struct tensors *tensors, enum tensor_id id);
+void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
+                 int64_t head, int64_t x);
+float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
+                  int64_t head, int64_t x);
+void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
+                 int64_t head, int64_t x, float value);
+/* Largest finite magnitude among the used values. */
+double tensors_max(const struct tensors *tensors, enum tensor_id id);
+
+/* A well mixed 64-bit number for (seed, a, b). */
+uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "truth.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const double float_ulp = 0x1p-23;
+
+/* Half a unit in the last place of 1. */
+static double half_ulp(tp_dtype dtype) {
+    return dtype == TP_F32 ? 0x1p-24 : dtype == TP_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+void truth_destroy(struct truth *truth) {
+    free(truth->rows);
+    free(truth->memory);
+    *truth = (struct truth){0};
+}
+
+tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64_t limit,
+                       uint64_t seed, tp_error *error) {
+    *truth = (struct truth){.dim = tensors->problem.head_dim_v};
+    truth->count = sample_rows(tensors, limit, seed, &truth->rows);
+    int64_t count = truth->count;
+    if (count >= 0)
+        truth->memory = calloc((size_t)count * (2 * (size_t)truth->dim + 4) + 1, sizeof(double));
+    if (!truth->memory) {
+        truth_destroy(truth);
+        error->status = TP_NO_MEMORY;
+        snprintf(error->text, sizeof error->text, "no memory for the reference rows");
+        return TP_NO_MEMORY;
+    }
+    truth->o = truth->memory;
+    truth->naive_o = truth->o + count * truth->dim;
+    truth->lse = truth->naive_o + count * truth->dim;
+    truth->naive_lse = truth->lse + count;
+    truth->bound = truth->naive_lse + count;
+    truth->lse_bound = truth->bound + count;
+    truth->max_v = tensors_max(tensors, TENSOR_V);
+    tp_status status =
+        tp_reference(&tensors->problem, &tensors->call, TP_DOUBLE, count, truth->rows, truth->o,
+                     truth->lse, truth->bound, truth->lse_bound, error);
+    if (status == TP_OK)
+        status = tp_reference(&tensors->problem, &tensors->call, TP_NAIVE, count, truth->rows,
+                              truth->naive_o, truth->naive_lse, NULL, NULL, error);
+    if (status != TP_OK) truth_destroy(truth);
+    return status;
+}
+
+/* One value against the truth: an error, or a disagreement about being finite. */
+static int differs(double expected, double got, double *error) {
+    *error = 0;
+    if (isnan(expected)) return !isnan(got);
+    if (isinf(expected)) return got != expected;
+    if (!isfinite(got)) return 1;
+    *error = fabs(got - expected);
+    return 0;
+}
+
+struct place {
+    char *reason;
+    size_t size;
+    const tp_row *row;
+};
+
+static int report(const struct place *place, const char *what, double expected, double got,
+                  double error, double limit) {
+    snprintf(
+        place->reason, place->size,
+        "%s of seq %lld head %lld row %lld: expected %.9g, got %.9g (error %.3g, allowed %.3g)",
+        what, (long long)place->row->seq, (long long)place->row->head, (long long)place->row->row,
+        expected, got, error, limit);
+    return 1;
+}
+
+struct totals {
+    double sum, naive_sum, max_o;
+    int64_t values;
+    double worst_expected, worst_got;
+    const tp_row *worst_row;
+};
+
+static int compare_row(const struct truth *truth, const struct tensors *tensors, int64_t i,
+                       struct measured_error *measured, struct totals *totals,
+                       const struct place *place) {
+    const tp_row *row = &truth->rows[i];
+    int empty = truth->lse[i] == -INFINITY;
+    for (int64_t x = 0; x < truth->dim; x++) {
+        double expected = truth->o[i * truth->dim + x], error, naive_error;
+        double got = tensors_get(tensors, TENSOR_O, row->seq, row->row, row->head, x);
+        if (differs(expected, got, &error)) return report(place, "o", expected, got, NAN, 0);
+        if (empty && got != 0) return report(place, "o of an empty row", 0, got, error, 0);
+        if (error > truth->bound[i])
+            return report(place, "o beyond its derived bound", expected, got, error,
+                          truth->bound[i]);
+        if (!isfinite(expected)) continue;
+        if (differs(expected, truth->naive_o[i * truth->dim + x], &naive_error)) naive_error = 0;
+        if (error > measured->max || !totals->worst_row) {
+            measured->max = error;
+            totals->worst_expected = expected;
+            totals->worst_got = got;
+            totals->worst_row = row;
+        }
+        if (naive_error > measured->naive_max) measured->naive_max = naive_error;
+        if (fabs(expected) > totals->max_o) totals->max_o = fabs(expected);
+        if (truth->bound[i] > 0 && error / truth->bound[i] >= measured->worst_share) {
+            measured->worst_share = error / truth->bound[i];
+            measured->worst_bound = truth->bound[i];
+        }
+        totals->sum += error;
+        totals->naive_sum += naive_error;
+        totals->values++;
+    }
+    return 0;
+}
+
+static int compare_lse(const struct truth *truth, const struct tensors *tensors, int64_t i,
+                       struct measured_error *measured, double *max_lse,
+                       const struct place *place) {
+    const tp_row *row = &truth->rows[i];
+    double expected = truth->lse[i], error, naive_error;
+    double got = tensors_get(tensors, TENSOR_LSE, row->seq, row->row, row->head, 0);
+    if (differs(expected, got, &error)) return report(place, "lse", expected, got, NAN, 0);
+    if (error > truth->lse_bound[i])
+        return report(place, "lse beyond its derived bound", expected, got, error,
+                      truth->lse_bound[i]);
+    if (!isfinite(expected)) return 0;
+    if (differs(expected, truth->naive_lse[i], &naive_error)) naive_error = 0;
+    if (error > measured->lse_max) measured->lse_max = error;
+    if (naive_error > measured->lse_naive_max) measured->lse_naive_max = naive_error;
+    if (fabs(expected) > *max_lse) *max_lse = fabs(expected);
+    return 0;
+}
+
+int truth_compare(const struct truth *truth, const struct tensors *tensors,
+                  struct measured_error *measured, char *reason, size_t size) {
+    struct totals totals = {0};
+    double max_lse = 1;
+    *measured = (struct measured_error){0};
+    for (int64_t i = 0; i < truth->count; i++) {
+        struct place place = {reason, size, &truth->rows[i]};
+        if (compare_row(truth, tensors, i, measured, &totals, &place)) return 1;
+        if (tensors->style.lse && compare_lse(truth, tensors, i, measured, &max_lse, &place))
+            return 1;
+    }
+    if (!totals.values) return 0;
+    tp_dtype dtype = tensors_dtype(tensors, TENSOR_O);
+    measured->floor = 4 * float_ulp * truth->max_v + half_ulp(dtype) * totals.max_o +
+                      (dtype == TP_F16 ? 0x1p-25 : 0); /* f16 outputs reach subnormals */
+    measured->mean = totals.sum / (double)totals.values;
+    measured->naive_mean = totals.naive_sum / (double)totals.values;
+    struct place place = {reason, size, totals.worst_row};
+    double limit = 2 * measured->naive_max + measured->floor;
+    if (measured->max > limit)
+        return report(&place, "o worse than twice the naive kernel", totals.worst_expected,
+                      totals.worst_got, measured->max, limit);
+    limit = 2 * measured->naive_mean + measured->floor / 2;
+    if (measured->mean > limit) {
+        snprintf(reason, size, "mean error of o: %.3g, allowed %.3g (twice naive's %.3g + floor/2)",
+                 measured->mean, limit, measured->naive_mean);
+        return 1;
+    }
+    limit = 2 * measured->lse_naive_max + 4 * float_ulp * max_lse;
+    if (measured->lse_max > limit) {
+        snprintf(reason, size, "max error of lse: %.3g, allowed %.3g (twice naive's %.3g + floor)",
+                 measured->lse_max, limit, measured->lse_naive_max);
+        return 1;
+    }
+    return 0;
+}

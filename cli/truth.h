@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The error rule. A result holds when, over the sampled rows,
+ *
+ *     max error  <= 2 * max error of TP_NAIVE + floor
+ *     mean error <= 2 * mean error of TP_NAIVE + floor / 2
+ *     error of every row <= the bound tp_reference derives for it
+ *
+ * with floor = 4 ulp(f32) * max|V| + half an ulp of the output dtype * max|O|; and the same for
+ * lse with floor = 4 ulp(f32) * max(1, |lse|). A row that sees nothing must have lse -inf and
+ * o 0 exactly; a row that is NaN by the contract must be NaN.
+ */
+#ifndef TILEPROOF_CLI_TRUTH_H
+#define TILEPROOF_CLI_TRUTH_H
+
+#include "tensors.h"
+
+struct truth {
+    int64_t count, dim;
+    tp_row *rows;
+    double *memory; /* all of the arrays below */
+    double *o, *lse, *bound, *lse_bound;
+    double *naive_o, *naive_lse;
+    double max_v;
+};
+
+struct measured_error {
+    double max, mean, naive_max, naive_mean, floor;
+    double worst_share; /* largest error of a row divided by its bound */
+    double worst_bound; /* of that row */
+    double lse_max, lse_naive_max;
+};
+
+/* Samples at most limit rows, or all when there are fewer; edges and borders come first. */
+tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64_t limit,
+                       uint64_t seed, tp_error *error);
+void truth_destroy(struct truth *truth);
+/* 0 when the rule holds; otherwise nonzero and what was expected and got. */
+int truth_compare(const struct truth *truth, const struct tensors *tensors,
+                  struct measured_error *measured, char *reason, size_t size);
+
+/* sample.c: rows sorted by (seq, head, row), no two equal; returns how many. */
+int64_t sample_rows(const struct tensors *tensors, int64_t limit, uint64_t seed, tp_row **rows);
+
+#endif

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# libtileproof, shared and static, from one set of objects.
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c)
+list(FILTER sources EXCLUDE REGEX "_tmpl\\.c$")
+file(GLOB templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/*_tmpl.c)
+
+find_package(Threads REQUIRED)
+add_library(tileproof_flags INTERFACE)
+target_include_directories(tileproof_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+if(TILEPROOF_PTHREADPOOL)
+  # Debian ships neither a CMake nor a pkg-config file for it.
+  find_path(PTHREADPOOL_INCLUDE pthreadpool.h)
+  find_library(PTHREADPOOL_LIBRARY pthreadpool)
+  if(NOT PTHREADPOOL_INCLUDE OR NOT PTHREADPOOL_LIBRARY)
+    message(FATAL_ERROR "libpthreadpool was not found (Debian: libpthreadpool-dev). "
+                        "-DTILEPROOF_PTHREADPOOL=OFF builds without it.")
+  endif()
+  target_compile_definitions(tileproof_flags INTERFACE TILEPROOF_PTHREADPOOL)
+  target_include_directories(tileproof_flags INTERFACE ${PTHREADPOOL_INCLUDE})
+  set(pool_libraries ${PTHREADPOOL_LIBRARY})
+endif()
+
+add_library(tileproof_objects OBJECT ${sources})
+target_link_libraries(tileproof_objects PRIVATE tileproof_flags)
+set(objects $<TARGET_OBJECTS:tileproof_objects>)
+
+# One source of kernels, compiled once per ISA of src/kernels/isas.inc.
+function(tileproof_kernels isa)
+  add_library(tileproof_kernels_${isa} OBJECT ${templates})
+  target_link_libraries(tileproof_kernels_${isa} PRIVATE tileproof_flags)
+  target_compile_definitions(tileproof_kernels_${isa} PRIVATE TP_ISA=${isa})
+  target_compile_options(tileproof_kernels_${isa} PRIVATE ${ARGN})
+  set(objects ${objects} $<TARGET_OBJECTS:tileproof_kernels_${isa}> PARENT_SCOPE)
+endfunction()
+tileproof_kernels(generic)
+
+foreach(kind SHARED STATIC)
+  string(TOLOWER ${kind} suffix)
+  add_library(tileproof_${suffix} ${kind} ${objects})
+  set_target_properties(tileproof_${suffix} PROPERTIES
+    OUTPUT_NAME tileproof EXPORT_NAME ${suffix}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+  target_include_directories(tileproof_${suffix} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endforeach()
+target_link_libraries(tileproof_shared PRIVATE m ${pool_libraries} Threads::Threads)
+target_link_options(tileproof_shared PRIVATE -Wl,-Bsymbolic-functions -Wl,--no-undefined)
+# Who links the static library links what it needs.
+target_link_libraries(tileproof_static PUBLIC m ${pool_libraries} Threads::Threads)
+if(TILEPROOF_SANITIZE)
+  # sanitizer runtimes are the program's
+  set_property(TARGET tileproof_shared PROPERTY LINK_OPTIONS -Wl,-Bsymbolic-functions -fsanitize=${TILEPROOF_SANITIZE})
+endif()

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tileproof: exact attention that never writes the score matrix, and says what ran.
+ *
+ *     O = softmax(scale * Q K^T, masked) V        LSE = log(sum(exp(scores)))
+ *
+ * This header is the manual. Read as far as you need:
+ *
+ *     0  conventions        dtypes, status and error, struct sizes, ownership, threads
+ *     1  one call           tp_context, tp_problem, tp_tensors, tp_attention
+ *     2  plan and run       tp_plan, tp_exec, workspace, the caller's own threads
+ *     3  explain            candidates, reasons, the text form of a problem
+ *     4  receipt            what ran, what was refused, bytes, time
+ *     5  machine            what this host has; recorded hosts
+ *     6  truth and merge    the double reference, tp_merge
+ *     7  what exists        the kernel, mask and leaf tables, for tools
+ *
+ * "Exact" means: the same function as dense attention with bounded rounding, no approximation.
+ * docs/numerics.md is the contract line by line, each line with the test that holds it.
+ */
+#ifndef TILEPROOF_H
+#define TILEPROOF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The one source of the version; the build reads it here. The SONAME is the major number. */
+#define TP_VERSION_MAJOR 0
+#define TP_VERSION_MINOR 1
+#define TP_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define TP_API __attribute__((visibility("default")))
+#else
+#define TP_API
+#endif
+
+/* "0.1.0" of the library that is loaded, which may differ from the header's. */
+TP_API const char *tp_version(void);
+
+/* ------------------------------------------------------------------------------------------
+ * 0  Conventions
+ *
+ * Words     q, k, v, o: the four tensors. m, l: running row maximum and row sum. lse: the log of
+ *           the sum of exponentials of a row's scores (natural log, float32). group: query heads
+ *           that share one KV head; query head h reads KV head h / group.
+ * Sizes     Every struct starts with struct_size and grows only at its end. Use the init function
+ *           or macro; a struct_size smaller than version 0.1's is refused, a larger one is
+ *           accepted and what lies beyond is ignored.
+ * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is not
+ *           NULL, fills in a text that names the value and the rule. Nothing is ever printed,
+ *           nothing aborts. On failure no output is written.
+ * Ownership The caller owns every struct it passes, every tensor and the workspace. The library
+ *           owns tp_context, tp_plan and tp_decision until their destroy function is called.
+ *           A plan refers to its context and a receipt to its plan's decision: destroy in the
+ *           order receipt's use, plan, context. Text pointers (names) live as long as the library.
+ * Threads   A plan is immutable: any number of threads may run it, one workspace each.
+ *           tp_attention may be called from any thread; calls on one context take turns, because
+ *           they share its workspace and pool. Creating plans from one context is thread-safe.
+ *           Calling into a context from inside one of its own tasks gives TP_BUSY, and from a
+ *           forked child TP_FORKED; neither hangs.
+ * State     No globals. A context owns the machine value, the pool, the cache of decisions,
+ *           counters, policy, and a grow-only workspace that tp_attention alone uses. One
+ *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known.
+ *           The library reads no environment variable.
+ * ------------------------------------------------------------------------------------------ */
+
+typedef enum tp_status {
+    TP_OK = 0,
+    TP_INVALID = 1,          /* an argument breaks a rule; the text names value and rule        */
+    TP_UNSUPPORTED = 2,      /* well formed, but no kernel of this library serves it            */
+    TP_FALLBACK_REFUSED = 3, /* only a slower tier would serve it, and the policy refuses that  */
+    TP_NO_MEMORY = 4,        /* an allocation failed (never inside tp_plan_run)                 */
+    TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
+    TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
+    TP_BUSY = 7,             /* called from inside one of its own tasks                         */
+    TP_FORKED = 8            /* the context was made in the parent of this process              */
+} tp_status;
+
+/* "TP_INVALID" and so on; "TP_?" for a number that is no status. */
+TP_API const char *tp_status_name(tp_status status);
+
+typedef struct tp_error {
+    uint32_t struct_size;
+    int32_t status;
+    char text[512]; /* "head_dim_qk is 0: it must be in 1..1048576" */
+} tp_error;
+#define TP_ERROR_INIT { sizeof(tp_error), 0, { 0 } }
+
+/* Numbers are fixed for ever. Only f32, f16 and bf16 have kernels today; 0 is "not set". */
+typedef enum tp_dtype {
+    TP_F32 = 1,
+    TP_F16 = 2,
+    TP_BF16 = 3,
+    TP_E4M3 = 4,
+    TP_E5M2 = 5,
+    TP_I8 = 6,
+    TP_I4 = 7
+} tp_dtype;
+TP_API const char *tp_dtype_name(tp_dtype dtype); /* "bf16"; "dtype?" when unknown */
+/* Bytes of one element; 0 for unknown dtypes and for i4, which packs two in a byte. */
+TP_API size_t tp_dtype_bytes(tp_dtype dtype);
+
+typedef enum tp_device {
+    TP_CPU = 0 /* numbers above are kept for GPU backends behind the same plan */
+} tp_device;
+
+typedef enum tp_index_type { TP_I32 = 0, TP_I64 = 1 } tp_index_type;
+
+/* What may happen when the best tier cannot serve. Numbers 2 (serve) and 3 (locked) are reserved. */
+typedef enum tp_policy {
+    TP_REFUSE = 0, /* TP_FALLBACK_REFUSED: the default                        */
+    TP_PERMIT = 1  /* serve from a lower tier and flag it on the receipt       */
+} tp_policy;
+
+/* ------------------------------------------------------------------------------------------
+ * 1  One call
+ *
+ *     tp_context *ctx;
+ *     tp_context_create(NULL, &ctx, &err);
+ *     tp_problem p;  tp_problem_init(&p);
+ *     p.batch = 1; p.q_heads = 32; p.kv_heads = 8; p.q_len = p.kv_len = 4096;
+ *     p.head_dim_qk = p.head_dim_v = 128;
+ *     tp_problem_dtype(&p, TP_BF16);
+ *     tp_problem_causal(&p);
+ *     tp_tensors t;  tp_tensors_init(&t, &p, q, k, v, o);          // plain contiguous bshd
+ *     tp_status s = tp_attention(ctx, &p, NULL, &t, &receipt, &err);
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct tp_context tp_context;
+
+typedef struct tp_machine tp_machine; /* section 5 */
+
+typedef struct tp_context_options {
+    uint32_t struct_size;
+    int32_t threads;           /* 0: min(affinity, cgroup quota); 1: serial; otherwise that many */
+    int32_t policy;            /* tp_policy                                                      */
+    int32_t cached_plans;      /* bound of the decision cache; 0: 64                             */
+    const char *disable;       /* names from tp_kernel_info, "a,b"; copied; NULL: none           */
+    const tp_machine *machine; /* NULL: detect; otherwise plan for that one; copied              */
+} tp_context_options;
+#define TP_CONTEXT_OPTIONS_INIT { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL }
+
+TP_API tp_status tp_context_create(const tp_context_options *options, tp_context **context,
+                                   tp_error *error);
+TP_API void tp_context_destroy(tp_context *context);
+TP_API int tp_context_threads(const tp_context *context);
+TP_API const tp_machine *tp_context_machine(const tp_context *context);
+
+/* How the tokens of all sequences lie in a tensor. */
+typedef enum tp_layout {
+    TP_BATCH = 0, /* sequence s, token t, head h at s*stride[0] + t*stride[1] + h*stride[2]; every
+                     sequence holds the same number of tokens, of which q_lens / kv_lens, if given,
+                     says how many are used                                                      */
+    TP_PACKED = 1 /* sequences lie one after another; sequence s is tokens cu[s]..cu[s+1]-1 and
+                     stride[0] is ignored                                                        */
+} tp_layout;
+
+/* Alignment sets the default mask positions and nothing else; k_pos of key j is j. */
+typedef enum tp_align {
+    TP_BOTTOM_RIGHT = 0, /* q_pos of row i is i + kv_len - q_len: the last row sees the last key  */
+    TP_TOP_LEFT = 1      /* q_pos of row i is i                                                   */
+} tp_align;
+
+/* A mask is a tree in postfix order: {causal}, {window}, {and}. No node: every key is visible. */
+typedef enum tp_mask_kind {
+    TP_MASK_AND = 1,
+    TP_MASK_OR = 2,     /* reserved: refused until a mask kind needs it                          */
+    TP_MASK_CAUSAL = 16, /* k_pos <= q_pos                                                        */
+    TP_MASK_WINDOW = 17  /* q_pos - a <= k_pos <= q_pos + b; -1: that side is unbounded. The row's
+                            own position counts on neither side: (0,0) sees one key, and a causal
+                            model's "sliding_window W" is window(W-1, 0).                          */
+} tp_mask_kind;
+
+typedef struct tp_mask_node {
+    int32_t kind;
+    int32_t reserved; /* 0 */
+    int64_t a, b;
+} tp_mask_node;
+
+#define TP_MAX_MASK_NODES 15
+#define TP_MAX_HEAD_DIM 576
+
+/* What is asked. Lengths and batch are upper bounds: a plan serves every run within them. */
+typedef struct tp_problem {
+    uint32_t struct_size;
+    int32_t op; /* 0: forward; others reserved */
+    int32_t q_dtype, k_dtype, v_dtype, o_dtype;
+    int32_t q_layout, kv_layout; /* tp_layout */
+    int32_t align;               /* tp_align  */
+    int32_t scale_set;           /* 0: 1/sqrt(head_dim_qk) */
+    float scale;                 /* any finite value with scale*log2(e) finite; 0 and negative too */
+    int32_t mask_nodes;
+    int64_t batch;               /* sequences, at most */
+    int64_t q_heads, kv_heads;   /* q_heads must be a multiple of kv_heads */
+    int64_t head_dim_qk, head_dim_v;
+    int64_t q_len, kv_len;       /* of one sequence, at most */
+    tp_mask_node mask[TP_MAX_MASK_NODES];
+} tp_problem;
+
+/* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. */
+TP_API void tp_problem_init(tp_problem *problem);
+TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and o */
+/* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule. */
+TP_API tp_status tp_problem_causal(tp_problem *problem);
+TP_API tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right);
+/* Every rule a problem must keep, without any machine: TP_OK or the first one broken. */
+TP_API tp_status tp_problem_check(const tp_problem *problem, tp_error *error);
+
+/* Strides count elements and may be 0 on inputs; the head dim itself is contiguous. Element
+   alignment is enough. Inputs are never written. */
+typedef struct tp_tensor {
+    void *data;
+    int64_t stride[3]; /* {batch, token, head} */
+} tp_tensor;
+
+typedef struct tp_tensors {
+    uint32_t struct_size;
+    int32_t device;       /* tp_device */
+    int32_t index_type;   /* tp_index_type of the four arrays below */
+    int32_t reserved;
+    int64_t batch;        /* sequences in this call */
+    int64_t q_len, kv_len;       /* TP_BATCH: tokens each sequence holds; ignored when packed */
+    int64_t q_tokens, kv_tokens; /* TP_PACKED: tokens the whole tensor holds; otherwise ignored */
+    tp_tensor q, k, v;
+    tp_tensor o;
+    tp_tensor lse;               /* float32, one value a row and query head; data NULL: not wanted */
+    const void *cu_seqlens_q, *cu_seqlens_kv; /* [batch+1], TP_PACKED only; starts at >= 0 */
+    const void *q_lens, *kv_lens;             /* [batch] used lengths; NULL: all */
+} tp_tensors;
+
+/* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
+   then batch times the bound). No lse, no length arrays. Change what differs afterwards. */
+TP_API void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q,
+                            const void *k, const void *v, void *o);
+
+typedef struct tp_receipt tp_receipt; /* section 4 */
+
+/* How one plan or call may be chosen. NULL: the context's own policy and disable list. */
+typedef struct tp_choice {
+    uint32_t struct_size;
+    int32_t policy;      /* tp_policy */
+    const char *disable; /* added to the context's list; NULL: nothing */
+    const char *kernel;  /* only this candidate, by name; NULL: the best */
+} tp_choice;
+#define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL }
+
+/* Attention on the context's pool and workspace. The decision is cached by scalars and layout
+   classes, not by lengths, so a decode loop plans once. Receipt and error may be NULL. */
+TP_API tp_status tp_attention(tp_context *context, const tp_problem *problem,
+                              const tp_choice *choice, const tp_tensors *tensors,
+                              tp_receipt *receipt, tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * 2  Plan and run
+ *
+ * A plan fixes the decision and the upper bounds. Actual lengths come to run, which schedules
+ * inside the workspace and allocates nothing. Equal numerics_id and equal input give equal bits:
+ * for any number of threads, any neighbours in the batch, and any run.
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct tp_plan tp_plan;
+
+TP_API tp_status tp_plan_create(tp_context *context, const tp_problem *problem,
+                                const tp_choice *choice, tp_plan **plan, tp_error *error);
+TP_API void tp_plan_destroy(tp_plan *plan);
+
+/* Bytes of 64-byte aligned workspace that a run cut into this many tasks needs, at the plan's
+   bounds. */
+TP_API size_t tp_plan_workspace(const tp_plan *plan, int threads);
+
+typedef void (*tp_task)(void *task_context, size_t index);
+/* Equals: for (size_t i = 0; i < count; i++) task(task_context, i);
+   in any order, on any threads, returning when all are done. */
+typedef void (*tp_parallel_for)(void *user, size_t count, tp_task task, void *task_context);
+
+struct pthreadpool;
+
+typedef struct tp_exec {
+    uint32_t struct_size;
+    int32_t threads;            /* tasks to cut the work into; 0: as many as the pool has threads
+                                   (1 with parallel_for); 1: serial, on the calling thread        */
+    struct pthreadpool *pool;   /* the caller's libpthreadpool pool; NULL: the context's. A call
+                                   from inside a job of that same pool would hang in libpthreadpool,
+                                   as any nested use of one pool does                             */
+    tp_parallel_for parallel_for; /* the caller's own; used instead of a pool when not NULL       */
+    void *parallel_user;
+    void *workspace;            /* 64-byte aligned */
+    size_t workspace_size;
+    void *queue;                /* reserved for GPU backends: NULL */
+    int32_t memory_kind;        /* reserved: 0 */
+    uint32_t flags;             /* TP_EXEC_* */
+} tp_exec;
+#define TP_EXEC_INIT { sizeof(tp_exec), 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0 }
+#define TP_EXEC_CHECK_DEEP 1u /* tp_check_deep before running */
+
+TP_API tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
+                             tp_receipt *receipt, tp_error *error);
+
+/* Every run checks pointers, strides, length arrays and whether outputs can overlap, in time
+   proportional to the batch. This adds what costs time proportional to the tokens: every output
+   row's bytes against every other output's and input's. */
+TP_API tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors,
+                               tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * 3  Explain
+ *
+ * tp_explain answers without tensors, from the same code that plans, also when everything was
+ * refused (the returned status is then the decision's).
+ * ------------------------------------------------------------------------------------------ */
+
+/* Why a candidate was not taken. A closed list; numbers are fixed. have and need are numbers
+   where the rule is about a number, otherwise 0. */
+typedef enum tp_reason_code {
+    TP_WHY_ISA = 1,       /* the host lacks an instruction set: have, need are ISA bits         */
+    TP_WHY_DISABLED = 2,  /* disabled by hand                                                   */
+    TP_WHY_HEAD_DIM = 3,  /* have: the larger head dim; need: the most it takes                 */
+    TP_WHY_POLICY = 4,    /* would serve, but is a fallback and the policy is refuse:
+                             have: its tier; need: the tier the policy accepts                  */
+    TP_WHY_NOT_ASKED = 5, /* another kernel was asked for by name                               */
+    TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its rank; need: 0       */
+    TP_WHY_MEMORY = 7     /* its temporary memory cannot be addressed: have, need in bytes      */
+} tp_reason_code;
+TP_API const char *tp_reason_name(tp_reason_code code);
+
+typedef enum tp_tier {
+    TP_TIER_BEST = 0,  /* fused, on the best ISA this host has          */
+    TP_TIER_LOWER = 1, /* fused, on a lower one: a fallback             */
+    TP_TIER_MATH = 2   /* materialises the scores: a fallback           */
+} tp_tier;
+
+typedef struct tp_reason {
+    int32_t code; /* tp_reason_code */
+    int32_t reserved;
+    int64_t have, need;
+    char text[96]; /* "head_dim 640, need <= 576" */
+} tp_reason;
+
+#define TP_MAX_REASONS 4
+#define TP_MAX_CANDIDATES 8
+
+typedef struct tp_candidate {
+    const char *kernel;   /* "generic", "math": the name that disable and tp_choice take */
+    const char *strategy; /* "prefill", "math" */
+    int32_t tier;         /* tp_tier */
+    int32_t chosen;
+    int32_t reason_count; /* 0 when chosen */
+    int32_t reserved;
+    tp_reason reason[TP_MAX_REASONS];
+} tp_candidate;
+
+#define TP_REWRITE_PADDED_V 1u /* head_dim_v padded with zero columns inside the workspace: exact */
+
+typedef struct tp_decision {
+    uint32_t struct_size;
+    int32_t status;   /* TP_OK, TP_FALLBACK_REFUSED or TP_UNSUPPORTED */
+    int32_t chosen;   /* index of the candidate, or -1 */
+    int32_t fallback; /* the chosen one is not of the first tier */
+    int32_t candidate_count;
+    uint32_t rewrites; /* TP_REWRITE_* */
+    tp_candidate candidate[TP_MAX_CANDIDATES];
+    char hint[192];       /* the single change that unlocks a faster path, or "" */
+    char problem[512];    /* its text form */
+    char numerics_id[64]; /* equal id and equal input: equal bits */
+    /* at the problem's bounds */
+    int64_t pairs;            /* visible (row, key) pairs over all heads                        */
+    double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic        */
+    double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
+    int64_t scores_per_head;  /* q_len * kv_len, never written by a fused kernel                */
+    int64_t bytes_compulsory; /* each element of q, k, v and o once                             */
+    int64_t workspace_bytes;  /* with one task                                                  */
+} tp_decision;
+
+/* On TP_OK, TP_FALLBACK_REFUSED and TP_UNSUPPORTED *decision is set and to be destroyed. */
+TP_API tp_status tp_explain(tp_context *context, const tp_problem *problem,
+                            const tp_choice *choice, tp_decision **decision, tp_error *error);
+TP_API void tp_decision_destroy(tp_decision *decision);
+TP_API const tp_decision *tp_plan_decision(const tp_plan *plan);
+
+typedef enum tp_format { TP_TEXT = 0, TP_JSON = 1 } tp_format;
+/* Receives the text in pieces; returns 0 to go on, anything else to stop (TP_INVALID then). */
+typedef int (*tp_write)(void *cookie, const char *bytes, size_t size);
+TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format, tp_write write,
+                                   void *cookie);
+
+/*
+ * The text form: prints, parses, and stands in errors, receipts and repro lines.
+ *
+ *     prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0
+ *
+ * words, in the order printed:
+ *     prefill | decode | mixed   derived from the lengths; may be left out, must be right if given
+ *     b2                         sequences
+ *     h32/8                      query heads / KV heads; h8 means h8/8
+ *     q512 k4096                 rows and keys of each sequence
+ *     seqs=2x512/4096,32x1/1024  instead: lengths that differ (count x q/k); b is then their number.
+ *                                More than 16 entries print as seqs=#57:9f3a... (count and hash),
+ *                                which cannot be replayed
+ *     d128 | d192/128            head dim of q and k / of v
+ *     bf16 | bf16->f32           one dtype for q, k and v, and o's if different; or each by itself:
+ *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q)
+ *     packed | packed-q | packed-kv   cu_seqlens for both, or for one side only
+ *     padded                     used lengths in a batch; default: a plain batch
+ *     top-left                   alignment; default bottom-right
+ *     causal  window=L,R         masks, all of which must allow a key
+ *     scale=0.0884               default 1/sqrt(d)
+ */
+typedef struct tp_lengths {
+    uint32_t struct_size;
+    int32_t padded;       /* used lengths in a batch tensor */
+    int64_t count;        /* entries; 0: all sequences have the problem's lengths */
+    struct {
+        int64_t repeat, q_len, kv_len;
+    } seq[16];
+} tp_lengths;
+
+/* Both structs are filled in whole, sizes too. Lengths may be NULL: then a text with seqs= is refused
+   and `padded` says nothing. */
+TP_API tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
+                                  tp_error *error);
+/* Prints the problem or, when tensors are given, the call. TP_INVALID when size is too small. */
+TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
+                                  size_t size);
+
+/* ------------------------------------------------------------------------------------------
+ * 4  Receipt: caller-owned, filled by a run. The leaves that executed wrote their own ids.
+ * ------------------------------------------------------------------------------------------ */
+
+#define TP_MAX_RECEIPT_LEAVES 16
+
+struct tp_receipt {
+    uint32_t struct_size;
+    int32_t status;
+    int32_t fallback;
+    int32_t threads;              /* tasks the work was cut into */
+    uint32_t rewrites;
+    int32_t leaf_count;
+    struct {
+        const char *name;         /* symbol of the leaf, as a profiler shows it */
+        int64_t calls;
+    } leaf[TP_MAX_RECEIPT_LEAVES];
+    const char *kernel;           /* the candidate whose leaf did the scores */
+    const tp_decision *decision;  /* the plan's; lives as long as the plan. NULL from tp_attention,
+                                     whose plans belong to its cache: use tp_explain there         */
+    char problem[512];            /* the call's text form */
+    char numerics_id[64];
+    int64_t pairs_visible;        /* row-key pairs over all query heads                        */
+    int64_t pairs_computed;       /* the same, with what whole tiles computed beyond           */
+    int64_t padded_rows;          /* rows of tiles that held no query                          */
+    int64_t tiles_full, tiles_partial, tiles_skipped; /* register strip x key panel             */
+    int64_t bytes_compulsory;     /* each element of q, k, v, o and lse that is used, once      */
+    int64_t bytes_model;          /* counting every time a block is read and packed            */
+    int64_t scores_written;       /* elements of the score matrix written to memory: math only */
+    int64_t workspace_bytes;      /* of the workspace given, what this run used                */
+    int64_t time_ns;              /* wall time of the run                                      */
+    int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
+    int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
+};
+TP_API void tp_receipt_init(tp_receipt *receipt);
+TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
+                                  void *cookie);
+
+/* What a context has done; every call, refused ones too. */
+typedef struct tp_counters {
+    uint32_t struct_size;
+    int32_t reserved;
+    int64_t calls, plans, cache_hits, fallbacks, refusals;
+} tp_counters;
+TP_API tp_status tp_context_counters(const tp_context *context, tp_counters *counters);
+
+/* ------------------------------------------------------------------------------------------
+ * 5  Machine: a value, so that a decision can be made for another host, or with bits taken away.
+ * ------------------------------------------------------------------------------------------ */
+
+#define TP_ISA_AVX2 1u   /* AVX2 and FMA and F16C     */
+#define TP_ISA_AVX512 2u /* AVX-512 F, BW, VL and DQ  */
+
+struct tp_machine {
+    uint32_t struct_size;
+    uint32_t isa;                    /* TP_ISA_* */
+    int32_t threads;                 /* min(affinity, cgroup quota) */
+    int32_t reserved;
+    int64_t l1d_bytes, l2_bytes, l3_bytes; /* 0: unknown */
+    char arch[16];                   /* "x86-64" */
+    char name[64];                   /* CPU model */
+};
+TP_API tp_status tp_machine_detect(tp_machine *machine, tp_error *error);
+/* Text form, for records that are replayed:
+   "x86-64 isa=avx2,avx512 threads=2 l1d=49152 l2=2097152 l3=0 name=...", isa=none for no bit */
+TP_API tp_status tp_machine_print(const tp_machine *machine, char *text, size_t size);
+TP_API tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * 6  Truth and merge
+ * ------------------------------------------------------------------------------------------ */
+
+typedef enum tp_precision {
+    TP_DOUBLE = 0, /* the definition: naive loops in double                                       */
+    TP_NAIVE = 1   /* the yardstick: the same loops in float, with scores, probabilities and outputs
+                      rounded to the tensors' dtype, as a plain kernel would                       */
+} tp_precision;
+
+typedef struct tp_row {
+    int64_t seq, head, row; /* head: query head */
+} tp_row;
+
+/* Computes the chosen rows only, so that a check can use real lengths:
+       o[i*head_dim_v + x], lse[i]        for i in 0..count-1
+   bound[i] receives the derived absolute error bound of row i's output for a kernel that follows
+   docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
+   dtype may overflow, 0 for rows that are empty or NaN, which must match as such; columns that are not
+   finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
+   tensors are not touched. No SIMD, one thread, always in the library. */
+TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors,
+                              tp_precision precision, int64_t count, const tp_row *rows, double *o,
+                              double *lse, double *bound, double *lse_bound, tp_error *error);
+
+/* Is this key visible to this row? The scalar truth of the problem's mask for a sequence of these
+   actual lengths: 1, 0, or -1 for an index out of range. */
+TP_API int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
+                           int64_t key);
+
+/* Merges n states (o, lse) of disjoint key sets, row by row:
+       lse = log(sum_i exp(lse_i));  o = sum_i exp(lse_i - lse) * o_i
+   o_parts[i] is float32 [rows][dim] and lse_parts[i] [rows]. A state with lse -inf is empty and its o
+   is never read; all empty: o 0, lse -inf. One state that is not empty comes back bit for bit.
+   Summed left to right in double, rounded once. Error, with u = 2^-24: u*|o| of the rounding, plus
+   2*u*max|lse_i|*max|o_i| because each lse came in as a float: at scores of 1e5 that is about 1e-2,
+   which is coarse; keep such keys inside one call where it matters. No parts: o 0, lse -inf.
+   Outputs may be parts[0] itself. */
+TP_API tp_status tp_merge(int64_t parts, int64_t rows, int64_t dim, const float *const *o_parts,
+                          const float *const *lse_parts, float *o, float *lse, tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * 7  What exists. Indices run from 0; NULL ends the list.
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct tp_kernel_info {
+    const char *name;     /* the candidate */
+    const char *strategy;
+    uint32_t needs;       /* TP_ISA_* bits */
+    int32_t mr, nr;       /* register tile: rows x keys */
+    int32_t max_head_dim; /* 0: no limit */
+} tp_kernel_info;
+TP_API const tp_kernel_info *tp_kernel_at(int index);
+/* Keys a block of the online softmax holds at this head dim, and a chunk. Tile borders for tests. */
+TP_API int tp_block_keys(int64_t head_dim);
+#define TP_CHUNK_KEYS 4096
+TP_API const char *tp_mask_name(int index); /* "causal", "window" */
+TP_API const char *tp_leaf_name(int index); /* every leaf symbol built in */
+
+/* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. */
+TP_API float tp_to_float(tp_dtype dtype, const void *element);
+TP_API void tp_from_float(tp_dtype dtype, float value, void *element);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cache of decisions. Its key is the problem with lengths and batch rounded up, so that a loop whose
+ * lengths grow meets the same plan again, and the choice. The least recently used plan goes first.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "base/arena.h"
+#include "base/error.h"
+
+#define NAMES_MAX 96
+#define KV_LEN_MIN 131072 /* of keys: the workspace hardly depends on their number */
+
+typedef struct key {
+    tp_problem problem;
+    int32_t policy;
+    char disable[NAMES_MAX], kernel[NAMES_MAX];
+} key;
+
+typedef struct entry {
+    key key;
+    uint64_t used; /* 0: free */
+    tp_plan plan;
+} entry;
+
+struct tp__cache {
+    int most, count;
+    uint64_t clock;
+    entry *last;   /* the one found last: a loop asks for it again */
+    entry **entry;
+    tp_plan exact; /* of a problem that is not cached */
+};
+
+tp__cache *tp__cache_create(int most) {
+    tp__cache *cache = calloc(1, sizeof *cache);
+    if (cache == NULL) return NULL;
+    cache->most = most;
+    cache->entry = calloc((size_t)most, sizeof *cache->entry);
+    if (cache->entry != NULL) return cache;
+    free(cache);
+    return NULL;
+}
+
+void tp__cache_destroy(tp__cache *cache) {
+    if (cache == NULL) return;
+    for (int i = 0; i < cache->count; i++) free(cache->entry[i]);
+    free(cache->entry);
+    free(cache);
+}
+
+static int64_t up_to_power_of_two(int64_t x) {
+    int64_t power = 1;
+    while (power < x) power *= 2;
+    return power;
+}
+
+/* 0 when the choice's names are too long to keep. */
+static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t policy, key *k) {
+    const char *disable = choice != NULL && choice->disable != NULL ? choice->disable : "";
+    const char *kernel = choice != NULL && choice->kernel != NULL ? choice->kernel : "";
+    if (strlen(disable) >= NAMES_MAX || strlen(kernel) >= NAMES_MAX) return 0;
+    memset(k, 0, sizeof *k);
+    memcpy(&k->problem, problem, offsetof(tp_problem, mask));
+    memcpy(k->problem.mask, problem->mask, (size_t)problem->mask_nodes * sizeof(tp_mask_node));
+    k->problem.struct_size = sizeof(tp_problem);
+    if (!problem->scale_set) k->problem.scale = 0.0f;
+    k->problem.batch = up_to_power_of_two(problem->batch);
+    k->problem.q_len = up_to_power_of_two(problem->q_len);
+    k->problem.kv_len = tp__max(KV_LEN_MIN, up_to_power_of_two(problem->kv_len));
+    k->policy = choice != NULL ? choice->policy : policy;
+    strcpy(k->disable, disable);
+    strcpy(k->kernel, kernel);
+    return 1;
+}
+
+static int same(const entry *e, const key *k) { return memcmp(&e->key, k, sizeof *k) == 0; }
+
+static entry *find(tp__cache *cache, const key *k) {
+    if (cache->last != NULL && same(cache->last, k)) return cache->last;
+    for (int i = 0; i < cache->count; i++)
+        if (same(cache->entry[i], k)) return cache->entry[i];
+    return NULL;
+}
+
+/* A place for one more: a new one while there is room, otherwise the least recently used. */
+static entry *place(tp__cache *cache) {
+    if (cache->count < cache->most) {
+        entry *fresh = malloc(sizeof *fresh);
+        if (fresh != NULL) cache->entry[cache->count++] = fresh;
+        return fresh;
+    }
+    entry *oldest = cache->entry[0];
+    for (int i = 1; i < cache->count; i++)
+        if (cache->entry[i]->used < oldest->used) oldest = cache->entry[i];
+    return oldest;
+}
+
+tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                        const tp_plan **plan, int *planned, tp_error *error) {
+    tp__cache *cache = context->cache;
+    key k;
+    *planned = 0;
+    TP_TRY(tp_problem_check(problem, error));
+    if (choice != NULL) TP_REQUIRE_STRUCT(choice, tp_choice, error);
+    int keep = make_key(problem, choice, context->policy, &k);
+    entry *found = keep ? find(cache, &k) : NULL;
+    if (found == NULL) {
+        *planned = 1;
+        /* math needs room for the very lengths asked, so it is planned for those, each time */
+        TP_TRY(tp__plan_make(context, problem, choice, &cache->exact, error));
+        *plan = &cache->exact;
+        if (!keep || !cache->exact.strategy->fused) return TP_OK;
+        found = place(cache);
+        TP_REQUIRE(found != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes",
+                   sizeof *found);
+        found->key = k;
+        found->plan = cache->exact;
+        found->plan.problem = k.problem;
+    } else {
+        atomic_fetch_add(&context->cache_hits, 1);
+    }
+    found->used = ++cache->clock;
+    cache->last = found;
+    *plan = &found->plan;
+    return TP_OK;
+}

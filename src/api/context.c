@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/context.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define THREADS_MAX 1024
+#define PLANS_DEFAULT 64
+#define PLANS_MAX 65536
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+
+const char *tp_version(void) {
+    return STRING(TP_VERSION_MAJOR) "." STRING(TP_VERSION_MINOR) "." STRING(TP_VERSION_PATCH);
+}
+
+static tp_status check_options(const tp_context_options *options, tp_error *error) {
+    TP_REQUIRE_STRUCT(options, tp_context_options, error);
+    TP_REQUIRE(options->threads >= 0 && options->threads <= THREADS_MAX, error, TP_INVALID,
+               "threads is %d: it must be in 0..%d", options->threads, THREADS_MAX);
+    TP_REQUIRE(options->policy == TP_REFUSE || options->policy == TP_PERMIT, error, TP_INVALID,
+               "policy is %d: it must be refuse (0) or permit (1)", options->policy);
+    TP_REQUIRE(options->cached_plans >= 0 && options->cached_plans <= PLANS_MAX, error, TP_INVALID,
+               "cached_plans is %d: it must be in 0..%d", options->cached_plans, PLANS_MAX);
+    if (options->machine != NULL) TP_REQUIRE_STRUCT(options->machine, tp_machine, error);
+    return tp__names_check("disable", options->disable, error);
+}
+
+tp_status tp_context_create(const tp_context_options *options, tp_context **context,
+                            tp_error *error) {
+    static const tp_context_options defaults = TP_CONTEXT_OPTIONS_INIT;
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL: it must point to a pointer");
+    *context = NULL;
+    if (options == NULL) options = &defaults;
+    TP_TRY(check_options(options, error));
+
+    tp_machine host = {.struct_size = sizeof host};
+    TP_TRY(tp_machine_detect(&host, error));
+    tp_context *made = calloc(1, sizeof *made);
+    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a context of %zu bytes",
+               sizeof *made);
+    made->machine = options->machine != NULL ? *options->machine : host;
+    made->machine.struct_size = sizeof made->machine;
+    made->host_isa = host.isa;
+    made->pid = getpid();
+    made->policy = options->policy;
+    made->threads = options->threads > 0 ? options->threads : host.threads;
+    if (!tp__pool_available()) made->threads = 1;
+    pthread_mutex_init(&made->lock, NULL);
+    int failed = 0, most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
+    made->pool = tp__pool_create(made->threads, &failed);
+    made->cache = tp__cache_create(most);
+    if (options->disable != NULL) made->disable = strdup(options->disable);
+    if (failed || made->cache == NULL || (options->disable != NULL && made->disable == NULL)) {
+        int threads = made->threads;
+        tp_context_destroy(made);
+        return tp__fail(error, TP_NO_MEMORY, "no memory or threads for a context of %d threads",
+                        threads);
+    }
+    *context = made;
+    return TP_OK;
+}
+
+void tp_context_destroy(tp_context *context) {
+    if (context == NULL) return;
+    /* in a forked child the pool's threads do not exist, so joining them would wait for ever */
+    if (context->pid == getpid()) tp__pool_destroy(context->pool);
+    pthread_mutex_destroy(&context->lock);
+    tp__cache_destroy(context->cache);
+    free(context->disable);
+    free(context->workspace);
+    free(context);
+}
+
+int tp_context_threads(const tp_context *context) { return context != NULL ? context->threads : 0; }
+
+const tp_machine *tp_context_machine(const tp_context *context) {
+    return context != NULL ? &context->machine : NULL;
+}
+
+tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
+    TP_REQUIRE(context != NULL, NULL, TP_INVALID, "context is NULL");
+    TP_REQUIRE_STRUCT(counters, tp_counters, (tp_error *)NULL);
+    counters->calls = atomic_load(&context->calls);
+    counters->plans = atomic_load(&context->plans);
+    counters->cache_hits = atomic_load(&context->cache_hits);
+    counters->fallbacks = atomic_load(&context->fallbacks);
+    counters->refusals = atomic_load(&context->refusals);
+    return TP_OK;
+}
+
+tp_status tp__context_usable(const tp_context *context, tp_error *error) {
+    TP_REQUIRE(!tp__inside_task(), error, TP_BUSY,
+               "called from inside a task of a run: it would wait for itself");
+    TP_REQUIRE(context->pid == getpid(), error, TP_FORKED,
+               "the context was made by process %ld and this is %ld: make one after fork",
+               (long)context->pid, (long)getpid());
+    return TP_OK;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The context: everything that outlives a call. */
+#ifndef TP_API_CONTEXT_H
+#define TP_API_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "plan/plan.h"
+#include "tileproof.h"
+
+typedef struct tp__cache tp__cache;
+
+struct tp_context {
+    tp_machine machine; /* what plans are made for: detected, or the caller's */
+    uint32_t host_isa;  /* what really is here */
+    pid_t pid;          /* a forked child has the memory but not the threads */
+    int threads;
+    int32_t policy;
+    char *disable; /* NULL: none */
+    struct pthreadpool *pool;
+    atomic_llong calls, plans, cache_hits, fallbacks, refusals;
+    /* tp_attention only, under this lock */
+    pthread_mutex_t lock;
+    tp__cache *cache;
+    void *workspace;
+    size_t workspace_size;
+};
+
+/* Neither inside a task nor in a forked child. */
+tp_status tp__context_usable(const tp_context *context, tp_error *error);
+
+/* The plan for the problem within the context's cache, made if need be; valid while lock is held. */
+tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                        const tp_plan **plan, int *planned, tp_error *error);
+tp__cache *tp__cache_create(int most);
+void tp__cache_destroy(tp__cache *cache);
+
+/* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. */
+tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                        tp_plan *plan, tp_error *error);
+
+/* tp_plan_run with the bounds the caller named, which a cached plan's own may exceed. */
+tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
+                  const tp_exec *exec, tp_receipt *receipt, tp_error *error);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Doors to the decision: plan, explain. */
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "base/error.h"
+
+static tp_status check_choice(const tp_choice *choice, tp_error *error) {
+    if (choice == NULL) return TP_OK;
+    TP_REQUIRE_STRUCT(choice, tp_choice, error);
+    TP_REQUIRE(choice->policy == TP_REFUSE || choice->policy == TP_PERMIT, error, TP_INVALID,
+               "policy is %d: it must be refuse (0) or permit (1)", choice->policy);
+    TP_TRY(tp__names_check("disable", choice->disable, error));
+    if (choice->kernel == NULL) return TP_OK;
+    TP_REQUIRE(choice->kernel[0] != '\0' && strchr(choice->kernel, ',') == NULL, error, TP_INVALID,
+               "kernel is '%.64s': it must be one name, or NULL for any", choice->kernel);
+    return tp__names_check("kernel", choice->kernel, error);
+}
+
+/* One line of the whole decision, for an error text. */
+static tp_status refuse(const tp_decision *decision, tp_error *error) {
+    char list[400];
+    size_t used = 0;
+    list[0] = '\0';
+    for (int i = 0; i < decision->candidate_count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
+                                 decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
+    return tp__fail(error, (tp_status)decision->status, "%s for '%s': %s%s%s",
+                    decision->status == TP_FALLBACK_REFUSED ? "fallback refused" : "nothing serves",
+                    decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
+                    decision->hint);
+}
+
+static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                        tp_decision *decision, const tp__kernels **kernels, tp_error *error) {
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    TP_TRY(tp_problem_check(problem, error));
+    TP_TRY(check_choice(choice, error));
+    tp__rules rules = {
+        .machine = &context->machine,
+        .policy = choice != NULL ? choice->policy : context->policy,
+        .disable = {context->disable, choice != NULL ? choice->disable : NULL},
+        .kernel = choice != NULL ? choice->kernel : NULL,
+    };
+    memset(decision, 0, sizeof *decision);
+    decision->struct_size = sizeof *decision;
+    *kernels = NULL;
+    tp_status status = tp__choose(problem, &rules, decision, kernels);
+    tp__figures(problem, status == TP_OK ? tp__options[decision->chosen].strategy : NULL, *kernels,
+                decision);
+    if (status == TP_OK) return TP_OK;
+    atomic_fetch_add(&context->refusals, 1);
+    return refuse(decision, error);
+}
+
+tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                        tp_plan *plan, tp_error *error) {
+    TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, error));
+    plan->context = context;
+    memcpy(&plan->problem, problem, sizeof plan->problem);
+    plan->problem.struct_size = sizeof plan->problem;
+    plan->strategy = tp__options[plan->decision.chosen].strategy;
+    atomic_fetch_add(&context->plans, 1);
+    return TP_OK;
+}
+
+tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                         tp_plan **plan, tp_error *error) {
+    TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL: it must point to a pointer");
+    *plan = NULL;
+    tp_plan *made = malloc(sizeof *made);
+    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
+    tp_status status = tp__plan_make(context, problem, choice, made, error);
+    if (status == TP_OK)
+        *plan = made;
+    else
+        free(made);
+    return status;
+}
+
+void tp_plan_destroy(tp_plan *plan) { free(plan); }
+
+const tp_decision *tp_plan_decision(const tp_plan *plan) {
+    return plan != NULL ? &plan->decision : NULL;
+}
+
+size_t tp_plan_workspace(const tp_plan *plan, int threads) {
+    if (plan == NULL) return 0;
+    return plan->strategy->workspace(&plan->problem, plan->kernels, threads > 1 ? threads : 1);
+}
+
+tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                     tp_decision **decision, tp_error *error) {
+    const tp__kernels *kernels;
+    TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
+    *decision = NULL;
+    tp_decision *made = malloc(sizeof *made);
+    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
+               sizeof *made);
+    made->candidate_count = 0;
+    tp_status status = decide(context, problem, choice, made, &kernels, error);
+    if (made->candidate_count > 0) /* decided, be it to refuse */
+        *decision = made;
+    else
+        free(made);
+    return status;
+}
+
+void tp_decision_destroy(tp_decision *decision) { free(decision); }

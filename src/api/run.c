@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The door to running a plan: check everything, then hand over to its strategy. */
+#include <string.h>
+#include <time.h>
+
+#include "api/context.h"
+#include "base/arena.h"
+#include "base/error.h"
+#include "problem/sequence.h"
+#include "telemetry/receipt.h"
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static tp_status check_exec(const tp_exec *exec, tp_error *error) {
+    TP_REQUIRE_STRUCT(exec, tp_exec, error);
+    TP_REQUIRE(exec->threads >= 0 && exec->threads <= 1024, error, TP_INVALID,
+               "exec.threads is %d: it must be in 0..1024", exec->threads);
+    TP_REQUIRE(exec->queue == NULL && exec->memory_kind == 0, error, TP_INVALID,
+               "exec.queue is %p and exec.memory_kind %d: they are reserved, NULL and 0", exec->queue,
+               exec->memory_kind);
+    TP_REQUIRE((exec->flags & ~TP_EXEC_CHECK_DEEP) == 0, error, TP_INVALID,
+               "exec.flags is %#x: only TP_EXEC_CHECK_DEEP (1) exists", exec->flags);
+    TP_REQUIRE(exec->pool == NULL || tp__pool_available(), error, TP_INVALID,
+               "exec.pool is given, but this build has no pthreadpool: use parallel_for");
+    return TP_OK;
+}
+
+/* Tasks worth starting: cutting further leaves threads without rows. Changes no bit. */
+static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int asked) {
+    const tp_problem *p = &plan->problem;
+    int64_t heads = tp__times(tensors->batch, plan->strategy->fused ? p->kv_heads : p->q_heads);
+    int64_t tokens = p->q_layout == TP_PACKED ? tensors->q_tokens
+                                              : tp__times(tensors->batch, tensors->q_len);
+    int64_t ranges = tp__times(tokens, p->q_heads) / 256;
+    int64_t most = plan->strategy->fused ? tp__max(heads, ranges) : heads;
+    return (int)tp__max(1, tp__min(asked, most));
+}
+
+tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
+                      tp_receipt *receipt, tp_error *error) {
+    TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL");
+    return tp__run(plan, &plan->problem, tensors, exec, receipt, error);
+}
+
+tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
+                  const tp_exec *exec, tp_receipt *receipt, tp_error *error) {
+    int64_t start = now();
+    tp_context *context = plan->context;
+    if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
+    TP_TRY(tp__context_usable(context, error));
+    TP_TRY(check_exec(exec, error));
+    TP_REQUIRE((plan->kernels->needs & ~context->host_isa) == 0, error, TP_MACHINE,
+               "the plan's leaves are %s, which this host lacks: it was made for another machine",
+               plan->kernels->isa);
+    TP_TRY(tp__tensors_check(bounds, tensors, error));
+    if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(tp_check_deep(bounds, tensors, error));
+
+    struct pthreadpool *pool = exec->pool != NULL ? exec->pool : context->pool;
+    int threads = exec->threads;
+    if (threads == 0) threads = exec->parallel_for != NULL ? 1 : tp__pool_threads(pool);
+    threads = useful_threads(plan, tensors, threads);
+    size_t need = tp_plan_workspace(plan, threads);
+    TP_REQUIRE(exec->workspace != NULL && exec->workspace_size >= need, error, TP_WORKSPACE,
+               "workspace is %p of %zu bytes: %d tasks need %zu (tp_plan_workspace)",
+               exec->workspace, exec->workspace_size, threads, need);
+    TP_REQUIRE((uintptr_t)exec->workspace % TP__ALIGN == 0, error, TP_WORKSPACE,
+               "workspace is at %p: it must be %d-byte aligned", exec->workspace, TP__ALIGN);
+
+    tp__trace trace = {0};
+    tp__job job = {
+        .problem = &plan->problem,
+        .tensors = tensors,
+        .kernels = plan->kernels,
+        .parallel = {pool, exec->parallel_for, exec->parallel_user},
+        .threads = threads,
+        .workspace = exec->workspace,
+        .trace = &trace,
+    };
+    plan->strategy->run(&job);
+    atomic_fetch_add(&context->calls, 1);
+    if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
+    if (receipt != NULL) {
+        tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace);
+        receipt->threads = threads;
+        receipt->workspace_bytes = (int64_t)need;
+        receipt->time_ns = now() - start;
+    }
+    return TP_OK;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One element of each dtype, in portable C. Vector code has its own in kernels/vec. */
+#ifndef TP_BASE_DTYPE_H
+#define TP_BASE_DTYPE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tileproof.h"
+
+static inline uint32_t tp__bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline float tp__float(uint32_t u) {
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+static inline float tp__from_bf16(uint16_t h) { return tp__float((uint32_t)h << 16); }
+
+static inline uint16_t tp__to_bf16(float x) {
+    uint32_t u = tp__bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40); /* quiet NaN */
+    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+}
+
+static inline float tp__from_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    uint32_t exponent = (h >> 10) & 31, fraction = h & 1023;
+    if (exponent == 31) return tp__float(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0) return tp__float(sign | (exponent + 112) << 23 | fraction << 13);
+    /* zero and subnormals: fraction * 2^-24, exact in float */
+    return tp__float(sign | tp__bits((float)fraction * 0x1p-24f));
+}
+
+static inline uint16_t tp__to_f16(float x) {
+    uint32_t u = tp__bits(x), sign = (u >> 16) & 0x8000, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | ((a >> 13) & 0x3ff));
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds to 65536 or more */
+    if (a < 0x38800000u) {
+        /* below the least normal 2^-14: a multiple of 2^-24; adding 0.5 rounds to nearest even */
+        float rounded = tp__float(a) + 0.5f;
+        return (uint16_t)(sign | (tp__bits(rounded) - 0x3f000000u));
+    }
+    a += 0xfff + ((a >> 13) & 1); /* round to nearest even at bit 13 */
+    return (uint16_t)(sign | ((a - 0x38000000u) >> 13));
+}
+
+static inline float tp__load(tp_dtype dtype, const void *base, int64_t index) {
+    switch (dtype) {
+    case TP_F16: return tp__from_f16(((const uint16_t *)base)[index]);
+    case TP_BF16: return tp__from_bf16(((const uint16_t *)base)[index]);
+    default: return ((const float *)base)[index];
+    }
+}
+
+/* f32, f16, bf16: the dtypes that have kernels. */
+static inline int tp__dtype_is_float(int dtype) {
+    return dtype == TP_F32 || dtype == TP_F16 || dtype == TP_BF16;
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+tp_status tp__fail(tp_error *error, tp_status status, const char *format, ...) {
+    if (error != NULL && error->struct_size >= sizeof(tp_error)) {
+        va_list arguments;
+        error->status = status;
+        va_start(arguments, format);
+        vsnprintf(error->text, sizeof error->text, format, arguments);
+        va_end(arguments);
+    }
+    return status;
+}
+
+const char *tp_status_name(tp_status status) {
+    static const char *const names[] = {
+        [TP_OK] = "TP_OK",
+        [TP_INVALID] = "TP_INVALID",
+        [TP_UNSUPPORTED] = "TP_UNSUPPORTED",
+        [TP_FALLBACK_REFUSED] = "TP_FALLBACK_REFUSED",
+        [TP_NO_MEMORY] = "TP_NO_MEMORY",
+        [TP_WORKSPACE] = "TP_WORKSPACE",
+        [TP_MACHINE] = "TP_MACHINE",
+        [TP_BUSY] = "TP_BUSY",
+        [TP_FORKED] = "TP_FORKED",
+    };
+    unsigned n = (unsigned)status;
+    return n < sizeof names / sizeof names[0] ? names[n] : "TP_?";
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two register tiles, S = Q K^T and O = O*c + P V, as always-inlined bodies with literal sizes:
+ * accumulators are a local array whose loops are all unrolled, so that they stay in registers.
+ * Every element is one chain over d, or over keys, in ascending order: the result of a row depends
+ * on nothing but that row and its keys.
+ */
+#ifndef TP_KERNELS_GEMM_H
+#define TP_KERNELS_GEMM_H
+
+#include "kernels/vec/vec.h"
+
+/* s[i][0..NR) = sum over x < d of q[i][x] * k[x][0..NR) */
+VEC_INLINE void scores_body(const int mr, const float *q, int64_t ldq, const float *k, int64_t d,
+                            float *s, int64_t lds) {
+    vec_f acc[VEC_MR][VEC_NRV];
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) acc[i][j] = (vec_f){0};
+    }
+    for (int64_t x = 0; x < d; x++) {
+        vec_f b[VEC_NRV];
+        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) b[j] = vec_load(k + x * VEC_NR + j * VEC_LANES);
+        VEC_UNROLL for (int i = 0; i < mr; i++) {
+            vec_f a = vec_set1(q[i * ldq + x]);
+            VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
+        }
+    }
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++)
+            vec_store(s + i * lds + j * VEC_LANES, acc[i][j]);
+    }
+}
+
+/* o[i][0..nrv*L) = o*c[i] + sum over keys of p[i][key] * v[key][0..nrv*L) */
+VEC_INLINE void values_body(const int mr, const int nrv, const float *p, int64_t lds, const float *v,
+                            int64_t keys, const float *c, float *o, int64_t ldo) {
+    vec_f acc[VEC_MR][VEC_NRV];
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < nrv; j++)
+            acc[i][j] = vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]);
+    }
+    for (int64_t key = 0; key < keys; key++) {
+        vec_f b[VEC_NRV];
+        VEC_UNROLL for (int j = 0; j < nrv; j++)
+            b[j] = vec_load(v + key * nrv * VEC_LANES + j * VEC_LANES);
+        VEC_UNROLL for (int i = 0; i < mr; i++) {
+            vec_f a = vec_set1(p[i * lds + key]);
+            VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
+        }
+    }
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < nrv; j++)
+            vec_store(o + i * ldo + j * VEC_LANES, acc[i][j]);
+    }
+}
+
+/* One small function a row count, so that each has literal sizes and its own registers. */
+typedef void scores_fn(const float *q, int64_t ldq, const float *k, int64_t d, float *s,
+                       int64_t lds);
+typedef void values_fn(const float *p, int64_t lds, const float *v, int64_t keys, const float *c,
+                       float *o, int64_t ldo);
+
+#define GEMM_ROWS(MR)                                                                              \
+    static __attribute__((noinline)) void scores_##MR(const float *q, int64_t ldq, const float *k, \
+                                                      int64_t d, float *s, int64_t lds) {          \
+        scores_body(MR, q, ldq, k, d, s, lds);                                                     \
+    }                                                                                              \
+    static __attribute__((noinline)) void values_##MR(const float *p, int64_t lds, const float *v, \
+                                                      int64_t keys, const float *c, float *o,      \
+                                                      int64_t ldo) {                               \
+        values_body(MR, VEC_NRV, p, lds, v, keys, c, o, ldo);                                      \
+    }                                                                                              \
+    static __attribute__((noinline)) void values_narrow_##MR(                                      \
+        const float *p, int64_t lds, const float *v, int64_t keys, const float *c, float *o,       \
+        int64_t ldo) {                                                                             \
+        values_body(MR, 1, p, lds, v, keys, c, o, ldo);                                            \
+    }
+VEC_ROWS(GEMM_ROWS)
+#undef GEMM_ROWS
+
+static scores_fn *const scores_of[VEC_MR + 1] = {
+#define ROW(MR) [MR] = scores_##MR,
+    VEC_ROWS(ROW)
+#undef ROW
+};
+/* [0]: a panel of NRV vectors; [1]: the last panel, one vector wide */
+static values_fn *const values_of[2][VEC_MR + 1] = {
+    {
+#define ROW(MR) [MR] = values_##MR,
+        VEC_ROWS(ROW)
+#undef ROW
+    },
+    {
+#define ROW(MR) [MR] = values_narrow_##MR,
+        VEC_ROWS(ROW)
+#undef ROW
+    },
+};
+
+/* o = o*c + sum over the row's own keys: for blocks whose V holds an infinity or NaN that other rows
+   of the tile see and this one does not. The same chain as values_body, so the same bits. */
+static void values_row(const float *p, const float *v, int64_t block, int64_t lo, int64_t hi, float c,
+                       float *o, int64_t dv) {
+    int64_t wide = (dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
+        int64_t width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
+        for (int64_t x = 0; x < width; x += VEC_LANES) {
+            vec_f acc = vec_load(o + panel + x) * vec_set1(c);
+            for (int64_t key = lo; key < hi; key++)
+                acc = vec_fma(vec_set1(p[key]), vec_load(v + panel * block + key * width + x), acc);
+            vec_store(o + panel + x, acc);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between strategies and leaves. A leaf knows nothing of problems, masks or threads: it
+ * gets pointers, sizes and, for a tile, which keys each row sees.
+ *
+ * Packed forms, with NR = VEC_NR and L = VEC_LANES of the ISA:
+ *
+ *     K block   [keys/NR][d][NR]       keys rounded up to NR, zero beyond
+ *     V block   panels of NR columns, [panel][keys][NR]; the last panel may be narrower, any multiple
+ *               of L: dv is rounded up to L, zero beyond
+ *     Q, O, S   plain rows of floats
+ *
+ * Q comes in scaled by scale*log2(e), so that exp is exp2 and m is in units of log2.
+ */
+#ifndef TP_KERNELS_KERNEL_H
+#define TP_KERNELS_KERNEL_H
+
+#include "tileproof.h"
+
+enum tp__leaf {
+#define TP_LEAF(op, dtype) TP__LEAF_##op##_##dtype,
+#include "kernels/leaves.inc"
+#undef TP_LEAF
+    TP__LEAVES_PER_ISA
+};
+
+enum tp__set {
+#define TP_ISA_ROW(isa, needs, mr, nr) TP__SET_##isa,
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+    TP__SETS
+};
+
+enum {
+#define TP_ISA_ROW(isa, needs, mr, nr) TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr,
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+    TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
+    TP__TILE_ROWS = 96 /* most rows of a tile: enough strips to use a K panel while it is in L1 */
+};
+
+/* What the leaves did; one per task. Each leaf counts itself under its own number. */
+typedef struct tp__trace {
+    int64_t calls[TP__LEAF_COUNT];
+    int64_t tiles_full, tiles_partial, tiles_skipped;
+    int64_t pairs_visible, pairs_computed, padded_rows;
+    int64_t bytes, scores_written;
+} tp__trace;
+
+/* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */
+typedef struct tp__rows {
+    int64_t first, count;   /* r in first..first+count-1 */
+    int64_t group;
+    int64_t stride_token, stride_head;
+} tp__rows;
+
+/* q[i][x] = scale * tensor[row first+i][x] */
+typedef void tp__load_q_fn(tp__trace *, float *q, int64_t ldq, const void *tensor,
+                           const tp__rows *rows, int64_t d, float scale);
+
+/* Packs keys first..last-1 of a block of `block` keys that starts at tensor. No other key is read.
+   pack_k zeroes the rest of the panels it touches; pack_v leaves other keys as they are, since no
+   row reads them, and returns whether it met a value that is not finite. */
+typedef int tp__pack_k_fn(tp__trace *, float *packed, const void *tensor, int64_t stride_token,
+                        int64_t first, int64_t last, int64_t block, int64_t d);
+typedef tp__pack_k_fn tp__pack_v_fn;
+
+/* One (rows x block) tile of the online softmax, in units of log2:
+       m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
+typedef struct tp__tile {
+    const float *q; int64_t ldq;
+    const float *k, *v;        /* packed */
+    float *s; int64_t lds;     /* scratch: rows x block keys */
+    float *o; int64_t ldo;     /* unnormalised */
+    float *m, *l;
+    const int32_t *lo, *hi;    /* row i sees the block's keys lo[i]..hi[i]-1; empty: 0, 0 */
+    int64_t rows, d, dv;
+    int64_t block;             /* keys a packed block has room for: a multiple of NR */
+    int v_not_finite;
+} tp__tile;
+typedef void tp__attend_fn(tp__trace *, const tp__tile *);
+
+/* Folds the state (m2, l2, o2) of later keys into (m, l, o). An empty state changes no bit. */
+typedef void tp__fold_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
+                         const float *m2, const float *l2, const float *o2);
+
+/* tensor[row] = o/l, rounded once; 0 for a row that saw no key. */
+typedef void tp__store_o_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t dv,
+                            const float *o, int64_t ldo, const float *m, const float *l);
+
+/* The textbook way on one query head: writes all scores, then all probabilities, then P V. */
+typedef struct tp__math {
+    const float *q; int64_t ldq;
+    const float *k, *v;        /* packed, the whole sequence as one block */
+    float *s, *p; int64_t lds; /* [rows][lds] each */
+    float *o; int64_t ldo;
+    float *m, *l;
+    const int64_t *lo, *hi;
+    int64_t rows, d, dv, keys, block;
+    int v_not_finite;
+} tp__math;
+typedef void tp__math_fn(tp__trace *, const tp__math *);
+
+/* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
+typedef struct tp__kernels {
+    const char *isa;
+    uint32_t needs;
+    int mr, nr, lanes;
+    const char *leaf_name[TP__LEAVES_PER_ISA];
+    tp__load_q_fn *load_q[4];
+    tp__pack_k_fn *pack_k[4];
+    tp__pack_v_fn *pack_v[4];
+    tp__store_o_fn *store_o[4];
+    tp__attend_fn *attend;
+    tp__fold_fn *fold;
+    tp__math_fn *math;
+} tp__kernels;
+
+/* Sets in the order of isas.inc, best first. */
+extern const tp__kernels *const tp__kernel_sets[TP__SETS];
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tables: sets, leaf names, block sizes. */
+#include "kernels/kernel.h"
+
+#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+
+const tp__kernels *const tp__kernel_sets[TP__SETS] = {
+#define TP_ISA_ROW(isa, needs, mr, nr) &tp__kernels_##isa,
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+};
+
+const char *tp_leaf_name(int leaf) {
+    if (leaf < 0 || leaf >= TP__LEAF_COUNT) return NULL;
+    return tp__kernel_sets[leaf / TP__LEAVES_PER_ISA]->leaf_name[leaf % TP__LEAVES_PER_ISA];
+}
+
+/* Part of the numerical contract: a block border is where the running maximum is carried over, so a
+   change here changes bits. Frozen in docs/numerics.md; every size divides TP_CHUNK_KEYS. */
+int tp_block_keys(int64_t head_dim) {
+    static const struct {
+        int64_t head_dim;
+        int keys;
+    } blocks[] = {{64, 512}, {128, 256}, {256, 128}};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
+        if (head_dim <= blocks[i].head_dim) return blocks[i].keys;
+    return 64;
+}

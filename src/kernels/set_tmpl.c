@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The set of leaves of one ISA, wired from the table. */
+#include "kernels/leaf.h"
+
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+/* clang-format off */
+#define BY_DTYPE(op) {[TP_F32] = TP_LEAF_NAME(op##_f32), [TP_F16] = TP_LEAF_NAME(op##_f16), \
+                      [TP_BF16] = TP_LEAF_NAME(op##_bf16)}
+/* clang-format on */
+
+_Static_assert(TP__CAT(TP__MR_, TP_ISA) == VEC_MR && TP__CAT(TP__NR_, TP_ISA) == VEC_NR,
+               "isas.inc and the vec header must name the same register tile");
+
+#define SET TP__CAT(tp__kernels_, TP_ISA)
+extern const tp__kernels SET;
+const tp__kernels SET = {
+    .isa = STRING(TP_ISA),
+    .needs = TP__CAT(TP__NEEDS_, TP_ISA),
+    .mr = VEC_MR,
+    .nr = VEC_NR,
+    .lanes = VEC_LANES,
+    .leaf_name =
+        {
+#define TP_LEAF(op, dtype) "tp_" #op "_" #dtype "_" STRING(TP_ISA),
+#include "kernels/leaves.inc"
+#undef TP_LEAF
+        },
+    .load_q = BY_DTYPE(load_q),
+    .pack_k = BY_DTYPE(pack_k),
+    .pack_v = BY_DTYPE(pack_v),
+    .store_o = BY_DTYPE(store_o),
+    .attend = TP_LEAF_NAME(attend_f32),
+    .fold = TP_LEAF_NAME(fold_f32),
+    .math = TP_LEAF_NAME(math_f32),
+};

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row of scores becomes probabilities, in place: what attend and math share. */
+#ifndef TP_KERNELS_SOFTMAX_H
+#define TP_KERNELS_SOFTMAX_H
+
+#include "kernels/vec/vec.h"
+
+#include <math.h>
+
+/* Rows are worked on in groups of 16 keys, whatever the ISA, so that sums have one order. */
+#define GROUP 16
+
+/* The greatest of s[from..to), both multiples of GROUP. A NaN may be passed over: it comes back
+   through the sum. */
+VEC_INLINE float row_max(const float *s, int64_t from, int64_t to) {
+    vec_f best[VEC_SUM_PARTS];
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) best[i] = vec_set1(-INFINITY);
+    for (int64_t j = from; j < to; j += GROUP) {
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++)
+            best[i] = vec_max(best[i], vec_load(s + j + i * VEC_LANES));
+    }
+    VEC_UNROLL for (int i = 1; i < VEC_SUM_PARTS; i++) best[0] = vec_max(best[0], best[i]);
+    return vec_max_lanes(best[0]);
+}
+
+/* p[j] = 2^(s[j] - m) for j in from..to, both multiples of GROUP; returns their sum. */
+VEC_INLINE float row_exp(float *p, const float *s, int64_t from, int64_t to, float m) {
+    vec_f sum[VEC_SUM_PARTS];
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
+    for (int64_t j = from; j < to; j += GROUP) {
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
+            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m));
+            vec_store(p + j + i * VEC_LANES, e);
+            sum[i] += e;
+        }
+    }
+    return vec_sum16(sum);
+}
+
+/* -inf for s[from..lo) and s[hi..to): a true -inf, so that 2^(s-m) is exactly 0. */
+VEC_INLINE void mask_row(float *s, int64_t from, int64_t lo, int64_t hi, int64_t to) {
+    for (int64_t j = from; j < lo; j++) s[j] = -INFINITY;
+    for (int64_t j = hi; j < to; j++) s[j] = -INFINITY;
+}
+
+VEC_INLINE float exp2_one(float x) { return vec_exp2(vec_set1(x))[0]; }
+
+/* What to subtract: a row whose every score is -inf has p = 2^(-inf - 0) = 0, not NaN. */
+VEC_INLINE float safe_max(float m) { return m == -INFINITY ? 0.0f : m; }
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The vector layer: the only place with intrinsics. A kernel template is compiled once per ISA with
+ * TP_ISA set; this header then brings in vec_<isa>.h, which gives
+ *
+ *     VEC_LANES, VEC_MR, VEC_NRV, VEC_ROWS(X)      register tile: MR rows x NRV vectors
+ *     vec_f, vec_i, vec_f_any                      float and int32 vectors; unaligned loads
+ *     vec_fma, vec_max, vec_zero_below             fused where the ISA fuses; NaN rules as written
+ *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
+ *
+ * and adds what plain C can say for all of them. Vectors never cross a real call.
+ */
+#ifndef TP_VEC_H
+#define TP_VEC_H
+
+#define TP__ISA_generic 0
+#define TP__ISA_avx2    1
+#define TP__ISA_avx512  2
+
+/* Unset for editors and linters that open a template alone. */
+#ifndef TP_ISA
+#define TP_ISA generic
+#endif
+
+#define TP__CAT_(a, b)  a##b
+#define TP__CAT(a, b)   TP__CAT_(a, b)
+#define TP__ISA_NUMBER  TP__CAT(TP__ISA_, TP_ISA)
+/* tp_<op>_<dtype>_<isa>, and its number in the table of leaves */
+#define TP_LEAF_NAME(op_dtype) TP__CAT(TP__CAT(TP__CAT(tp_, op_dtype), _), TP_ISA)
+#define TP_LEAF_ID(op_dtype) \
+    (TP__CAT(TP__LEAF_, op_dtype) + TP__LEAVES_PER_ISA * TP__CAT(TP__SET_, TP_ISA))
+
+#if TP__ISA_NUMBER == TP__ISA_avx512
+#include "kernels/vec/vec_avx512.h"
+#elif TP__ISA_NUMBER == TP__ISA_avx2
+#include "kernels/vec/vec_avx2.h"
+#else
+#include "kernels/vec/vec_generic.h"
+#endif
+
+#define VEC_NR (VEC_NRV * VEC_LANES)
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+/* Every loop over registers is unrolled whole, or the compiler keeps accumulators in memory. */
+#ifdef __clang__
+#define VEC_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define VEC_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+VEC_INLINE vec_f vec_load(const float *p) { return *(const vec_f_any *)p; }
+VEC_INLINE void vec_store(float *p, vec_f x) { *(vec_f_any *)p = x; }
+VEC_INLINE vec_f vec_set1(float x) { return x - (vec_f){0}; }
+VEC_INLINE vec_i vec_seti(int32_t x) { return x - (vec_i){0}; }
+
+/* Loads the first n of VEC_LANES floats, zero beyond: never touches what lies behind. */
+VEC_INLINE vec_f vec_load_n(const float *p, int n) {
+    float lanes[VEC_LANES] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof(float));
+    return vec_load(lanes);
+}
+
+/*
+ * 2^x for x <= 0. x = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of degree 5 with
+ * p(0) = 1, so 2^0 is exactly 1. Relative error 1.6e-7 with fma, 2e-7 without. Below 2^-126, -inf
+ * included, exactly 0; NaN stays NaN.
+ */
+VEC_INLINE vec_f vec_exp2(vec_f x) {
+    const vec_f magic = vec_set1(0x1.8p23f); /* adding it rounds to an integer in the low bits */
+    vec_f t = x + magic;
+    vec_f f = x - (t - magic);
+    vec_f p = vec_set1(0x1.5bba14p-10f);
+    p = vec_fma(p, f, vec_set1(0x1.3cea88p-7f));
+    p = vec_fma(p, f, vec_set1(0x1.c6b752p-5f));
+    p = vec_fma(p, f, vec_set1(0x1.ebf9bcp-3f));
+    p = vec_fma(p, f, vec_set1(0x1.62e42ap-1f));
+    p = vec_fma(p, f, vec_set1(1.0f));
+    vec_f scale = (vec_f)(((vec_i)t - vec_seti(0x4b400000 - 127)) << 23);
+    return vec_zero_below(p * scale, x, vec_set1(-126.0f));
+}
+
+#define VEC_SUM_PARTS (16 / VEC_LANES)
+
+/* The sum of 16 lanes by one fixed tree, the same on every ISA: i + (i+8), then 4, 2, 1. */
+VEC_INLINE float vec_sum16(const vec_f parts[VEC_SUM_PARTS]) {
+    float a[16];
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) vec_store(a + i * VEC_LANES, parts[i]);
+    VEC_UNROLL for (int step = 8; step > 0; step /= 2) {
+        VEC_UNROLL for (int i = 0; i < step; i++) a[i] += a[i + step];
+    }
+    return a[0];
+}
+
+VEC_INLINE float vec_max_lanes(vec_f x) {
+    float a[VEC_LANES], m;
+    vec_store(a, x);
+    m = a[0];
+    for (int i = 1; i < VEC_LANES; i++) m = a[i] > m ? a[i] : m;
+    return m;
+}
+
+#endif

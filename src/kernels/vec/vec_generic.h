@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plain vector extensions, four lanes: what every compiler target has. fma is multiply, then add. */
+#ifndef TP_VEC_GENERIC_H
+#define TP_VEC_GENERIC_H
+
+#include "base/dtype.h"
+
+#define VEC_LANES 4
+#define VEC_MR    4 /* 4x2 accumulators, 2 of K or V, 1 broadcast: 11 of 16 registers */
+#define VEC_NRV   2
+#define VEC_ROWS(X) X(1) X(2) X(3) X(4)
+
+typedef float vec_f __attribute__((vector_size(16)));
+typedef int32_t vec_i __attribute__((vector_size(16)));
+typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
+
+static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return a * b + c; }
+
+/* The second operand where either is NaN, as maxps. */
+static inline vec_f vec_max(vec_f a, vec_f b) {
+    vec_i take = a > b;
+    return (vec_f)(((vec_i)a & take) | ((vec_i)b & ~take));
+}
+
+/* r where x >= limit or x is NaN, otherwise +0. */
+static inline vec_f vec_zero_below(vec_f r, vec_f x, vec_f limit) {
+    return (vec_f)((vec_i)r & ~(x < limit));
+}
+
+static inline vec_f vec_load_bf16(const uint16_t *p) {
+    return (vec_f){tp__from_bf16(p[0]), tp__from_bf16(p[1]), tp__from_bf16(p[2]),
+                   tp__from_bf16(p[3])};
+}
+
+static inline vec_f vec_load_f16(const uint16_t *p) {
+    return (vec_f){tp__from_f16(p[0]), tp__from_f16(p[1]), tp__from_f16(p[2]), tp__from_f16(p[3])};
+}
+
+static inline void vec_store_bf16(uint16_t *p, vec_f x) {
+    for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_bf16(x[i]);
+}
+
+static inline void vec_store_f16(uint16_t *p, vec_f x) {
+    for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_f16(x[i]);
+}
+
+/* In place, rows[i][j] becomes rows[j][i]. */
+static inline void vec_transpose(vec_f rows[VEC_LANES]) {
+    vec_f a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
+    vec_f b = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
+    vec_f c = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+    vec_f d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+    rows[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    rows[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    rows[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    rows[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be chosen, best first, and the names by which people speak of it. */
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+
+const tp__option tp__options[TP__OPTIONS] = {
+#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_prefill, &tp__kernels_##isa},
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+    {"math", &tp__strategy_math, NULL},
+};
+
+int tp__names_have(const char *names, const char *name) {
+    size_t length = strlen(name);
+    while (names != NULL && *names != '\0') {
+        size_t n = strcspn(names, ",");
+        if (n == length && memcmp(names, name, n) == 0) return 1;
+        names += n + (names[n] == ',');
+    }
+    return 0;
+}
+
+tp_status tp__names_check(const char *what, const char *names, tp_error *error) {
+    char known[96] = "";
+    size_t used = 0;
+    for (int i = 0; i < TP__OPTIONS && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
+                                 tp__options[i].name);
+    while (names != NULL && *names != '\0') {
+        size_t n = strcspn(names, ",");
+        int found = 0;
+        for (int i = 0; i < TP__OPTIONS; i++)
+            found |= n == strlen(tp__options[i].name) && memcmp(names, tp__options[i].name, n) == 0;
+        TP_REQUIRE(found, error, TP_INVALID, "%s names '%.*s': it must be one of %s", what,
+                   (int)(n < 64 ? n : 64), names, known);
+        names += n + (names[n] == ',');
+    }
+    return TP_OK;
+}
+
+const tp_kernel_info *tp_kernel_at(int index) {
+    static const tp_kernel_info infos[TP__OPTIONS] = {
+#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, "prefill", needs, mr, nr, TP_MAX_HEAD_DIM},
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+        {"math", "math", 0, 0, 0, 0},
+    };
+    return index >= 0 && index < TP__OPTIONS ? &infos[index] : NULL;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan: the decision and the bounds, nothing of any one call. */
+#ifndef TP_PLAN_PLAN_H
+#define TP_PLAN_PLAN_H
+
+#include "kernels/kernel.h"
+#include "strategies/strategy.h"
+#include "tileproof.h"
+
+/* What can be chosen: one strategy on one set of leaves. */
+typedef struct tp__option {
+    const char *name; /* of the ISA when fused, otherwise of the strategy */
+    const tp__strategy *strategy;
+    const tp__kernels *kernels; /* NULL: the best set this host has and nobody disabled */
+} tp__option;
+
+enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused strategy on each set, and math */
+extern const tp__option tp__options[TP__OPTIONS];
+
+/* "a,b" names nothing but options: TP_OK, or TP_INVALID that lists the known names. */
+tp_status tp__names_check(const char *what, const char *names, tp_error *error);
+/* Whether the list holds the name; NULL is the empty list. */
+int tp__names_have(const char *names, const char *name);
+
+/* All that a choice depends on. */
+typedef struct tp__rules {
+    const tp_machine *machine;
+    int32_t policy;
+    const char *disable[2]; /* the context's and the choice's; NULL: none */
+    const char *kernel;     /* NULL: any */
+} tp__rules;
+
+/* Fills in the decision's candidates, status, chosen, fallback, hint; the option's leaves come out in
+   *kernels. The problem has passed tp_problem_check. */
+tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
+                     const tp__kernels **kernels);
+
+/* Fills in the decision's text, numerics id and figures; kernels NULL when nothing was chosen. */
+void tp__figures(const tp_problem *problem, const tp__strategy *strategy,
+                 const tp__kernels *kernels, tp_decision *decision);
+
+struct tp_plan {
+    tp_context *context;
+    tp_problem problem;
+    const tp__strategy *strategy;
+    const tp__kernels *kernels;
+    tp_decision decision;
+};
+
+#endif

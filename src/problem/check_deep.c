@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The exact check: the bytes of every row that will be written are collected, sorted and compared;
+ * then every row that will be read is looked up among them. It trusts none of the reasoning of
+ * overlap.c, which it stands beside.
+ */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "problem/overlap.h"
+#include "problem/sequence.h"
+
+typedef struct range {
+    uintptr_t lo, hi;
+} range;
+
+typedef struct ranges {
+    range *list;
+    size_t count, room;
+} ranges;
+
+/* One tensor of a walk over all its rows. */
+typedef struct walk {
+    const char *name;
+    const tp_tensor *tensor;
+    int64_t heads, row_bytes, element_bytes;
+    int of_q;     /* follows the q lengths */
+    size_t start; /* where in tp__sequence its first element stands */
+} walk;
+
+enum { TENSORS = 5, OUTPUTS = 2 };
+
+/* Outputs first. An lse that is not wanted has no heads. */
+static void make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENSORS]) {
+    int64_t o = (int64_t)tp_dtype_bytes(p->o_dtype), q = (int64_t)tp_dtype_bytes(p->q_dtype),
+            k = (int64_t)tp_dtype_bytes(p->k_dtype), v = (int64_t)tp_dtype_bytes(p->v_dtype),
+            lse_heads = t->lse.data != NULL ? p->q_heads : 0;
+    walk all[TENSORS] = {
+        {"o", &t->o, p->q_heads, p->head_dim_v * o, o, 1, offsetof(tp__sequence, o)},
+        {"lse", &t->lse, lse_heads, 4, 4, 1, offsetof(tp__sequence, lse)},
+        {"q", &t->q, p->q_heads, p->head_dim_qk * q, q, 1, offsetof(tp__sequence, q)},
+        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, offsetof(tp__sequence, k)},
+        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, offsetof(tp__sequence, v)},
+    };
+    for (int i = 0; i < TENSORS; i++) walks[i] = all[i];
+}
+
+typedef tp_status (*visit)(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
+                           range row);
+
+static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors, const walk *w,
+                           visit visit_row, void *user) {
+    for (int64_t seq = 0; seq < tensors->batch; seq++) {
+        tp__sequence s = tp__sequence_at(problem, tensors, seq);
+        int64_t start = *(const int64_t *)((const char *)&s + w->start);
+        int64_t tokens = w->of_q ? s.q_len : s.kv_len;
+        for (int64_t token = 0; token < tokens; token++)
+            for (int64_t head = 0; head < w->heads; head++) {
+                int64_t element =
+                    start + token * w->tensor->stride[1] + head * w->tensor->stride[2];
+                uintptr_t lo = (uintptr_t)w->tensor->data + (uintptr_t)(element * w->element_bytes);
+                range row = {lo, lo + (uintptr_t)w->row_bytes};
+                TP_TRY(visit_row(user, w, seq, token, head, row));
+            }
+    }
+    return TP_OK;
+}
+
+/* Neighbours that touch become one range, so that a contiguous output costs almost nothing. */
+static tp_status collect(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
+                         range row) {
+    ranges *all = user;
+    (void)w, (void)seq, (void)token, (void)head;
+    if (all->count > 0 && all->list[all->count - 1].hi == row.lo) {
+        all->list[all->count - 1].hi = row.hi;
+        return TP_OK;
+    }
+    if (all->count == all->room) {
+        size_t room = all->room > 0 ? all->room * 2 : 1024, bytes;
+        if (__builtin_mul_overflow(room, sizeof(range), &bytes)) return TP_NO_MEMORY;
+        range *list = realloc(all->list, bytes);
+        if (list == NULL) return TP_NO_MEMORY;
+        all->list = list;
+        all->room = room;
+    }
+    all->list[all->count++] = row;
+    return TP_OK;
+}
+
+/* Which row holds a byte: the skip-th one found. */
+typedef struct search {
+    uintptr_t byte;
+    int skip;
+    const char *name;
+    int64_t seq, token, head;
+} search;
+
+static tp_status holds_byte(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
+                            range row) {
+    search *s = user;
+    if (s->byte < row.lo || s->byte >= row.hi || s->skip-- > 0) return TP_OK;
+    s->name = w->name;
+    s->seq = seq;
+    s->token = token;
+    s->head = head;
+    return TP_BUSY; /* found: ends the walk */
+}
+
+typedef struct checker {
+    const tp_problem *problem;
+    const tp_tensors *tensors;
+    walk walks[TENSORS];
+    ranges written;
+    tp_error *error;
+} checker;
+
+static search find_output(const checker *c, uintptr_t byte, int skip) {
+    search s = {.byte = byte, .skip = skip, .name = "?"};
+    for (int i = 0; i < OUTPUTS; i++)
+        if (walk_rows(c->problem, c->tensors, &c->walks[i], holds_byte, &s) != TP_OK) break;
+    return s;
+}
+
+static tp_status refuse(const checker *c, const char *verb, const char *name, int64_t seq,
+                        int64_t token, int64_t head, const search *output) {
+    return tp__fail(c->error, TP_INVALID,
+                    "byte %p is written by %s (sequence %lld, token %lld, head %lld) and %s by %s "
+                    "(sequence %lld, token %lld, head %lld): output rows must share no byte",
+                    (void *)output->byte, output->name, (long long)output->seq,
+                    (long long)output->token, (long long)output->head, verb, name, (long long)seq,
+                    (long long)token, (long long)head);
+}
+
+static int by_lo(const void *one, const void *other) {
+    const range *a = one, *b = other;
+    return (a->lo > b->lo) - (a->lo < b->lo);
+}
+
+static tp_status check_written(checker *c) {
+    range *list = c->written.list;
+    if (c->written.count > 1) qsort(list, c->written.count, sizeof *list, by_lo);
+    for (size_t i = 1; i < c->written.count; i++) {
+        if (list[i].lo >= list[i - 1].hi) continue;
+        search first = find_output(c, list[i].lo, 0), second = find_output(c, list[i].lo, 1);
+        return refuse(c, "again", second.name, second.seq, second.token, second.head, &first);
+    }
+    return TP_OK;
+}
+
+/* The first written byte within the row, or 0. */
+static uintptr_t first_written(const ranges *written, range row) {
+    size_t low = 0, high = written->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (written->list[middle].hi <= row.lo)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == written->count || written->list[low].lo >= row.hi) return 0;
+    return written->list[low].lo > row.lo ? written->list[low].lo : row.lo;
+}
+
+static tp_status check_read(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
+                            range row) {
+    checker *c = user;
+    uintptr_t byte = first_written(&c->written, row);
+    if (byte == 0) return TP_OK;
+    search output = find_output(c, byte, 0);
+    return refuse(c, "read", w->name, seq, token, head, &output);
+}
+
+static tp_status check_arrays(checker *c) {
+    const tp_tensors *t = c->tensors;
+    const struct {
+        const char *name;
+        const void *data;
+        int64_t count;
+    } arrays[] = {{"cu_seqlens_q", t->cu_seqlens_q, t->batch + 1},
+                  {"cu_seqlens_kv", t->cu_seqlens_kv, t->batch + 1},
+                  {"q_lens", t->q_lens, t->batch},
+                  {"kv_lens", t->kv_lens, t->batch}};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        if (arrays[i].data == NULL) continue;
+        uintptr_t lo = (uintptr_t)arrays[i].data;
+        uintptr_t size = (uintptr_t)arrays[i].count * (t->index_type == TP_I64 ? 8 : 4);
+        uintptr_t byte = first_written(&c->written, (range){lo, lo + size});
+        TP_REQUIRE(byte == 0, c->error, TP_INVALID,
+                   "byte %p is written by %s and read by %s: output rows must share no byte",
+                   (void *)byte, find_output(c, byte, 0).name, arrays[i].name);
+    }
+    return TP_OK;
+}
+
+static tp_status check_all(checker *c) {
+    for (int i = 0; i < OUTPUTS; i++) {
+        tp_status status = walk_rows(c->problem, c->tensors, &c->walks[i], collect, &c->written);
+        TP_REQUIRE(status == TP_OK, c->error, status,
+                   "the deep check needs memory for more than %zu output ranges, which failed",
+                   c->written.count);
+    }
+    TP_TRY(check_written(c));
+    for (int i = OUTPUTS; i < TENSORS; i++)
+        TP_TRY(walk_rows(c->problem, c->tensors, &c->walks[i], check_read, c));
+    return check_arrays(c);
+}
+
+tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    checker c = {.problem = problem, .tensors = tensors, .error = error};
+    make_walks(problem, tensors, c.walks);
+    tp_status status = check_all(&c);
+    free(c.written.list);
+    return status;
+}
+
+tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    TP_TRY(tp_problem_check(problem, error));
+    TP_TRY(tp__tensors_check(problem, tensors, error));
+    return tp__check_rows(problem, tensors, error);
+}

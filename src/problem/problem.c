@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is asked: its defaults, its rules, and the two numbers every kernel derives from it. */
+#include "problem/sequence.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "base/error.h"
+#include "masks/mask.h"
+#include "problem/limits.h"
+
+#define LOG2_E 1.4426950408889634
+
+void tp_problem_init(tp_problem *problem) {
+    memset(problem, 0, sizeof *problem);
+    problem->struct_size = sizeof *problem;
+    problem->batch = problem->q_heads = problem->kv_heads = 1;
+    tp_problem_dtype(problem, TP_F32);
+}
+
+void tp_problem_dtype(tp_problem *problem, tp_dtype all) {
+    problem->q_dtype = problem->k_dtype = problem->v_dtype = problem->o_dtype = all;
+}
+
+/* Only the tree is checked: the rest of the problem may not have been filled in yet. */
+static tp_status append(tp_problem *problem, tp_mask_node node) {
+    TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
+    int n = problem->mask_nodes, needed = n > 0 ? 2 : 1;
+    if (n < 0 || n > TP_MAX_MASK_NODES - needed) return TP_INVALID;
+    tp_problem before = *problem;
+    problem->mask[n] = node;
+    if (n > 0) problem->mask[n + 1] = (tp_mask_node){.kind = TP_MASK_AND};
+    problem->mask_nodes = n + needed;
+    tp_status status = tp__mask_check(problem, NULL);
+    if (status != TP_OK) *problem = before;
+    return status;
+}
+
+tp_status tp_problem_causal(tp_problem *problem) {
+    return append(problem, (tp_mask_node){.kind = TP_MASK_CAUSAL});
+}
+
+tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right) {
+    return append(problem, (tp_mask_node){.kind = TP_MASK_WINDOW, .a = left, .b = right});
+}
+
+static tp_status check_range(const char *name, int64_t value, int64_t least, int64_t most,
+                             int most_log2, tp_error *error) {
+    TP_REQUIRE(value >= least && value <= most, error, TP_INVALID,
+               "%s is %lld: it must be in %lld..2^%d", name, (long long)value, (long long)least,
+               most_log2);
+    return TP_OK;
+}
+
+static tp_status check_dtype(const char *name, int32_t dtype, tp_error *error) {
+    TP_REQUIRE(dtype >= TP_F32 && dtype <= TP_I4, error, TP_INVALID,
+               "%s is %d: it must be a tp_dtype in %d..%d", name, dtype, TP_F32, TP_I4);
+    TP_REQUIRE(tp__dtype_is_float(dtype), error, TP_UNSUPPORTED,
+               "%s is %s (%d): only f32, f16 and bf16 have kernels", name, tp_dtype_name(dtype),
+               dtype);
+    return TP_OK;
+}
+
+static tp_status check_either(const char *name, int32_t value, const char *meaning,
+                              tp_error *error) {
+    TP_REQUIRE(value == 0 || value == 1, error, TP_INVALID, "%s is %d: it must be %s", name, value,
+               meaning);
+    return TP_OK;
+}
+
+static tp_status check_product(const char *names, const int64_t factor[4], int most_log2,
+                               tp_error *error) {
+    int64_t product = 1;
+    int beyond = 0;
+    for (int i = 0; i < 4; i++) {
+        if (factor[i] == 0) return TP_OK;
+        beyond |= __builtin_mul_overflow(product, factor[i], &product);
+    }
+    TP_REQUIRE(!beyond && product <= (int64_t)1 << most_log2, error, TP_INVALID,
+               "%s = %lld * %lld * %lld * %lld: it must be at most 2^%d, so that counts fit in "
+               "int64",
+               names, (long long)factor[0], (long long)factor[1], (long long)factor[2],
+               (long long)factor[3], most_log2);
+    return TP_OK;
+}
+
+static tp_status check_sizes(const tp_problem *p, tp_error *error) {
+    TP_TRY(check_range("batch", p->batch, 0, TP__LENGTH_MAX, 40, error));
+    TP_TRY(check_range("q_heads", p->q_heads, 1, TP__HEADS_MAX, 20, error));
+    TP_TRY(check_range("kv_heads", p->kv_heads, 1, TP__HEADS_MAX, 20, error));
+    TP_TRY(check_range("head_dim_qk", p->head_dim_qk, 1, TP__DIM_MAX, 20, error));
+    TP_TRY(check_range("head_dim_v", p->head_dim_v, 1, TP__DIM_MAX, 20, error));
+    TP_TRY(check_range("q_len", p->q_len, 0, TP__LENGTH_MAX, 40, error));
+    TP_TRY(check_range("kv_len", p->kv_len, 0, TP__LENGTH_MAX, 40, error));
+    TP_REQUIRE(p->q_heads % p->kv_heads == 0, error, TP_INVALID,
+               "q_heads is %lld and kv_heads %lld: q_heads must be a multiple of kv_heads",
+               (long long)p->q_heads, (long long)p->kv_heads);
+    const struct {
+        const char *names;
+        int64_t factor[4];
+        int most_log2;
+    } products[] = {
+        {"batch * q_heads * q_len * head_dim_qk",
+         {p->batch, p->q_heads, p->q_len, p->head_dim_qk},
+         TP__ELEMENTS_LOG2},
+        {"batch * q_heads * q_len * head_dim_v",
+         {p->batch, p->q_heads, p->q_len, p->head_dim_v},
+         TP__ELEMENTS_LOG2},
+        {"batch * kv_heads * kv_len * head_dim_qk",
+         {p->batch, p->kv_heads, p->kv_len, p->head_dim_qk},
+         TP__ELEMENTS_LOG2},
+        {"batch * kv_heads * kv_len * head_dim_v",
+         {p->batch, p->kv_heads, p->kv_len, p->head_dim_v},
+         TP__ELEMENTS_LOG2},
+        {"batch * q_heads * q_len * kv_len",
+         {p->batch, p->q_heads, p->q_len, p->kv_len},
+         TP__PAIRS_LOG2},
+    };
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
+        TP_TRY(check_product(products[i].names, products[i].factor, products[i].most_log2, error));
+    return TP_OK;
+}
+
+tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
+    TP_REQUIRE_STRUCT(problem, tp_problem, error);
+    TP_REQUIRE(problem->op == 0, error, TP_INVALID, "op is %d: it must be 0 (forward)",
+               problem->op);
+    TP_TRY(check_dtype("q_dtype", problem->q_dtype, error));
+    TP_TRY(check_dtype("k_dtype", problem->k_dtype, error));
+    TP_TRY(check_dtype("v_dtype", problem->v_dtype, error));
+    TP_TRY(check_dtype("o_dtype", problem->o_dtype, error));
+    TP_TRY(check_either("q_layout", problem->q_layout, "TP_BATCH (0) or TP_PACKED (1)", error));
+    TP_TRY(check_either("kv_layout", problem->kv_layout, "TP_BATCH (0) or TP_PACKED (1)", error));
+    TP_TRY(check_either("align", problem->align, "TP_BOTTOM_RIGHT (0) or TP_TOP_LEFT (1)", error));
+    TP_TRY(check_either("scale_set", problem->scale_set, "0 (default scale) or 1", error));
+    TP_TRY(check_sizes(problem, error));
+    if (problem->scale_set) {
+        TP_REQUIRE(isfinite(problem->scale), error, TP_INVALID, "scale is %g: it must be finite",
+                   (double)problem->scale);
+        TP_REQUIRE(isfinite(tp__scale_log2(problem)), error, TP_INVALID,
+                   "scale is %g: scale * log2(e) must be finite in float", (double)problem->scale);
+    }
+    return tp__mask_check(problem, error);
+}
+
+float tp__scale(const tp_problem *problem) {
+    if (problem->scale_set) return problem->scale;
+    return (float)(1.0 / sqrt((double)problem->head_dim_qk));
+}
+
+float tp__scale_log2(const tp_problem *problem) {
+    return (float)((double)tp__scale(problem) * LOG2_E);
+}
+
+const char *tp__phase(int64_t q_len, int64_t kv_len) {
+    return q_len == 1 || (q_len <= 16 && kv_len > q_len) ? "decode" : "prefill";
+}

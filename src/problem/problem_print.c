@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Printing the text form of tileproof.h section 3, of a problem or of one call. */
+#include "problem/sequence.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "problem/number_text.h"
+#include "problem/text_words.h"
+
+/* Longer than any text of a problem that passed tp_problem_check. */
+typedef struct printer {
+    char text[2048];
+    size_t used;
+} printer;
+
+static void put(printer *p, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int written = vsnprintf(p->text + p->used, sizeof p->text - p->used, format, arguments);
+    va_end(arguments);
+    if (written > 0) p->used += (size_t)written;
+    if (p->used >= sizeof p->text) p->used = sizeof p->text - 1;
+}
+
+/* What one walk over the sequences of a call finds out. */
+typedef struct summary {
+    int64_t batch;
+    const char *phase;
+    uint64_t hash;
+    int64_t runs; /* of equal consecutive lengths; those beyond the first 16 are only counted */
+    struct {
+        int64_t repeat, q_len, kv_len;
+    } run[TP__MAX_RUNS];
+} summary;
+
+/* FNV-1a over the eight bytes of a value, lowest first on every host. */
+static uint64_t hash_value(uint64_t hash, int64_t value) {
+    for (int i = 0; i < 8; i++) {
+        hash ^= ((uint64_t)value >> (8 * i)) & 0xff;
+        hash *= 0x100000001b3u;
+    }
+    return hash;
+}
+
+static void add_sequence(summary *s, int64_t q_len, int64_t kv_len, int64_t *last_q,
+                         int64_t *last_kv) {
+    const char *phase = tp__phase(q_len, kv_len);
+    s->hash = hash_value(hash_value(s->hash, q_len), kv_len);
+    if (s->phase == NULL) s->phase = phase;
+    if (strcmp(s->phase, phase) != 0) s->phase = "mixed";
+    if (s->runs > 0 && q_len == *last_q && kv_len == *last_kv) {
+        if (s->runs <= TP__MAX_RUNS) s->run[s->runs - 1].repeat++;
+        return;
+    }
+    if (s->runs < TP__MAX_RUNS) {
+        s->run[s->runs].repeat = 1;
+        s->run[s->runs].q_len = q_len;
+        s->run[s->runs].kv_len = kv_len;
+    }
+    *last_q = q_len;
+    *last_kv = kv_len;
+    s->runs++;
+}
+
+static void set_bounds(summary *s, int64_t batch, int64_t q_len, int64_t kv_len) {
+    s->batch = s->run[0].repeat = batch;
+    s->phase = tp__phase(q_len, kv_len);
+    s->runs = 1;
+    s->run[0].q_len = q_len;
+    s->run[0].kv_len = kv_len;
+}
+
+static void summarise(summary *s, const tp_problem *problem, const tp_tensors *tensors) {
+    memset(s, 0, sizeof *s);
+    s->hash = 0xcbf29ce484222325u;
+    if (tensors == NULL) {
+        set_bounds(s, problem->batch, problem->q_len, problem->kv_len);
+        return;
+    }
+    int64_t last_q = 0, last_kv = 0;
+    s->batch = tensors->batch;
+    for (int64_t i = 0; i < tensors->batch; i++) {
+        tp__sequence one = tp__sequence_at(problem, tensors, i);
+        add_sequence(s, one.q_len, one.kv_len, &last_q, &last_kv);
+    }
+    if (tensors->batch == 0)
+        set_bounds(s, 0, problem->q_layout == TP_PACKED ? problem->q_len : tensors->q_len,
+                   problem->kv_layout == TP_PACKED ? problem->kv_len : tensors->kv_len);
+}
+
+static void put_sequences(printer *p, const summary *s) {
+    if (s->runs == 1) {
+        put(p, " q%lld k%lld", (long long)s->run[0].q_len, (long long)s->run[0].kv_len);
+        return;
+    }
+    if (s->runs > TP__MAX_RUNS) {
+        put(p, " seqs=#%lld:%016llx", (long long)s->batch, (unsigned long long)s->hash);
+        return;
+    }
+    for (int64_t i = 0; i < s->runs; i++)
+        put(p, "%s%lldx%lld/%lld", i == 0 ? " seqs=" : ",", (long long)s->run[i].repeat,
+            (long long)s->run[i].q_len, (long long)s->run[i].kv_len);
+}
+
+static void put_dtypes(printer *p, const tp_problem *problem) {
+    int32_t q = problem->q_dtype, k = problem->k_dtype, v = problem->v_dtype, o = problem->o_dtype;
+    int same = q == k && q == v;
+    put(p, " %s", tp_dtype_name(q));
+    if (!same) put(p, ":%s:%s", tp_dtype_name(k), tp_dtype_name(v));
+    if (!same || o != q) put(p, "->%s", tp_dtype_name(o));
+}
+
+static void put_layout(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
+    int q = problem->q_layout == TP_PACKED, kv = problem->kv_layout == TP_PACKED;
+    if (q || kv) put(p, " %s", q && kv ? "packed" : q ? "packed-q" : "packed-kv");
+    if (tensors != NULL && ((!q && tensors->q_lens != NULL) || (!kv && tensors->kv_lens != NULL)))
+        put(p, " padded");
+}
+
+static int equal_nodes(const tp_mask_node *one, const tp_mask_node *other) {
+    return one->kind == other->kind && one->a == other->a && one->b == other->b;
+}
+
+/* In the tree's order, and a mask that is repeated only once: it allows the same keys. */
+static void put_masks(printer *p, const tp_problem *problem) {
+    for (int i = 0; i < problem->mask_nodes && i < TP_MAX_MASK_NODES; i++) {
+        const tp_mask_node *node = &problem->mask[i];
+        int repeated = 0;
+        for (int j = 0; j < i; j++) repeated |= equal_nodes(node, &problem->mask[j]);
+        if (repeated) continue;
+        if (node->kind == TP_MASK_CAUSAL) put(p, " causal");
+        if (node->kind == TP_MASK_WINDOW)
+            put(p, " window=%lld,%lld", (long long)node->a, (long long)node->b);
+    }
+}
+
+static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
+    summary s;
+    summarise(&s, problem, tensors);
+    put(p, "%s b%lld h%lld/%lld", s.phase, (long long)s.batch, (long long)problem->q_heads,
+        (long long)problem->kv_heads);
+    put_sequences(p, &s);
+    put(p, " d%lld", (long long)problem->head_dim_qk);
+    if (problem->head_dim_v != problem->head_dim_qk)
+        put(p, "/%lld", (long long)problem->head_dim_v);
+    put_dtypes(p, problem);
+    put_layout(p, problem, tensors);
+    if (problem->align == TP_TOP_LEFT) put(p, " top-left");
+    put_masks(p, problem);
+    if (problem->scale_set) {
+        char scale[TP__FLOAT_TEXT];
+        tp__write_float(problem->scale, scale);
+        put(p, " scale=%s", scale);
+    }
+}
+
+/* The arrays that the walk over the sequences reads must be there. */
+static int can_walk(const tp_problem *problem, const tp_tensors *tensors) {
+    if (tensors->struct_size < sizeof *tensors || tensors->batch < 0) return 0;
+    if (tensors->index_type != TP_I32 && tensors->index_type != TP_I64) return 0;
+    return tensors->batch == 0 || ((problem->q_layout != TP_PACKED || tensors->cu_seqlens_q) &&
+                                   (problem->kv_layout != TP_PACKED || tensors->cu_seqlens_kv));
+}
+
+tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
+                           size_t size) {
+    TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
+    if (text == NULL || size == 0) return TP_INVALID;
+    text[0] = 0;
+    if (tensors != NULL && !can_walk(problem, tensors)) return TP_INVALID;
+    printer p = {.used = 0};
+    put_problem(&p, problem, tensors);
+    if (p.used >= size) return TP_INVALID;
+    memcpy(text, p.text, p.used + 1);
+    return TP_OK;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parsing the text form of tileproof.h section 3: words in any order, each at most once. */
+#include "problem/sequence.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "problem/text_words.h"
+
+/* What a word is about; one text says one thing about each, except that windows may add up. */
+typedef enum subject {
+    PHASE,
+    BATCH,
+    HEADS,
+    ROWS,
+    KEYS,
+    SEQUENCES,
+    DIMS,
+    DTYPES,
+    PACKED,
+    PADDED,
+    ALIGN,
+    CAUSAL,
+    WINDOW,
+    SCALE,
+    UNKNOWN
+} subject;
+
+/* A letter and a number, a name and a value, or a whole word. */
+typedef enum form { LETTER, VALUE, WHOLE } form;
+
+static const struct word {
+    const char *name;
+    form form;
+    subject about;
+    tp_status (*take)(tp__words *w);
+} table[] = {
+    {"prefill", WHOLE, PHASE, tp__take_phase},
+    {"decode", WHOLE, PHASE, tp__take_phase},
+    {"mixed", WHOLE, PHASE, tp__take_phase},
+    {"b", LETTER, BATCH, tp__take_batch},
+    {"h", LETTER, HEADS, tp__take_heads},
+    {"q", LETTER, ROWS, tp__take_rows},
+    {"k", LETTER, KEYS, tp__take_keys},
+    {"seqs=", VALUE, SEQUENCES, tp__take_sequences},
+    {"d", LETTER, DIMS, tp__take_dims},
+    {"packed", WHOLE, PACKED, tp__take_packed},
+    {"packed-q", WHOLE, PACKED, tp__take_packed_q},
+    {"packed-kv", WHOLE, PACKED, tp__take_packed_kv},
+    {"padded", WHOLE, PADDED, tp__take_padded},
+    {"top-left", WHOLE, ALIGN, tp__take_top_left},
+    {"causal", WHOLE, CAUSAL, tp__take_causal},
+    {"window=", VALUE, WINDOW, tp__take_window},
+    {"scale=", VALUE, SCALE, tp__take_scale},
+};
+static const struct word dtypes = {"", VALUE, DTYPES, tp__take_dtypes};
+static const struct word unknown = {"", VALUE, UNKNOWN, NULL};
+
+static int begins_number(const tp__words *w) {
+    return w->end - w->word > 1 && memchr("0123456789-+", w->word[1], 12) != NULL;
+}
+
+static const struct word *find_word(const tp__words *w) {
+    size_t size = (size_t)(w->end - w->word);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        size_t name = strlen(table[i].name);
+        if (size < name || memcmp(w->word, table[i].name, name) != 0) continue;
+        if (table[i].form == WHOLE && size != name) continue;
+        if (table[i].form == LETTER && !begins_number(w)) continue;
+        return &table[i];
+    }
+    return tp__word_is_dtypes(w) ? &dtypes : &unknown;
+}
+
+static tp_status take_word(tp__words *w) {
+    const struct word *word = find_word(w);
+    if (word->about == UNKNOWN)
+        return TP__REFUSE_WORD(w,
+                               "unknown; words are prefill decode mixed b h q k seqs= d, a dtype "
+                               "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
+                               "top-left causal window= scale=");
+    if (word->about != WINDOW && w->seen >> word->about & 1)
+        return TP__REFUSE_WORD(w, "repeated; each word may be given once");
+    w->seen |= 1u << word->about;
+    w->at = w->word + strlen(word->name);
+    return word->take(w);
+}
+
+static int is_space(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static tp_status take_words(tp__words *w, const char *text) {
+    for (;;) {
+        while (is_space(*text)) text++;
+        if (*text == 0) return TP_OK;
+        w->word = w->end = text;
+        while (*w->end != 0 && !is_space(*w->end)) w->end++;
+        TP_TRY(take_word(w));
+        text = w->end;
+    }
+}
+
+static int has(const tp__words *w, subject about) {
+    return w->seen >> about & 1;
+}
+
+static int lengths_differ(const tp_lengths *lengths, int of_q) {
+    for (int64_t i = 1; i < lengths->count; i++)
+        if (of_q ? lengths->seq[i].q_len != lengths->seq[0].q_len
+                 : lengths->seq[i].kv_len != lengths->seq[0].kv_len)
+            return 1;
+    return 0;
+}
+
+static tp_status finish_sequences(tp__words *w, int want_lengths) {
+    tp_problem *p = &w->problem;
+    int64_t total = 0;
+    for (int64_t i = 0; i < w->lengths.count; i++) total += w->lengths.seq[i].repeat;
+    TP_REQUIRE(want_lengths, w->error, TP_INVALID,
+               "word 'seqs=' gives %lld sequences their own lengths: it needs a tp_lengths, which "
+               "is NULL",
+               (long long)total);
+    TP_REQUIRE(!has(w, ROWS) && !has(w, KEYS), w->error, TP_INVALID,
+               "word 'seqs=' stands instead of q%lld and k%lld: give one or the other",
+               (long long)p->q_len, (long long)p->kv_len);
+    TP_REQUIRE(!has(w, BATCH) || p->batch == total, w->error, TP_INVALID,
+               "word 'b%lld' contradicts seqs=, which holds %lld sequences", (long long)p->batch,
+               (long long)total);
+    TP_REQUIRE(has(w, PACKED) || has(w, PADDED), w->error, TP_INVALID,
+               "word 'seqs=' needs 'packed' or 'padded': in a plain batch all lengths are equal");
+    int differ = (p->q_layout == TP_BATCH && lengths_differ(&w->lengths, 1)) ||
+                 (p->kv_layout == TP_BATCH && lengths_differ(&w->lengths, 0));
+    TP_REQUIRE(
+        has(w, PADDED) || !differ, w->error, TP_INVALID,
+        "word 'seqs=' needs 'padded' too: lengths differ in the tensors that are not packed");
+    p->batch = total;
+    return TP_OK;
+}
+
+static const char *derived_phase(const tp__words *w) {
+    const char *phase = tp__phase(w->problem.q_len, w->problem.kv_len);
+    for (int64_t i = 0; i < w->lengths.count; i++) {
+        const char *one = tp__phase(w->lengths.seq[i].q_len, w->lengths.seq[i].kv_len);
+        if (i > 0 && strcmp(one, phase) != 0) return "mixed";
+        phase = one;
+    }
+    return phase;
+}
+
+static tp_status finish(tp__words *w, int want_lengths) {
+    tp_problem *p = &w->problem;
+    TP_REQUIRE(has(w, DIMS), w->error, TP_INVALID,
+               "word 'd' is missing: the head dim must be given, such as d128 or d192/128");
+    TP_REQUIRE(has(w, ROWS) || has(w, SEQUENCES), w->error, TP_INVALID,
+               "word 'q' is missing: the rows must be given, such as q512, or seqs=");
+    TP_REQUIRE(!has(w, PADDED) || p->q_layout == TP_BATCH || p->kv_layout == TP_BATCH, w->error,
+               TP_INVALID, "word 'padded' contradicts 'packed': give one or the other");
+    if (has(w, SEQUENCES))
+        TP_TRY(finish_sequences(w, want_lengths));
+    else if (!has(w, KEYS))
+        p->kv_len = p->q_len;
+    const char *phase = derived_phase(w);
+    TP_REQUIRE(w->phase == NULL || (strlen(phase) == (size_t)w->phase_size &&
+                                    memcmp(phase, w->phase, strlen(phase)) == 0),
+               w->error, TP_INVALID,
+               "word '%.*s': these lengths are %s; leave it out or write that", w->phase_size,
+               w->phase, phase);
+    return tp_problem_check(p, w->error);
+}
+
+tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
+                           tp_error *error) {
+    TP_REQUIRE(text != NULL, error, TP_INVALID, "text is NULL: it must be a problem's text form");
+    TP_REQUIRE(problem != NULL, error, TP_INVALID, "tp_problem is NULL");
+    tp__words w;
+    memset(&w, 0, sizeof w);
+    w.error = error;
+    w.lengths.struct_size = sizeof w.lengths;
+    tp_problem_init(&w.problem);
+    TP_TRY(take_words(&w, text));
+    TP_TRY(finish(&w, lengths != NULL));
+    *problem = w.problem;
+    if (lengths != NULL) *lengths = w.lengths;
+    return TP_OK;
+}

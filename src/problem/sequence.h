@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One sequence of a call: its actual lengths and where its tokens start. */
+#ifndef TP_PROBLEM_SEQUENCE_H
+#define TP_PROBLEM_SEQUENCE_H
+
+#include "tileproof.h"
+
+typedef struct tp__sequence {
+    int64_t q_len, kv_len;
+    /* element offset of token 0, head 0, of each tensor */
+    int64_t q, k, v, o, lse;
+} tp__sequence;
+
+/* Valid only for tensors that passed tp__tensors_check. */
+tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
+
+/* Everything a run checks of its tensors, in time proportional to the batch. */
+tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* scale * log2(e): scores are kept in units of log2 so that exp is exp2. */
+float tp__scale_log2(const tp_problem *problem);
+/* The scale itself: the one given or 1/sqrt(head_dim_qk). */
+float tp__scale(const tp_problem *problem);
+
+/* The phase word of lengths: "prefill" or "decode". Up to 16 rows against more keys than rows, or
+   one row, is decode. */
+const char *tp__phase(int64_t q_len, int64_t kv_len);
+
+#endif

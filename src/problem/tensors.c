@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tensors of one call: their defaults, where a sequence lies, and what every run checks. */
+#include "problem/sequence.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "problem/overlap.h"
+
+/* They wrap instead of overflowing: tp_tensors_init and the printer see values nobody has checked.
+ */
+static int64_t times(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+static int64_t minus(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+static tp_tensor contiguous(const void *data, int64_t tokens, int64_t heads, int64_t dim) {
+    int64_t token = times(heads, dim);
+    return (tp_tensor){(void *)(uintptr_t)data, {times(tokens, token), token, dim}};
+}
+
+void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
+                     const void *v, void *o) {
+    const tp_problem *p = problem;
+    memset(tensors, 0, sizeof *tensors);
+    tensors->struct_size = sizeof *tensors;
+    tensors->batch = p->batch;
+    tensors->q_len = p->q_len;
+    tensors->kv_len = p->kv_len;
+    tensors->q_tokens = times(p->batch, p->q_len);
+    tensors->kv_tokens = times(p->batch, p->kv_len);
+    tensors->q = contiguous(q, p->q_len, p->q_heads, p->head_dim_qk);
+    tensors->k = contiguous(k, p->kv_len, p->kv_heads, p->head_dim_qk);
+    tensors->v = contiguous(v, p->kv_len, p->kv_heads, p->head_dim_v);
+    tensors->o = contiguous(o, p->q_len, p->q_heads, p->head_dim_v);
+    tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
+}
+
+static int64_t index_at(const tp_tensors *tensors, const void *array, int64_t i) {
+    return tensors->index_type == TP_I64 ? ((const int64_t *)array)[i]
+                                         : ((const int32_t *)array)[i];
+}
+
+static int64_t offset(const tp_tensor *tensor, int packed, int64_t start) {
+    return times(start, tensor->stride[packed ? 1 : 0]);
+}
+
+tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index) {
+    const tp_tensors *t = tensors;
+    int q_packed = problem->q_layout == TP_PACKED, kv_packed = problem->kv_layout == TP_PACKED;
+    int64_t q_start = index, kv_start = index;
+    tp__sequence s = {.q_len = t->q_len, .kv_len = t->kv_len};
+    if (q_packed) {
+        q_start = index_at(t, t->cu_seqlens_q, index);
+        s.q_len = minus(index_at(t, t->cu_seqlens_q, index + 1), q_start);
+    }
+    if (kv_packed) {
+        kv_start = index_at(t, t->cu_seqlens_kv, index);
+        s.kv_len = minus(index_at(t, t->cu_seqlens_kv, index + 1), kv_start);
+    }
+    if (t->q_lens != NULL) s.q_len = index_at(t, t->q_lens, index);
+    if (t->kv_lens != NULL) s.kv_len = index_at(t, t->kv_lens, index);
+    s.q = offset(&t->q, q_packed, q_start);
+    s.o = offset(&t->o, q_packed, q_start);
+    s.lse = offset(&t->lse, q_packed, q_start);
+    s.k = offset(&t->k, kv_packed, kv_start);
+    s.v = offset(&t->v, kv_packed, kv_start);
+    return s;
+}
+
+/* What q, o and lse share, or k and v. */
+typedef struct side {
+    const char *name; /* "q" or "kv" */
+    int packed;
+    int64_t bound, len, tokens, heads;
+    const void *cu, *lens;
+    int used; /* found out: does any sequence hold a token that is used? */
+} side;
+
+static tp_status check_alignment(const side *s, size_t size, tp_error *error) {
+    TP_REQUIRE((uintptr_t)s->cu % size == 0, error, TP_INVALID,
+               "cu_seqlens_%s is %p: it must be aligned to its elements of %zu bytes", s->name,
+               s->cu, size);
+    TP_REQUIRE((uintptr_t)s->lens % size == 0, error, TP_INVALID,
+               "%s_lens is %p: it must be aligned to its elements of %zu bytes", s->name, s->lens,
+               size);
+    return TP_OK;
+}
+
+static tp_status check_packed(const tp_tensors *t, const side *s, tp_error *error) {
+    TP_REQUIRE(s->tokens >= 0, error, TP_INVALID, "%s_tokens is %lld: it must be at least 0",
+               s->name, (long long)s->tokens);
+    TP_REQUIRE(s->cu != NULL || t->batch == 0, error, TP_INVALID,
+               "cu_seqlens_%s is NULL with batch %lld: TP_PACKED needs its batch + 1 starts",
+               s->name, (long long)t->batch);
+    if (s->cu == NULL) return TP_OK;
+    int64_t last = index_at(t, s->cu, 0);
+    TP_REQUIRE(last >= 0, error, TP_INVALID, "cu_seqlens_%s[0] is %lld: it must be at least 0",
+               s->name, (long long)last);
+    for (int64_t i = 1; i <= t->batch; i++) {
+        int64_t next = index_at(t, s->cu, i);
+        TP_REQUIRE(next >= last, error, TP_INVALID,
+                   "cu_seqlens_%s[%lld] is %lld, below cu_seqlens_%s[%lld] = %lld: it must not "
+                   "decrease",
+                   s->name, (long long)i, (long long)next, s->name, (long long)i - 1,
+                   (long long)last);
+        TP_REQUIRE(next - last <= s->bound, error, TP_INVALID,
+                   "cu_seqlens_%s[%lld..%lld] is %lld..%lld, a length of %lld: it must be at most "
+                   "the problem's %s_len = %lld",
+                   s->name, (long long)i - 1, (long long)i, (long long)last, (long long)next,
+                   (long long)(next - last), s->name, (long long)s->bound);
+        last = next;
+    }
+    TP_REQUIRE(last <= s->tokens, error, TP_INVALID,
+               "cu_seqlens_%s[%lld] is %lld: it must be at most %s_tokens = %lld", s->name,
+               (long long)t->batch, (long long)last, s->name, (long long)s->tokens);
+    return TP_OK;
+}
+
+static tp_status check_batch(const side *s, tp_error *error) {
+    TP_REQUIRE(s->cu == NULL, error, TP_INVALID,
+               "cu_seqlens_%s is %p though %s_layout is TP_BATCH: it must be NULL", s->name, s->cu,
+               s->name);
+    TP_REQUIRE(s->len >= 0 && s->len <= s->bound, error, TP_INVALID,
+               "%s_len is %lld: it must be in 0..%lld, the problem's %s_len", s->name,
+               (long long)s->len, (long long)s->bound, s->name);
+    return TP_OK;
+}
+
+/* Also finds out whether any token is used. */
+static tp_status check_lens(const tp_tensors *t, side *s, tp_error *error) {
+    for (int64_t i = 0; i < t->batch; i++) {
+        int64_t holds = s->packed ? index_at(t, s->cu, i + 1) - index_at(t, s->cu, i) : s->len;
+        int64_t uses = s->lens != NULL ? index_at(t, s->lens, i) : holds;
+        TP_REQUIRE(uses >= 0 && uses <= holds, error, TP_INVALID,
+                   "%s_lens[%lld] is %lld: it must be in 0..%lld, what the sequence holds", s->name,
+                   (long long)i, (long long)uses, (long long)holds);
+        s->used |= uses > 0;
+        if (s->lens == NULL && (s->used || !s->packed)) break;
+    }
+    return TP_OK;
+}
+
+static tp_status check_side(const tp_tensors *t, side *s, tp_error *error) {
+    size_t size = t->index_type == TP_I64 ? 8 : 4;
+    TP_TRY(check_alignment(s, size, error));
+    TP_TRY(s->packed ? check_packed(t, s, error) : check_batch(s, error));
+    return check_lens(t, s, error);
+}
+
+static tp_status make_region(tp__region *region, const char *name, const tp_tensor *tensor,
+                             const tp_tensors *t, const side *s, int64_t dim, int32_t dtype,
+                             tp_error *error) {
+    tp__region_array(region, name, NULL, 0);
+    for (int i = s->packed ? 1 : 0; i < 3; i++)
+        TP_REQUIRE(tensor->stride[i] >= 0, error, TP_INVALID,
+                   "%s.stride[%d] is %lld: it must be at least 0", name, i,
+                   (long long)tensor->stride[i]);
+    if (!s->used) return TP_OK;
+    int64_t extent[3] = {s->packed ? 1 : t->batch, s->packed ? s->tokens : s->len, s->heads};
+    TP_REQUIRE(tensor->data != NULL, error, TP_INVALID,
+               "%s.data is NULL: it must point to %lld x %lld tokens x %lld heads", name,
+               (long long)extent[0], (long long)extent[1], (long long)extent[2]);
+    return tp__region_tensor(region, name, tensor, extent, dim, dtype, error);
+}
+
+static tp_status check_regions(const tp_problem *p, const tp_tensors *t, const side *q,
+                               const side *kv, tp_error *error) {
+    tp__region o, lse, input[7];
+    int64_t size = t->index_type == TP_I64 ? 8 : 4;
+    TP_TRY(make_region(&input[0], "q", &t->q, t, q, p->head_dim_qk, p->q_dtype, error));
+    TP_TRY(make_region(&input[1], "k", &t->k, t, kv, p->head_dim_qk, p->k_dtype, error));
+    TP_TRY(make_region(&input[2], "v", &t->v, t, kv, p->head_dim_v, p->v_dtype, error));
+    TP_TRY(make_region(&o, "o", &t->o, t, q, p->head_dim_v, p->o_dtype, error));
+    TP_TRY(tp__region_check_output(&o, error));
+    tp__region_array(&lse, "lse", NULL, 0);
+    if (t->lse.data != NULL) TP_TRY(make_region(&lse, "lse", &t->lse, t, q, 1, TP_F32, error));
+    TP_TRY(tp__region_check_output(&lse, error));
+    tp__region_array(&input[3], "cu_seqlens_q", q->cu, (t->batch + 1) * size);
+    tp__region_array(&input[4], "cu_seqlens_kv", kv->cu, (t->batch + 1) * size);
+    tp__region_array(&input[5], "q_lens", q->lens, t->batch * size);
+    tp__region_array(&input[6], "kv_lens", kv->lens, t->batch * size);
+    for (int i = 0; i < 7; i++) {
+        TP_TRY(tp__region_check_apart(&o, &input[i], error));
+        TP_TRY(tp__region_check_apart(&lse, &input[i], error));
+    }
+    return tp__region_check_apart(&o, &lse, error);
+}
+
+tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    const tp_tensors *t = tensors;
+    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(t->device == TP_CPU, error, TP_UNSUPPORTED,
+               "device is %d: only TP_CPU (0) has kernels", t->device);
+    TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,
+               "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", t->index_type);
+    TP_REQUIRE(t->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", t->reserved);
+    TP_REQUIRE(t->batch >= 0 && t->batch <= problem->batch, error, TP_INVALID,
+               "batch is %lld: it must be in 0..%lld, the problem's batch", (long long)t->batch,
+               (long long)problem->batch);
+    side q = {"q",
+              problem->q_layout == TP_PACKED,
+              problem->q_len,
+              t->q_len,
+              t->q_tokens,
+              problem->q_heads,
+              t->cu_seqlens_q,
+              t->q_lens,
+              0};
+    side kv = {"kv",
+               problem->kv_layout == TP_PACKED,
+               problem->kv_len,
+               t->kv_len,
+               t->kv_tokens,
+               problem->kv_heads,
+               t->cu_seqlens_kv,
+               t->kv_lens,
+               0};
+    TP_TRY(check_side(t, &q, error));
+    TP_TRY(check_side(t, &kv, error));
+    return check_regions(problem, t, &q, &kv, error);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How far a kernel that follows docs/maths.md may be from one row of the definition.
+ *
+ *     |o' - o| <= sum_j w_j g_j |v_j - o| / (L D)       weights off by a factor within 1 + g_j
+ *               + roundings of the sums / (L D) + |o| Q  the sums o and l themselves
+ *               + 2u|o| + half an ulp of the output      the division, the store
+ *     |lse' - lse| <= log of the mean factor + Q + u|lse|
+ *
+ * with u = 2^-24, L = sum w, D = the least mean factor, Q the relative error of the row sum. Every
+ * term is taken from the row's own data: a rounding of a running sum costs u times that sum's
+ * magnitude, so the keys are walked here in the kernel's blocks and chunks. The letters are derived
+ * in docs/maths.md. An infinity says that the kernel's floats may overflow and nothing is promised.
+ */
+#include "reference/reference.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "base/dtype.h"
+
+#define UNIT         0x1p-24
+#define TINY         0x1p-149 /* twice what a result below 2^-126 can lose */
+#define EXP2_ERROR   2.0001e-7
+#define EXP2_LOWEST  125.0 /* further below the maximum a weight may become 0 */
+#define LANES        16
+#define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
+#define LOG2_E       1.44269504088896340736
+#define LN_2         0.69314718055994530942
+
+typedef struct growth {
+    double up, down; /* the kernel's weight lies in weight * [down, 1 + up] */
+} growth;
+
+/* Of one score, in units of log2; *reach is the largest magnitude its sums can have. */
+static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
+    const tp_problem *problem = row->problem;
+    double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
+    double sum = 0, walk = 0, size = 0, input = 0;
+    int64_t at = row->k_at + key->index * row->tensors->k.stride[1];
+    for (int64_t x = 0; x < problem->head_dim_qk; x++) {
+        double k = tp__load(problem->k_dtype, row->tensors->k.data, at + x);
+        double q = c * row->q[x], term = q * k;
+        sum += term;
+        size += fabs(term);
+        if (x > 0) walk += fabs(sum);
+        input += fabs(k) * (UNIT * fabs(q) + (q != 0 && fabs(q) < FLT_MIN * 2 ? TINY : 0));
+    }
+    if (size == 0) return 0;
+    if (size > *reach) *reach = size;
+    if (fabs(c) < FLT_MIN * 2) input += size / fabs(c) * TINY;
+    return (UNIT * (walk + size + 2 * fabs(sum)) + input + d * TINY) / (1 - 2 * (d + 4) * UNIT);
+}
+
+/* Whether any float on the way to a score may overflow; fills in the keys' errors. */
+static int scores_overflow(tp__reference_row *row) {
+    double reach = 0;
+    for (int64_t x = 0; x < row->problem->head_dim_qk; x++)
+        reach = fmax(reach, fabs(row->scale * LOG2_E * row->q[x]));
+    for (int64_t i = 0; i < row->count; i++)
+        row->keys[i].error =
+            row->keys[i].score > -INFINITY ? score_error(row, &row->keys[i], &reach) : 0;
+    return !(reach * SECOND_ORDER < FLT_MAX);
+}
+
+/* Where the kernel cuts the keys: visible keys first..end-1 are one block of one chunk. */
+typedef struct cut {
+    int64_t first, end;
+    int new_chunk, last_of_chunk;
+} cut;
+
+static cut next_cut(const tp__reference_row *row, int64_t first, int64_t block) {
+    const tp__key *keys = row->keys;
+    int64_t chunk = keys[first].index / TP_CHUNK_KEYS, end = first;
+    int64_t part = keys[first].index % TP_CHUNK_KEYS / block;
+    while (end < row->count && keys[end].index / TP_CHUNK_KEYS == chunk &&
+           keys[end].index % TP_CHUNK_KEYS / block == part)
+        end++;
+    return (cut){first, end, first == 0 || keys[first - 1].index / TP_CHUNK_KEYS != chunk,
+                 end == row->count || keys[end].index / TP_CHUNK_KEYS != chunk};
+}
+
+/* A running maximum of the kernel's scores is only known to lie in an interval. */
+typedef struct span {
+    double low, high;
+} span;
+
+static void span_join(span *a, span b) {
+    a->low = fmax(a->low, b.low);
+    a->high = fmax(a->high, b.high);
+}
+
+static void count_rescale(tp__key *keys, int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; i++) keys[i].rescales++;
+}
+
+/* A factor 2^(m - m') is exactly 1, and costs nothing, unless the maximum can have moved. Returns
+   what the greatest score can be. */
+static double count_rescales(tp__reference_row *row, int64_t block) {
+    span nothing = {-INFINITY, -INFINITY}, total = nothing, chunk = nothing;
+    int64_t chunk_first = 0;
+    for (int64_t i = 0; i < row->count;) {
+        cut part = next_cut(row, i, block);
+        span here = nothing;
+        for (; i < part.end; i++) {
+            double score = row->keys[i].score * LOG2_E, error = row->keys[i].error;
+            span_join(&here, (span){score - error, score + error});
+        }
+        if (part.new_chunk) chunk = nothing, chunk_first = part.first;
+        if (here.high > chunk.low) count_rescale(row->keys, chunk_first, part.first);
+        span_join(&chunk, here);
+        if (!part.last_of_chunk) continue;
+        if (chunk.high > total.low) count_rescale(row->keys, 0, chunk_first);
+        if (total.high > chunk.low) count_rescale(row->keys, chunk_first, part.end);
+        span_join(&total, chunk);
+    }
+    return total.high;
+}
+
+static growth weight_growth(const tp__key *key, double highest) {
+    if (key->score == -INFINITY) return (growth){0, 1};
+    double gap = highest - (key->score * LOG2_E - key->error);
+    double log_factor = LN_2 * (key->error + UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
+    growth g = {expm1(fmin(log_factor, 600)), exp(-log_factor)};
+    if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0};
+    return g;
+}
+
+/* What the walk over all keys leaves, beside the columns. */
+typedef struct walk {
+    double grown, shrunk;    /* sums of weight * (1 + up), weight * down */
+    double sum_walk;         /* as tp__column.walk, for the row sum */
+    double steps, sum_steps; /* roundings that one key's share can pass through */
+} walk;
+
+static void add_key(tp__reference_row *row, const tp__key *key, double up) {
+    int64_t at = row->v_at + key->index * row->tensors->v.stride[1];
+    for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
+        tp__column *column = &row->columns[x];
+        double v = tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
+        double term = key->weight * v, distance = fabs(v - row->o[x]);
+        column->block += term;
+        column->chunk += term;
+        column->walk += fmax(fabs(column->block), fabs(column->chunk));
+        column->size += fabs(term);
+        column->shift += up * fabs(term);
+        column->spread += up * key->weight * distance;
+        column->largest = fmax(column->largest, fabs(v));
+        column->farthest = fmax(column->farthest, distance);
+    }
+}
+
+static walk walk_keys(tp__reference_row *row, int64_t block, double highest) {
+    int64_t dv = row->problem->head_dim_v, chunks = 0;
+    double total = 0, chunk = 0;
+    walk w = {0};
+    for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){0};
+    for (int64_t i = 0; i < row->count;) {
+        cut part = next_cut(row, i, block);
+        double before = chunk, mass = 0;
+        for (int64_t x = 0; x < dv; x++) {
+            row->columns[x].walk += fabs(row->columns[x].chunk);
+            row->columns[x].block = 0;
+        }
+        for (; i < part.end; i++) {
+            growth g = weight_growth(&row->keys[i], highest);
+            add_key(row, &row->keys[i], g.up);
+            mass += row->keys[i].weight;
+            w.grown += row->keys[i].weight * (1 + g.up);
+            w.shrunk += row->keys[i].weight * g.down;
+        }
+        chunk += mass;
+        int64_t seen = part.end - part.first, lane = seen < block / LANES ? seen : block / LANES;
+        w.sum_walk += (double)(lane + 4) * mass + before + chunk; /* a hidden key adds 0: exact */
+        for (int64_t x = 0; x < dv; x++) row->columns[x].walk += fabs(row->columns[x].chunk);
+        if (!part.last_of_chunk) continue;
+        if (chunks++ > 0) w.sum_walk += 2 * (total + chunk);
+        total += chunk;
+        chunk = 0;
+        for (int64_t x = 0; x < dv; x++) {
+            tp__column *column = &row->columns[x];
+            double both = column->total + column->chunk;
+            if (chunks > 1) column->walk += fabs(column->total) + fabs(column->chunk) + fabs(both);
+            column->total = both;
+            column->chunk = 0;
+        }
+    }
+    double folds = 2.0 * (double)((TP_CHUNK_KEYS + block - 1) / block) + 3.0 * (double)chunks;
+    w.steps = fmin((double)row->count, TP_CHUNK_KEYS) + folds + 2;
+    w.sum_steps = (double)(block / LANES + 4) + folds;
+    return w;
+}
+
+/* Half the distance between neighbours of the output's dtype at this magnitude. f32 has no rounding
+   beyond the division's. */
+static double store_error(int32_t dtype, double magnitude) {
+    int exponent;
+    frexp(magnitude, &exponent); /* magnitude < 2^exponent */
+    if (dtype == TP_F16)
+        return magnitude < 65520 ? fmax(ldexp(1, exponent - 12), 0x1p-25) : INFINITY;
+    if (dtype == TP_BF16)
+        return magnitude < 0x1.ffp127 ? fmax(ldexp(1, exponent - 9), 0x1p-134) : INFINITY;
+    return magnitude < FLT_MAX ? 0 : INFINITY;
+}
+
+static double column_bound(const tp__reference_row *row, const tp__column *column, const walk *w,
+                           double sum_error, double o) {
+    double least = fmax(w->shrunk, DBL_MIN);
+    double weights = fmin(column->spread / least, column->farthest);
+    double sums = UNIT * (column->walk + column->size + w->steps * column->shift) /
+                  (1 - w->steps * UNIT) / least;
+    sums = fmin(sums, 2 * w->steps * UNIT * column->largest);
+    sums += (2 * (double)row->count + 2 * w->steps) * TINY;
+    double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
+    error *= SECOND_ORDER;
+    error += 2 * UNIT * (fabs(o) + error) + TINY;
+    /* the sum of weight * v is at most count * |v|, whatever maximum it is relative to */
+    if (!((double)row->count * column->largest * SECOND_ORDER < FLT_MAX)) return INFINITY;
+    return column->largest == 0 ? 0 : error + store_error(row->problem->o_dtype, fabs(o) + error);
+}
+
+void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
+    *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
+    if (!isfinite(row->lse)) return;
+    if (scores_overflow(row)) {
+        *bound = *lse_bound = INFINITY;
+        return;
+    }
+    int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
+                                                                       : row->problem->head_dim_v;
+    int64_t block = tp_block_keys(dim);
+    walk w = walk_keys(row, block, count_rescales(row, block));
+    double sum_error = UNIT * (w.sum_walk + w.sum_steps * (w.grown - row->sum)) /
+                       (1 - w.sum_steps * UNIT) / fmax(w.shrunk, DBL_MIN);
+    sum_error = fmin(sum_error, 2 * w.sum_steps * UNIT);
+
+    for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
+        if (!isfinite(row->o[x])) continue; /* must be non-finite, which is no matter of size */
+        *bound = fmax(*bound, column_bound(row, &row->columns[x], &w, sum_error, row->o[x]));
+    }
+    double error = fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum)) - log1p(-sum_error);
+    error *= SECOND_ORDER;
+    *lse_bound = error + UNIT * (fabs(row->lse) + error) + TINY;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One row of the definition, and what its error bound is computed from. */
+#ifndef TP_REFERENCE_REFERENCE_H
+#define TP_REFERENCE_REFERENCE_H
+
+#include "problem/sequence.h"
+
+/* A key the row sees. */
+typedef struct tp__key {
+    int64_t index;    /* in its sequence */
+    double score;     /* scale * q.k, natural units */
+    double weight;    /* exp(score - max) */
+    double error;     /* bound.c: of the kernel's score, in units of log2 */
+    int64_t rescales; /* bound.c: how often the kernel may multiply the weight by a power of two */
+} tp__key;
+
+/* A column of the output while bound.c walks the keys as the kernel does. */
+typedef struct tp__column {
+    double block, chunk, total; /* sums so far of weight * v */
+    double walk;                /* of the magnitudes of all sums that a rounding may hit */
+    double size;                /* sum of weight * |v| */
+    double shift, spread;       /* sums of weight * growth * |v| and of weight * growth * |v - o| */
+    double largest, farthest;   /* |v|, |v - o| */
+} tp__column;
+
+typedef struct tp__reference_row {
+    const tp_problem *problem;
+    const tp_tensors *tensors;
+    int64_t kv_len, position;
+    int64_t q_at, k_at, v_at; /* elements: the row's q; k and v of its KV head at token 0 */
+    float scale;
+    /* results */
+    int64_t count;   /* visible keys */
+    double max, sum; /* of the scores, of the weights */
+    double lse;      /* NaN: the row is NaN; -inf: no key contributes */
+    /* memory */
+    tp__key *keys;       /* [kv_len] */
+    double *q;           /* [head_dim_qk] */
+    double *o;           /* [head_dim_v] */
+    tp__column *columns; /* [head_dim_v] */
+} tp__reference_row;
+
+/* The definition in double: fills in keys, max, sum, lse and o. */
+void tp__row_double(tp__reference_row *row);
+
+/* The yardstick. Needs tp__row_double's keys; overwrites their weights, and o and lse. */
+void tp__row_naive(tp__reference_row *row);
+
+/* The error bounds of docs/maths.md for the row that tp__row_double has left. */
+void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What strategies share. */
+#include "strategies/strategy.h"
+
+#include <math.h>
+
+int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {
+    int64_t bytes = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype) +
+                    problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->o_dtype);
+    return bytes + (tensors->lse.data != NULL ? (int64_t)sizeof(float) : 0);
+}
+
+int64_t tp__key_bytes(const tp_problem *problem) {
+    return problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->k_dtype) +
+           problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->v_dtype);
+}
+
+void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
+                   const float *l) {
+    const double ln2 = 0x1.62e42fefa39efp-1;
+    if (tensors->lse.data == NULL) return;
+    for (int64_t i = 0; i < rows->count; i++) {
+        int64_t r = rows->first + i;
+        float *lse = (float *)tensors->lse.data + offset +
+                     r / rows->group * tensors->lse.stride[1] +
+                     r % rows->group * tensors->lse.stride[2];
+        /* no key: log2(0) is -inf and so is m; a NaN in l comes through */
+        *lse = (float)(ln2 * ((double)m[i] + log2((double)l[i])));
+    }
+}
+
+void tp__trace_add(tp__trace *sum, const tp__trace *one) {
+    for (int i = 0; i < TP__LEAF_COUNT; i++) sum->calls[i] += one->calls[i];
+    sum->tiles_full += one->tiles_full;
+    sum->tiles_partial += one->tiles_partial;
+    sum->tiles_skipped += one->tiles_skipped;
+    sum->pairs_visible += one->pairs_visible;
+    sum->pairs_computed += one->pairs_computed;
+    sum->padded_rows += one->padded_rows;
+    sum->bytes += one->bytes;
+    sum->scores_written += one->scores_written;
+}

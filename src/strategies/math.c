@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * math: the honest baseline. One task is one query head of one sequence; its whole score matrix and its
+ * whole probability matrix go to memory. Any head dim.
+ */
+#include "strategies/strategy.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "masks/mask.h"
+#include "problem/sequence.h"
+
+#define MATRIX_STEP 64 /* floats: rows of the matrices start on cache lines; a multiple of every NR */
+
+typedef struct room {
+    tp__trace *trace;
+    float *q, *k, *v, *s, *p, *o, *m, *l, *one;
+    int64_t *lo, *hi;
+} room;
+
+typedef struct work {
+    const tp__job *job;
+    atomic_llong ticket;
+    int64_t ldq, ldo, lds;
+    room *slots;
+} work;
+
+static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kernels, int threads,
+                    tp__arena *arena) {
+    int64_t rows = problem->q_len;
+    w->ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
+    w->ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
+    w->lds = tp__round_up(problem->kv_len, MATRIX_STEP);
+    w->slots = TP_TAKE(arena, room, threads);
+    for (int i = 0; i < threads; i++) {
+        room one;
+        one.trace = TP_TAKE(arena, tp__trace, 1);
+        one.q = TP_TAKE(arena, float, tp__times(rows, w->ldq));
+        one.k = TP_TAKE(arena, float, tp__times(w->lds, problem->head_dim_qk));
+        one.v = TP_TAKE(arena, float, tp__times(w->lds, w->ldo));
+        one.s = TP_TAKE(arena, float, tp__times(rows, w->lds));
+        one.p = TP_TAKE(arena, float, tp__times(rows, w->lds));
+        one.o = TP_TAKE(arena, float, tp__times(rows, w->ldo));
+        one.m = TP_TAKE(arena, float, rows);
+        one.l = TP_TAKE(arena, float, rows);
+        one.one = TP_TAKE(arena, float, rows);
+        one.lo = TP_TAKE(arena, int64_t, rows);
+        one.hi = TP_TAKE(arena, int64_t, rows);
+        if (arena->base != NULL) w->slots[i] = one;
+    }
+}
+
+static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int threads) {
+    tp__arena arena = {NULL, 0};
+    work w;
+    lay_out(&w, problem, kernels, threads, &arena);
+    return arena.used;
+}
+
+static const char *element(const tp_tensor *tensor, int64_t offset, int32_t dtype) {
+    return (const char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
+}
+
+static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
+    const tp_problem *problem = w->job->problem;
+    const tp_tensors *tensors = w->job->tensors;
+    const tp__kernels *kernels = w->job->kernels;
+    tp__sequence seq = tp__sequence_at(problem, tensors, index);
+    if (seq.q_len == 0) return;
+    int64_t kv_head = head / (problem->q_heads / problem->kv_heads);
+    tp__rows rows = {0, seq.q_len, 1, tensors->q.stride[1], tensors->q.stride[2]};
+    int64_t position = tp__mask_first_position(problem, seq.q_len, seq.kv_len);
+    for (int64_t r = 0; r < seq.q_len; r++) {
+        tp__interval seen = tp__mask_interval(problem, position + r, seq.kv_len);
+        slot->lo[r] = seen.lo;
+        slot->hi[r] = seen.hi;
+        slot->one[r] = 1.0f; /* the probabilities are already divided by l */
+        slot->trace->pairs_visible += seen.hi - seen.lo;
+    }
+    tp__math head_math = {
+        .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
+        .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
+        .hi = slot->hi, .rows = seq.q_len, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
+        .keys = seq.kv_len, .block = w->lds,
+    };
+    kernels->load_q[problem->q_dtype](
+        slot->trace, slot->q, w->ldq,
+        element(&tensors->q, seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
+        problem->head_dim_qk, tp__scale_log2(problem));
+    if (seq.kv_len > 0) {
+        kernels->pack_k[problem->k_dtype](
+            slot->trace, slot->k,
+            element(&tensors->k, seq.k + kv_head * tensors->k.stride[2], problem->k_dtype),
+            tensors->k.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_qk);
+        head_math.v_not_finite = kernels->pack_v[problem->v_dtype](
+            slot->trace, slot->v,
+            element(&tensors->v, seq.v + kv_head * tensors->v.stride[2], problem->v_dtype),
+            tensors->v.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_v);
+    }
+    kernels->math(slot->trace, &head_math);
+    /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
+    slot->trace->bytes += seq.q_len * tp__row_bytes(problem, tensors) +
+                          seq.kv_len * tp__key_bytes(problem) +
+                          4 * seq.q_len * seq.kv_len * (int64_t)sizeof(float);
+    rows.stride_token = tensors->o.stride[1];
+    rows.stride_head = tensors->o.stride[2];
+    kernels->store_o[problem->o_dtype](
+        slot->trace,
+        (char *)(uintptr_t)element(&tensors->o, seq.o + head * tensors->o.stride[2],
+                                   problem->o_dtype),
+        &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
+    tp__store_lse(tensors, seq.lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
+}
+
+static void run_task(void *context, size_t index) {
+    work *w = context;
+    const room *slot = &w->slots[index];
+    int64_t heads = w->job->problem->q_heads, count = w->job->tensors->batch * heads, ticket;
+    memset(slot->trace, 0, sizeof *slot->trace);
+    while ((ticket = atomic_fetch_add_explicit(&w->ticket, 1, memory_order_relaxed)) < count)
+        run_head(w, slot, ticket / heads, ticket % heads);
+}
+
+static void run(const tp__job *job) {
+    tp__arena arena = {job->workspace, 0};
+    work w = {.job = job};
+    atomic_init(&w.ticket, 0);
+    lay_out(&w, job->problem, job->kernels, job->threads, &arena);
+    tp__parallel_run(&job->parallel, (size_t)job->threads, run_task, &w);
+    for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, w.slots[i].trace);
+}
+
+const tp__strategy tp__strategy_math = {"math", 0, 0, workspace, run};

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A strategy is the loop around the tiles: it cuts a call into tasks, lays out the workspace and calls
+ * leaves. It allocates nothing and decides nothing: problem, kernels and threads come in.
+ */
+#ifndef TP_STRATEGIES_STRATEGY_H
+#define TP_STRATEGIES_STRATEGY_H
+
+#include "kernels/kernel.h"
+#include "strategies/parallel.h"
+#include "tileproof.h"
+
+typedef struct tp__job {
+    const tp_problem *problem;
+    const tp_tensors *tensors;
+    const tp__kernels *kernels;
+    tp__parallel parallel;
+    int threads;     /* tasks that may run at once: slots of the workspace */
+    char *workspace; /* at least workspace(problem, kernels, threads) bytes */
+    tp__trace *trace; /* the sum over all tasks comes out here */
+} tp__job;
+
+typedef struct tp__strategy {
+    const char *name;
+    int max_head_dim; /* 0: no limit */
+    int fused;        /* never writes the score matrix */
+    /* Bytes for any call within the problem's bounds; SIZE_MAX: cannot be addressed. */
+    size_t (*workspace)(const tp_problem *problem, const tp__kernels *kernels, int threads);
+    void (*run)(const tp__job *job);
+} tp__strategy;
+
+#define TP_STRATEGY(NAME) extern const tp__strategy tp__strategy_##NAME;
+#include "strategies/strategies.inc"
+#undef TP_STRATEGY
+
+/* Bytes of the rows' q, o and lse, and of one key's k and v, for one head. */
+int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
+int64_t tp__key_bytes(const tp_problem *problem);
+
+/* lse of rows in units of natural log from m (log2) and l, written to the tensor if wanted. */
+void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
+                   const float *l);
+
+void tp__trace_add(tp__trace *sum, const tp__trace *one);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A decision as people and as programs read it. Both speak of the same fields. */
+#include "base/error.h"
+#include "telemetry/emit.h"
+
+static const char *tier_name(int32_t tier) {
+    static const char *const names[] = {"first tier", "lower tier", "math"};
+    return tier >= 0 && tier <= TP_TIER_MATH ? names[tier] : "?";
+}
+
+static void write_text(tp__emit *e, const tp_decision *d) {
+    tp__emit_text(e, "problem    %s\n", d->problem);
+    if (d->chosen >= 0)
+        tp__emit_text(e, "kernel     %s (%s)%s\n", d->candidate[d->chosen].kernel,
+                      d->candidate[d->chosen].strategy, d->fallback ? ", a FALLBACK" : "");
+    else
+        tp__emit_text(e, "kernel     none: %s\n", tp_status_name((tp_status)d->status));
+    for (int i = 0; i < d->candidate_count; i++) {
+        const tp_candidate *c = &d->candidate[i];
+        tp__emit_text(e, "  %-8s %-8s %-10s %s", c->kernel, c->strategy, tier_name(c->tier),
+                      c->chosen ? "taken" : "refused:");
+        for (int r = 0; r < c->reason_count; r++)
+            tp__emit_text(e, "%s %s [%s]", r > 0 ? ";" : "", c->reason[r].text,
+                          tp_reason_name((tp_reason_code)c->reason[r].code));
+        tp__emit_text(e, "\n");
+    }
+    if (d->hint[0] != '\0') tp__emit_text(e, "hint       %s\n", d->hint);
+    if (d->chosen >= 0) tp__emit_text(e, "numerics   %s\n", d->numerics_id);
+    if (d->rewrites & TP_REWRITE_PADDED_V)
+        tp__emit_text(e, "rewritten  head_dim_v padded with zero columns in the workspace (exact)\n");
+    int writes = d->chosen >= 0 && d->candidate[d->chosen].tier == TP_TIER_MATH;
+    tp__emit_text(e, "scores     %lld elements a head (%.6g MiB at 16 bits) %s\n",
+                  (long long)d->scores_per_head, (double)d->scores_per_head * 2.0 / 1048576.0,
+                  writes ? "WRITTEN to memory, and as many probabilities" : "never written");
+    tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
+                  d->flops, (long long)d->pairs, d->flops_usual);
+    tp__emit_text(e, "bytes      %lld compulsory (q, k, v, o once)\n", (long long)d->bytes_compulsory);
+    if (d->chosen >= 0)
+        tp__emit_text(e, "workspace  %lld bytes with one task\n", (long long)d->workspace_bytes);
+}
+
+static void write_json(tp__emit *e, const tp_decision *d) {
+    tp__json_open(e, NULL, '{');
+    tp__json_string(e, "problem", d->problem);
+    tp__json_string(e, "status", tp_status_name((tp_status)d->status));
+    if (d->chosen >= 0) tp__json_string(e, "kernel", d->candidate[d->chosen].kernel);
+    tp__json_bool(e, "fallback", d->fallback);
+    tp__json_open(e, "candidates", '[');
+    for (int i = 0; i < d->candidate_count; i++) {
+        const tp_candidate *c = &d->candidate[i];
+        tp__json_open(e, NULL, '{');
+        tp__json_string(e, "kernel", c->kernel);
+        tp__json_string(e, "strategy", c->strategy);
+        tp__json_string(e, "tier", tier_name(c->tier));
+        tp__json_bool(e, "chosen", c->chosen);
+        tp__json_open(e, "reasons", '[');
+        for (int r = 0; r < c->reason_count; r++) {
+            tp__json_open(e, NULL, '{');
+            tp__json_string(e, "code", tp_reason_name((tp_reason_code)c->reason[r].code));
+            tp__json_int(e, "have", c->reason[r].have);
+            tp__json_int(e, "need", c->reason[r].need);
+            tp__json_string(e, "text", c->reason[r].text);
+            tp__json_close(e, '}');
+        }
+        tp__json_close(e, ']');
+        tp__json_close(e, '}');
+    }
+    tp__json_close(e, ']');
+    tp__json_string(e, "hint", d->hint);
+    tp__json_string(e, "numerics_id", d->numerics_id);
+    tp__json_bool(e, "rewrite_padded_v", (d->rewrites & TP_REWRITE_PADDED_V) != 0);
+    tp__json_int(e, "pairs", d->pairs);
+    tp__json_number(e, "flops", d->flops);
+    tp__json_number(e, "flops_usual", d->flops_usual);
+    tp__json_int(e, "scores_per_head", d->scores_per_head);
+    tp__json_int(e, "bytes_compulsory", d->bytes_compulsory);
+    tp__json_int(e, "workspace_bytes", d->workspace_bytes);
+    tp__json_close(e, '}');
+    tp__emit_text(e, "\n");
+}
+
+tp_status tp_decision_write(const tp_decision *decision, tp_format format, tp_write write,
+                            void *cookie) {
+    tp__emit e = {write, cookie, 0, 0};
+    if (write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
+    TP_REQUIRE_STRUCT(decision, tp_decision, (tp_error *)NULL);
+    if (format == TP_TEXT)
+        write_text(&e, decision);
+    else
+        write_json(&e, decision);
+    return e.failed ? TP_INVALID : TP_OK;
+}

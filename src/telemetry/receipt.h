@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TP_TELEMETRY_RECEIPT_H
+#define TP_TELEMETRY_RECEIPT_H
+
+#include "kernels/kernel.h"
+#include "tileproof.h"
+
+/* Everything that the leaves wrote and the call asked; threads, workspace and time are the door's. */
+void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                      const tp_decision *decision, const tp__trace *trace);
+
+#endif

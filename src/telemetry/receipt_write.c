@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A receipt as people and as programs read it. */
+#include "base/error.h"
+#include "telemetry/emit.h"
+
+/* The plain numbers, once for both forms. */
+#define NUMBERS(X)                                                                                 \
+    X(pairs_visible) X(pairs_computed) X(padded_rows) X(tiles_full) X(tiles_partial)               \
+    X(tiles_skipped) X(bytes_compulsory) X(bytes_model) X(scores_written) X(workspace_bytes)       \
+    X(time_ns)
+
+static void write_text(tp__emit *e, const tp_receipt *r) {
+    tp__emit_text(e, "problem          %s\n", r->problem);
+    tp__emit_text(e, "kernel           %s%s\n", r->kernel, r->fallback ? ", a FALLBACK" : "");
+    tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, r->lossy ? "lossy" : "exact");
+    for (int i = 0; i < r->leaf_count; i++)
+        tp__emit_text(e, "leaf             %s x %lld\n", r->leaf[i].name,
+                      (long long)r->leaf[i].calls);
+    if (r->rewrites & TP_REWRITE_PADDED_V)
+        tp__emit_text(e, "rewritten        head_dim_v padded in the workspace (exact)\n");
+    tp__emit_text(e, "tasks            %d\n", r->threads);
+#define NUMBER(field) tp__emit_text(e, "%-16s %lld\n", #field, (long long)r->field);
+    NUMBERS(NUMBER)
+#undef NUMBER
+    if (r->decision == NULL) return;
+    for (int i = 0; i < r->decision->candidate_count; i++) {
+        const tp_candidate *c = &r->decision->candidate[i];
+        for (int k = 0; k < c->reason_count; k++)
+            tp__emit_text(e, "refused          %s: %s [%s]\n", c->kernel, c->reason[k].text,
+                          tp_reason_name((tp_reason_code)c->reason[k].code));
+    }
+}
+
+static void write_json(tp__emit *e, const tp_receipt *r) {
+    tp__json_open(e, NULL, '{');
+    tp__json_string(e, "problem", r->problem);
+    tp__json_string(e, "status", tp_status_name((tp_status)r->status));
+    tp__json_string(e, "kernel", r->kernel);
+    tp__json_bool(e, "fallback", r->fallback);
+    tp__json_string(e, "numerics_id", r->numerics_id);
+    tp__json_bool(e, "lossy", r->lossy);
+    tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
+    tp__json_open(e, "leaves", '{');
+    for (int i = 0; i < r->leaf_count; i++) tp__json_int(e, r->leaf[i].name, r->leaf[i].calls);
+    tp__json_close(e, '}');
+    tp__json_int(e, "tasks", r->threads);
+    tp__json_bool(e, "planned", r->planned);
+#define NUMBER(field) tp__json_int(e, #field, r->field);
+    NUMBERS(NUMBER)
+#undef NUMBER
+    tp__json_open(e, "refused", '[');
+    for (int i = 0; r->decision != NULL && i < r->decision->candidate_count; i++) {
+        const tp_candidate *c = &r->decision->candidate[i];
+        for (int k = 0; k < c->reason_count; k++) {
+            tp__json_open(e, NULL, '{');
+            tp__json_string(e, "kernel", c->kernel);
+            tp__json_string(e, "code", tp_reason_name((tp_reason_code)c->reason[k].code));
+            tp__json_int(e, "have", c->reason[k].have);
+            tp__json_int(e, "need", c->reason[k].need);
+            tp__json_close(e, '}');
+        }
+    }
+    tp__json_close(e, ']');
+    tp__json_close(e, '}');
+    tp__emit_text(e, "\n");
+}
+
+tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
+                           void *cookie) {
+    tp__emit e = {write, cookie, 0, 0};
+    if (write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
+    TP_REQUIRE_STRUCT(receipt, tp_receipt, (tp_error *)NULL);
+    if (receipt->kernel == NULL) return TP_INVALID; /* no run has filled it in */
+    if (format == TP_TEXT)
+        write_text(&e, receipt);
+    else
+        write_json(&e, receipt);
+    return e.failed ? TP_INVALID : TP_OK;
+}

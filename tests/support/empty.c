@@ -1,0 +1,1 @@
+int tp_test_support_is_here;

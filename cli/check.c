@@ -161,6 +161,7 @@ int command_check(const struct options *options) {
     int code = options_context(options, &context);
     if (code) return code;
     check_add_grid(&list, (uint64_t)options->seed);
+    check_add_definition(&list);
     check_add_values(&list);
     check_add_poison(&list);
     check_add_identity(&list);

@@ -2,14 +2,15 @@
 /*
  * tileproof check: a list of named cases, each run for every kernel.
  *
- *     check.c           options, threads, the walk over the list
- *     check_case.c      building the list, running one case
- *     check_grid.c      the generated grid
- *     check_values.c    hostile cases whose answer is known by hand
- *     check_poison.c    NaN and infinity, where they may and may not reach
- *     check_identity.c  two runs that must agree, bit for bit or within the bound
- *     check_promise.c   what stays the same or must change: threads, layouts, knobs, receipts
- *     check_report.c    failures with repro lines, the table, the states
+ *     check.c             options, threads, the walk over the list
+ *     check_case.c        building the list, running one case
+ *     check_grid.c        the generated grid
+ *     check_definition.c  the definition once more, against the library's own
+ *     check_values.c      hostile cases whose answer is known by hand
+ *     check_poison.c      NaN and infinity, where they may and may not reach
+ *     check_identity.c    two runs that must agree, bit for bit or within the bound
+ *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
+ *     check_report.c      failures with repro lines, the table, the states
  */
 #ifndef TILEPROOF_CLI_CHECK_H
 #define TILEPROOF_CLI_CHECK_H
@@ -25,7 +26,8 @@ struct check_env;
 typedef int (*check_function)(struct check_env *env);
 
 struct check_case {
-    char name[192];
+    char name[288];
+    char text[160]; /* the problem */
     char mask[64];
     int group; /* index of the list's group names */
     int slow;  /* left out of --quick */
@@ -96,6 +98,7 @@ void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, 
                 enum tensor_id id, int64_t tokens);
 
 void check_add_grid(struct check_list *list, uint64_t seed);
+void check_add_definition(struct check_list *list);
 void check_add_values(struct check_list *list);
 void check_add_poison(struct check_list *list);
 void check_add_identity(struct check_list *list);

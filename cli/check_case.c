@@ -53,17 +53,17 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
     struct check_case *test = &list->cases[list->count++];
     *test = (struct check_case){
         .group = group_index(list, group), .rows = 64, .style = style, .function = function};
-    char text[256], words[96];
+    char words[64];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(test->text, sizeof test->text, format, arguments);
     va_end(arguments);
     describe_style(&style, words, sizeof words);
-    snprintf(test->name, sizeof test->name, "%s/%s%s%s%s", group, label, *label ? " " : "", text,
-             words);
+    snprintf(test->name, sizeof test->name, "%s/%s%s%s%s", group, label, *label ? " " : "",
+             test->text, words);
     tp_error error = TP_ERROR_INIT;
     test->lengths.struct_size = sizeof test->lengths;
-    if (tp_problem_parse(text, &test->problem, &test->lengths, &error) != TP_OK) {
+    if (tp_problem_parse(test->text, &test->problem, &test->lengths, &error) != TP_OK) {
         complain("case '%s' cannot be made: %s", test->name, error.text);
         list->broken = 1;
     }

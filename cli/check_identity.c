@@ -206,9 +206,50 @@ static int linear(struct check_env *env) {
     return failed;
 }
 
+/* Parts of the keys attended alone and merged; the third part is empty. */
+static int merge(struct check_env *env) {
+    struct tensors whole, part[3] = {{.sequences = 0}, {.sequences = 0}, {.sequences = 0}};
+    int failed = make_own(env, &whole) || check_attend(env, &whole);
+    int64_t rows = whole.q_lens ? whole.q_lens[0] : 0, keys = whole.kv_lens ? whole.kv_lens[0] : 0;
+    const int64_t ends[] = {0, keys / 3, keys, keys};
+    for (int i = 0; !failed && i < 3; i++) {
+        failed = make_single(env, &part[i], rows, ends[i + 1] - ends[i], 0);
+        if (failed) break;
+        check_copy(&part[i], 0, &whole, 0, TENSOR_Q, rows);
+        for (int id = TENSOR_K; id <= TENSOR_V; id++)
+            for (int64_t j = ends[i]; j < ends[i + 1]; j++)
+                for (int64_t x = 0; x < tensors_dim(&whole, (enum tensor_id)id); x++)
+                    tensors_set(&part[i], (enum tensor_id)id, 0, j - ends[i], 0, x,
+                                tensors_get(&whole, (enum tensor_id)id, 0, j, 0, x));
+        failed = check_attend(env, &part[i]);
+    }
+    tp_error error = TP_ERROR_INIT;
+    const float *o[3], *lse[3];
+    for (int i = 0; i < 3; i++) o[i] = part[i].call.o.data, lse[i] = part[i].call.lse.data;
+    if (!failed && tp_merge(3, rows * whole.problem.q_heads, whole.problem.head_dim_v, o, lse,
+                            part[0].call.o.data, part[0].call.lse.data, &error) != TP_OK)
+        failed = check_fail(env, "tp_merge: %s", error.text);
+    double largest = failed ? 0 : tensors_max(&whole, TENSOR_V);
+    for (int64_t r = 0; !failed && r < rows; r++)
+        for (int64_t h = 0; !failed && h < whole.problem.q_heads; h++)
+            for (int64_t x = 0; !failed && x < whole.problem.head_dim_v; x++) {
+                double expected = tensors_get(&whole, TENSOR_O, 0, r, h, x);
+                double got = tensors_get(&part[0], TENSOR_O, 0, r, h, x);
+                if (!(fabs(got - expected) <= 64 * 0x1p-23 * largest))
+                    failed =
+                        check_fail(env, "merged: row %lld column %lld: expected %.9g, got %.9g",
+                                   (long long)r, (long long)x, expected, got);
+            }
+    for (int i = 0; i < 3; i++) tensors_destroy(&part[i]);
+    tensors_destroy(&whole);
+    return failed;
+}
+
 void check_add_identity(struct check_list *list) {
     static const struct tensors_style style = {.lse = 1};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    check_add(list, "hostile", "merge", merge, style, "h4/1 q30 k1000 d40 f32");
+    check_add(list, "hostile", "merge", merge, style, "h2/1 q7 k5000 d64 bf16->f32");
     for (int t = 0; t < 3; t++) {
         const char *d = dtypes[t];
         check_add(list, "hostile", "duplicate", duplicate, style,

@@ -6,9 +6,7 @@
 
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,
                          const char *reason, uint64_t seed) {
-    char problem[256] = "?";
-    tp_problem_print(&test->problem, NULL, problem, sizeof problem);
-    printf("FAILED  %s  kernel %s\n  problem  %s\n  %s\n", test->name, kernel->name, problem,
+    printf("FAILED  %s  kernel %s\n  problem  %s\n  %s\n", test->name, kernel->name, test->text,
            reason ? reason : "no reason");
     printf("  repro    tileproof check --kernel '^%s$' --case '^%s$' --seed %" PRIu64 "\n",
            kernel->name, test->name, seed);

@@ -66,7 +66,7 @@ const char *readable_bytes(double bytes, char text[32]) {
         bytes /= 1024;
         unit++;
     }
-    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    snprintf(text, 32, "%.4g %s", bytes, units[unit]);
     return text;
 }
 

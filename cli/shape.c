@@ -52,14 +52,12 @@ static int fail(char *reason, size_t size, const char *format, ...) {
     return 1;
 }
 
-/* A first word of digits and a q, which no word of the text form has (b2, h8, q512 and so on
-   start with a letter), or q with a suffix, or q alone when no k word follows. */
+/* Digits first, which no word of the text form has; or q with anything behind its digits; or q
+   with digits alone when no k word follows. */
 static int looks_like_shape(const char *word, const char *rest) {
-    const char *at = word + strspn(word, "0123456789");
-    if (*at != 'q' || !isdigit((unsigned char)at[1])) return 0;
-    if (at != word) return 1;
-    at += 1 + strspn(at + 1, "0123456789");
-    if (*at) return 1;
+    if (isdigit((unsigned char)word[0])) return 1;
+    if (word[0] != 'q' || !isdigit((unsigned char)word[1])) return 0;
+    if (word[1 + strspn(word + 1, "0123456789")]) return 1;
     for (const char *k = rest; (k = strstr(k, " k")); k += 2)
         if (isdigit((unsigned char)k[2])) return 0;
     return 1;

@@ -6,9 +6,11 @@
  *     mean error <= 2 * mean error of TP_NAIVE + floor / 2
  *     error of every row <= the bound tp_reference derives for it
  *
- * with floor = 4 ulp(f32) * max|V| + half an ulp of the output dtype * max|O|; and the same for
- * lse with floor = 4 ulp(f32) * max(1, |lse|). A row that sees nothing must have lse -inf and
- * o 0 exactly; a row that is NaN by the contract must be NaN.
+ * with floor = 4 ulp(f32) * max(1, |lse|/16) * max|V| + half an ulp of the output dtype * max|O|;
+ * and the same for lse with floor = 4 ulp(f32) * max(1, |lse|). Scores beyond 16 are coarser than
+ * the floor, which is why |lse| stands there. The largest error of naive is a matter of luck when
+ * there are fewer than 32 rows: the first two lines then allow twice as much. A row that sees
+ * nothing must have lse -inf and o 0 exactly; a row that is NaN by the contract must be NaN.
  */
 #ifndef TILEPROOF_CLI_TRUTH_H
 #define TILEPROOF_CLI_TRUTH_H

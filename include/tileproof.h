@@ -554,6 +554,15 @@ TP_API int tp_block_keys(int64_t head_dim);
 TP_API const char *tp_mask_name(int index); /* "causal", "window" */
 TP_API const char *tp_leaf_name(int index); /* every leaf symbol built in */
 
+/* One short measurement of what this host can do at best, on `threads` tasks of the context's pool with
+   the vectors of the named kernel: f32 multiply-adds from registers (about 2 ms), or plain reads of a
+   buffer in 1..64 streams. Take the best of many. */
+TP_API tp_status tp_measure_fma(tp_context *context, const char *kernel, int threads, double *gflops,
+                                tp_error *error);
+TP_API tp_status tp_measure_read(tp_context *context, const char *kernel, int threads,
+                                 const void *buffer, size_t bytes, int streams,
+                                 double *gigabytes_per_second, tp_error *error);
+
 /* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. */
 TP_API float tp_to_float(tp_dtype dtype, const void *element);
 TP_API void tp_from_float(tp_dtype dtype, float value, void *element);

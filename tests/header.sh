@@ -20,9 +20,9 @@ for name in $exported; do
 done
 globals=$(nm --defined-only --extern-only "$3" | awk 'NF == 3 {print $3}' | grep -v '^tp_' || true)
 [ -z "$globals" ] || { echo "names without the prefix in the static library: $globals"; exit 1; }
-readelf -d "$2" | grep -q 'SONAME.*libtileproof\.so\.[0-9]' || { echo "no versioned SONAME"; exit 1; }
+grep -q 'SONAME.*libtileproof\.so\.[0-9]' <<<"$(readelf -d "$2")" || { echo "no versioned SONAME"; exit 1; }
 needed=$(readelf -d "$2" | awk '/NEEDED/ {print $5}' | grep -vE 'libm\.|libc\.|libpthreadpool\.|ld-linux|lib[at]san|libubsan' || true)
 [ -z "$needed" ] || { echo "links more than libm, libc and libpthreadpool: $needed"; exit 1; }
 # leaves stay in the symbol table, for profilers
-nm "$2" | grep -q ' t tp_attend_f32_generic$' || { echo "leaf symbols were stripped"; exit 1; }
+grep -q ' t tp_attend_f32_generic$' <<<"$(nm "$2")" || { echo "leaf symbols were stripped"; exit 1; }
 echo "header alone in C and C++; $(wc -w <<<"$exported") exported names, all declared"

@@ -101,6 +101,10 @@ typedef struct tp__math {
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);
 
+/* Limits of the machine, for benchmarks: not counted in any receipt. */
+typedef double tp__peak_fn(int64_t rounds, float *out);
+typedef void tp__read_fn(const float *from, int64_t floats, int streams, float *out);
+
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
 typedef struct tp__kernels {
     const char *isa;
@@ -114,6 +118,8 @@ typedef struct tp__kernels {
     tp__attend_fn *attend;
     tp__fold_fn *fold;
     tp__math_fn *math;
+    tp__peak_fn *peak;
+    tp__read_fn *read;
 } tp__kernels;
 
 /* Sets in the order of isas.inc, best first. */

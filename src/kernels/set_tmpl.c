@@ -33,4 +33,6 @@ const tp__kernels SET = {
     .attend = TP_LEAF_NAME(attend_f32),
     .fold = TP_LEAF_NAME(fold_f32),
     .math = TP_LEAF_NAME(math_f32),
+    .peak = TP_LEAF_NAME(peak_f32),
+    .read = TP_LEAF_NAME(read_f32),
 };

@@ -76,7 +76,6 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
         tp__interval seen = tp__mask_interval(problem, position + r, seq.kv_len);
         slot->lo[r] = seen.lo;
         slot->hi[r] = seen.hi;
-        slot->one[r] = 1.0f; /* the probabilities are already divided by l */
         slot->trace->pairs_visible += seen.hi - seen.lo;
     }
     tp__math head_math = {
@@ -100,6 +99,8 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
             tensors->v.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_v);
     }
     kernels->math(slot->trace, &head_math);
+    /* the probabilities are already divided by l; a NaN in it still marks the row */
+    for (int64_t r = 0; r < seq.q_len; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
     /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
     slot->trace->bytes += seq.q_len * tp__row_bytes(problem, tensors) +
                           seq.kv_len * tp__key_bytes(problem) +

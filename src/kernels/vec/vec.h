@@ -45,7 +45,7 @@
 #ifdef __clang__
 #define VEC_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define VEC_UNROLL _Pragma("GCC unroll 16")
+#define VEC_UNROLL _Pragma("GCC unroll 32")
 #endif
 
 VEC_INLINE vec_f vec_load(const float *p) { return *(const vec_f_any *)p; }

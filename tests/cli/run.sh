@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tests of the tool tileproof: bash tests/cli/run.sh PATH/TO/tileproof
+# expect NAME EXIT_CODE PATTERN COMMAND...   runs the command; exit code and output (both streams)
+#                                            must match; an empty pattern matches anything.
+set -u
+tool=${1:?usage: run.sh PATH/TO/tileproof}
+passed=0 failed=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+report() { # NAME OK DETAIL
+    if [ "$2" = 1 ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAILED %s\n%s\n' "$1" "$3"
+    fi
+}
+
+expect() {
+    local name=$1 code=$2 pattern=$3 output got ok=0
+    shift 3
+    output=$("$@" 2>&1)
+    got=$?
+    if [ "$got" = "$code" ] && grep -qE -- "$pattern" <<<"$output"; then ok=1; fi
+    report "$name" $ok "  command: $*
+  expected exit $code and /$pattern/, got exit $got and:
+$(head -20 <<<"$output" | sed 's/^/    /')"
+}
+
+expect_json() { # NAME EXIT_CODE COMMAND...
+    local name=$1 code=$2 got ok=0
+    shift 2
+    "$@" >"$scratch/json" 2>"$scratch/errors"
+    got=$?
+    if [ "$got" = "$code" ] && python3 -m json.tool "$scratch/json" >/dev/null 2>"$scratch/errors"; then
+        ok=1
+    fi
+    report "$name" $ok "  command: $*
+  expected exit $code and valid JSON, got exit $got: $(head -3 "$scratch/errors")
+$(head -20 "$scratch/json" | sed 's/^/    /')"
+}
+
+# Everything of an error goes to stderr, with the prefix.
+expect_error() { # NAME EXIT_CODE PATTERN COMMAND...
+    local name=$1 code=$2 pattern=$3 got ok=0
+    shift 3
+    "$@" >"$scratch/out" 2>"$scratch/errors"
+    got=$?
+    if [ "$got" = "$code" ] && [ ! -s "$scratch/out" ] && grep -qE -- "^tileproof: " "$scratch/errors" &&
+        grep -qE -- "$pattern" "$scratch/errors"; then
+        ok=1
+    fi
+    report "$name" $ok "  command: $*
+  expected exit $code, nothing on stdout and /$pattern/ on stderr, got exit $got and:
+$(sed 's/^/    /' "$scratch/errors")"
+}
+
+# help and version
+expect help 0 'Start with' "$tool" --help
+expect help-exit-codes 0 '3  only a fallback would serve' "$tool" --help
+expect version 0 '^tileproof [0-9]+\.[0-9]+\.[0-9]+$' "$tool" --version
+for command in info explain run check demo; do
+    expect "help-$command" 0 'Examples:' "$tool" $command --help
+    expect "help-$command-options" 0 -- "$tool" $command --help
+done
+
+# usage
+expect_error no-command 2 'no command given' "$tool"
+expect_error bad-command 2 "unknown command 'expain'" "$tool" expain
+expect_error bad-option 2 "unknown option '--colour' for run" "$tool" run --colour q16
+expect_error other-command-option 2 "unknown option '--verify' for explain" "$tool" explain --verify q16
+expect_error missing-value 2 'seed needs a value' "$tool" run q16 --seed
+expect_error bad-number 2 "seed is 'x1'.*whole number" "$tool" run q16 --seed x1
+expect_error negative-number 2 "seed is '-1'" "$tool" run q16 --seed -1
+expect_error flag-with-value 2 'json takes no value' "$tool" info --json=yes
+expect_error bad-fallback 2 "fallback is 'maybe': it must be refuse or permit" "$tool" run --fallback maybe q16
+expect_error zero-repeat 2 'repeat is 0' "$tool" run --repeat 0 q16
+expect_error word-too-many 2 "info takes no words: 'q16'" "$tool" info q16
+expect_error no-problem 2 'no problem given' "$tool" explain
+expect_error bad-machine-file 2 'No such file' "$tool" explain --machine "$scratch/none" q16
+
+# problems and shapes
+expect_error bad-problem 2 "word 'x9'" "$tool" explain "q16 k16 d64 x9"
+expect_error bad-heads 2 'multiple of kv_heads' "$tool" explain "h3/2 q16 k16 d64"
+expect_error wrong-phase 2 'these lengths are decode' "$tool" explain "prefill q1 k16 d64"
+expect_error bad-shape 2 "shape '2q2k_x' is not understood near 'x'" "$tool" explain 2q2k_x
+expect_error bad-shape-count 2 "is not understood" "$tool" explain 2kq16
+expect_error shape-overflow 2 "is not understood" "$tool" explain q99999999999999999999
+expect_error shape-and-length 2 "'k16' is one too many" "$tool" explain q2k k16
+expect_error shape-too-many 2 'more than 16 segments' "$tool" explain q1_q2_q3_q4_q5_q6_q7_q8_q9_q10_q11_q12_q13_q14_q15_q16_q17
+expect shape-square 0 'b1 h1/1 q2048 k2048 d128 f32' "$tool" explain q2k
+expect shape-decode 0 'decode b8 h1/1 q1 k4096 d128 f32' "$tool" explain 8q1s4k
+expect shape-mega 0 'q1 k1048576 d128' "$tool" explain q1s1m
+expect shape-words 0 'b1 h32/8 q4096 k4096 d80 bf16 causal' "$tool" explain q4k h32/8 d80 bf16 causal
+expect shape-mixed 0 'b34 .*packed' "$tool" explain 2q2k_32q1s1k
+expect shape-run-mixed 0 'seqs=2x40/40,3x1/1024 d16 f32 packed' "$tool" run 2q40_3q1s1k d16
+expect shape-run-padded 0 'seqs=2x40/40,3x1/100 d16 f32 padded' "$tool" run 2q40_3q1s100 d16 padded
+expect text-not-shape 0 'q512 k4096 d64' "$tool" explain q512 k4096 d64
+
+# explain
+sample="prefill b1 h32/8 q4096 k4096 d80 bf16 causal"
+expect explain 0 'still quadratic' "$tool" explain "$sample"
+expect explain-scores 0 'scores +16777216' "$tool" explain "$sample"
+expect_json explain-json 0 "$tool" explain --json "$sample"
+expect explain-refused 3 'TP_FALLBACK_REFUSED' "$tool" explain --disable generic "$sample"
+expect_json explain-refused-json 3 "$tool" explain --json --disable generic "$sample"
+expect explain-nothing 3 'TP_UNSUPPORTED' "$tool" explain --disable generic --disable math "$sample"
+expect explain-permit 0 'math' "$tool" explain --disable generic --fallback permit "$sample"
+expect_error explain-bad-kernel 2 "nosuch.*generic.*math" "$tool" explain --kernel nosuch "$sample"
+expect_error explain-bad-disable 2 "nosuch.*generic.*math" "$tool" explain --disable nosuch "$sample"
+
+# Every kernel that exists stands in a refusal, with a reason in brackets.
+refusal=$("$tool" explain --disable generic "$sample")
+for kernel in $("$tool" info --json | python3 -c 'import json, sys
+for kernel in json.load(sys.stdin)["kernels"]: print(kernel["name"])'); do
+    ok=0
+    grep -qE -- "^ +$kernel .*refused: .*\[[a-z_]+\]" <<<"$refusal" && ok=1
+    report "refusal-of-$kernel" $ok "$refusal"
+done
+
+# recorded machines
+printf '# recorded\nx86-64 isa=none threads=8 l1d=32768 l2=0 l3=0 name=Old one\n' >"$scratch/old"
+expect explain-machine 0 'generic' "$tool" explain --machine "$scratch/old" q64 d64
+echo 'x86-64 isa=avx9' >"$scratch/bad"
+expect_error explain-bad-machine 2 'avx9' "$tool" explain --machine "$scratch/bad" q64 d64
+
+# info
+expect info 0 '^generic +prefill' "$tool" info
+expect info-math 0 '^math +math' "$tool" info
+expect_json info-json 0 "$tool" info --json
+
+# run
+expect run-receipt 0 'scores_written +0' "$tool" run q100 d64 causal
+expect run-verify 0 'within the rule' "$tool" run q100 d64 causal --verify
+expect run-verify-bf16 0 'within the rule' "$tool" run 3q1s700 h8/2 d128 bf16 causal --verify --threads 1
+expect run-padded 0 'within the rule' "$tool" run --verify "b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal"
+expect run-empty 0 'within the rule' "$tool" run --verify "q4 k0 d16"
+expect run-repeat 0 'repeat: 3 runs' "$tool" run q64 d32 --repeat 3
+expect run-math 0 'scores_written +4096' "$tool" run q64 d32 --kernel math --fallback permit
+expect_error run-math-refused 3 'TP_FALLBACK_REFUSED' "$tool" run q64 d32 --kernel math
+expect_error run-too-large 1 '3/4 of this host' "$tool" run q1s1024m h64/64
+expect_json run-json 0 "$tool" run q64 d32 --json
+expect_json run-json-verify 0 "$tool" run q64 d32 --json --verify --repeat 2
+
+# check
+expect check-list 0 'hostile/ones.*mask none' "$tool" check --list
+expect_error check-bad-regex 2 'regular expression' "$tool" check --case '('
+expect_error check-no-case 2 'no case matches' "$tool" check --case nosuchcase
+expect_error check-no-kernel 2 "matches none of.*generic" "$tool" check --kernel nosuch
+expect check-one 0 '^2 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'own-key.* f32' --seed 9
+expect check-mask 0 'mask causal window' "$tool" check --list --mask '^causal window$'
+expect check-verbose 0 '^passed  hostile/merge' "$tool" check -v --case merge
+expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
+
+# demo
+expect demo 0 '67,108,864 \(128 MiB at 16 bits\) +0$' "$tool" demo
+lines=$("$tool" demo | wc -l)
+ok=0
+[ "$lines" -lt 25 ] && ok=1
+report demo-one-screen $ok "  expected fewer than 25 lines, got $lines"
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A whole call of attention, made from a problem's text: tensors in any layout with pseudo-random
+ * data, a run with a given kernel and way of threading, and the comparison with the reference.
+ *
+ *     call *c = call_new("b2 h6/3 q40 k50 d24 bf16 causal", NULL);
+ *     for (int i = 0; call_kernel(i) != NULL; i++) {
+ *         call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
+ *         call_check(c, call_kernel(i));
+ *     }
+ *     call_free(c);
+ *
+ * An element's value follows from its request, token, head and index alone, never from the layout or
+ * the neighbours, so that calls laid out differently can be compared bit for bit. Everything between
+ * and around the elements is poison: NaN in inputs, a pattern in outputs that must still be there
+ * after the run.
+ *
+ * TILEPROOF_TEST_QUICK=1 in the environment makes tests use a reduced grid, for sanitizer builds.
+ */
+#ifndef TP_TESTS_SUPPORT_CALL_H
+#define TP_TESTS_SUPPORT_CALL_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tileproof.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+typedef enum call_layout {
+    CALL_BSHD,   /* contiguous */
+    CALL_BHSD,   /* heads outside tokens */
+    CALL_GAPS,   /* odd strides, poison between rows, data one element off any alignment */
+    CALL_QKV,    /* q, k and v slices of one buffer; needs one input dtype */
+    CALL_SHARED, /* strides of 0: heads share q, sequences share k, tokens share v */
+    CALL_LAYOUTS
+} call_layout;
+
+typedef struct call_shape { /* all zero: the defaults */
+    call_layout layout;
+    int32_t index_type;           /* of cu_seqlens and used lengths */
+    const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
+    float q_size, k_size, v_size; /* factors; 0: 1 */
+} call_shape;
+
+typedef enum call_tensor { CALL_Q, CALL_K, CALL_V, CALL_O, CALL_LSE, CALL_TENSORS } call_tensor;
+
+typedef struct call {
+    tp_problem problem;
+    tp_tensors tensors;
+    int64_t *q_lens, *kv_lens;     /* [batch] used lengths */
+    int64_t *q_starts, *kv_starts; /* [batch] first token, where packed */
+    struct {
+        char *memory; /* NULL: a slice of another's */
+        size_t bytes; /* of memory */
+    } room[CALL_TENSORS];
+    void *index[4]; /* cu_seqlens and used lengths as the tensors hold them */
+} call;
+
+call *call_new(const char *text, const call_shape *shape);
+void call_free(call *c);
+
+tp_tensor *call_tensor_of(call *c, call_tensor which);
+int32_t call_dtype(const call *c, call_tensor which);
+int64_t call_heads(const call *c, call_tensor which);
+int64_t call_dim(const call *c, call_tensor which);
+int64_t call_tokens(const call *c, call_tensor which, int64_t seq); /* used ones */
+
+/* Where a head's row of a token lies. */
+void *call_at(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head);
+float call_get(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head, int64_t x);
+void call_set(call *c, call_tensor which, int64_t seq, int64_t token, int64_t head, int64_t x,
+              float value);
+
+typedef struct call_how { /* all zero: any kernel, one task, the shared context */
+    const char *kernel;
+    int threads; /* 0: 1 */
+    tp_parallel_for parallel_for;
+    void *user;
+    tp_context *context; /* NULL: call_context() */
+    int fill;            /* byte that fills workspace and old outputs; 0: 0xff, which is NaN */
+} call_how;
+
+/* Plans with exactly the workspace it needs, poisons workspace and outputs, and runs. A failure
+   fails the test, and so does a byte written beyond the outputs' rows. */
+void call_run(call *c, const call_how *how, tp_receipt *receipt);
+/* The same, but hands over the status; nothing is asserted. */
+tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error);
+
+/* Kernels of the table that this host can run; NULL ends the list. */
+const tp_kernel_info *call_kernel_info(int index);
+const char *call_kernel(int index);
+/* One context of one thread, for the whole program. */
+tp_context *call_context(void);
+tp_context *call_context_new(int threads);
+
+int call_quick(void);
+/* Whether the library's own pool may be used: not under the thread sanitizer, which does not
+   understand its futexes. */
+int call_pool_usable(void);
+
+/* Against the reference: the largest error is at most twice that of TP_NAIVE + 4 ulp(f32) * max|v| +
+   half an ulp of the output's dtype, and every row is under tp_reference's bound; lse likewise. Large
+   calls are checked on a sample of rows that holds the edges, calls of fewer than 64 rows against the
+   bound alone. */
+void call_check(const call *c, const char *what);
+/* The bounds alone. Twice naive's error is a rule for data that favours neither side; where scores of
+   one row lie within a power of two that the factor log2(e) crosses, naive can be three times closer. */
+void call_check_bounds(const call *c, const char *what);
+/* Runs and checks on every kernel of this host. */
+void call_check_all(const char *text, const call_shape *shape);
+
+/* Bit for bit: o and lse of one row, of one sequence, of the whole call. */
+void call_same_row(const call *a, int64_t a_seq, int64_t a_row, int64_t a_head, const call *b,
+                   int64_t b_seq, int64_t b_row, int64_t b_head, const char *what);
+void call_same_seq(const call *a, int64_t a_seq, const call *b, int64_t b_seq, const char *what);
+void call_same(const call *a, const call *b, const char *what);
+
+#endif

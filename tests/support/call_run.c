@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running a call, and that nothing but its output rows was written. */
+#include "support/call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int call_quick(void) {
+    const char *quick = getenv("TILEPROOF_TEST_QUICK");
+    return quick != NULL && strcmp(quick, "1") == 0;
+}
+
+int call_pool_usable(void) {
+#if defined(__SANITIZE_THREAD__)
+    return 0;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    return 0;
+#else
+    return 1;
+#endif
+#else
+    return 1;
+#endif
+}
+
+tp_context *call_context_new(int threads) {
+    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    tp_context *context;
+    options.threads = threads;
+    if (tp_context_create(&options, &context, &error)) fail_msg("%s", error.text);
+    return context;
+}
+
+tp_context *call_context(void) {
+    static tp_context *context;
+    if (context == NULL) context = call_context_new(1);
+    return context;
+}
+
+const tp_kernel_info *call_kernel_info(int index) {
+    uint32_t isa = tp_context_machine(call_context())->isa;
+    for (int i = 0; tp_kernel_at(i) != NULL; i++)
+        if ((tp_kernel_at(i)->needs & ~isa) == 0 && index-- == 0) return tp_kernel_at(i);
+    return NULL;
+}
+
+const char *call_kernel(int index) {
+    const tp_kernel_info *info = call_kernel_info(index);
+    return info != NULL ? info->name : NULL;
+}
+
+static void poison(call *c, int byte) {
+    for (int i = CALL_O; i <= CALL_LSE; i++)
+        if (c->room[i].memory != NULL) memset(c->room[i].memory, byte, c->room[i].bytes);
+}
+
+tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
+    tp_context *context = how->context != NULL ? how->context : call_context();
+    tp_choice choice = TP_CHOICE_INIT;
+    tp_exec exec = TP_EXEC_INIT;
+    tp_plan *plan;
+    int byte = how->fill != 0 ? how->fill : 0xff;
+    choice.policy = TP_PERMIT;
+    choice.kernel = how->kernel;
+    tp_status status = tp_plan_create(context, &c->problem, &choice, &plan, error);
+    if (status != TP_OK) return status;
+    exec.threads = how->threads > 0 ? how->threads : 1;
+    exec.parallel_for = how->parallel_for;
+    exec.parallel_user = how->user;
+    exec.flags = TP_EXEC_CHECK_DEEP;
+    exec.workspace_size = tp_plan_workspace(plan, exec.threads);
+    exec.workspace = aligned_alloc(64, exec.workspace_size);
+    memset(exec.workspace, byte, exec.workspace_size);
+    poison(c, byte);
+    status = tp_plan_run(plan, &c->tensors, &exec, receipt, error);
+    if (receipt != NULL) receipt->decision = NULL; /* it dies with the plan */
+    free(exec.workspace);
+    tp_plan_destroy(plan);
+    return status;
+}
+
+static void mark_rows(const call *c, call_tensor which, char *written) {
+    size_t row = (size_t)call_dim(c, which) * tp_dtype_bytes((tp_dtype)call_dtype(c, which));
+    for (int64_t s = 0; s < c->tensors.batch; s++)
+        for (int64_t t = 0; t < c->q_lens[s]; t++)
+            for (int64_t h = 0; h < c->problem.q_heads; h++)
+                memset(written + ((char *)call_at(c, which, s, t, h) - c->room[which].memory), 1, row);
+}
+
+/* Padding, gaps and rows beyond the used lengths keep their poison. */
+static void check_untouched(const call *c, int byte) {
+    for (int which = CALL_O; which <= CALL_LSE; which++) {
+        if (c->room[which].memory == NULL || call_tensor_of((call *)(uintptr_t)c, which)->data == NULL)
+            continue;
+        size_t bytes = c->room[which].bytes;
+        char *written = calloc(bytes + 1, 1);
+        mark_rows(c, which, written);
+        for (size_t i = 0; i < bytes; i++)
+            if (!written[i] && (unsigned char)c->room[which].memory[i] != byte)
+                fail_msg("byte %zu of %s is no output's and was written", i,
+                         which == CALL_O ? "o" : "lse");
+        free(written);
+    }
+}
+
+void call_run(call *c, const call_how *how, tp_receipt *receipt) {
+    tp_error error = TP_ERROR_INIT;
+    if (call_try(c, how, receipt, &error))
+        fail_msg("%s: %s", how->kernel != NULL ? how->kernel : "any kernel", error.text);
+    check_untouched(c, how->fill != 0 ? how->fill : 0xff);
+}
+
+void call_check_all(const char *text, const call_shape *shape) {
+    call *c = call_new(text, shape);
+    for (int i = 0; call_kernel(i) != NULL; i++) {
+        call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
+        call_check(c, text);
+    }
+    call_free(c);
+}

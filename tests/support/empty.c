@@ -1,1 +1,0 @@
-int tp_test_support_is_here;

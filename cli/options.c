@@ -110,8 +110,8 @@ static int check_values(const struct options *options) {
         complain("--repeat is %lld: it must be in 1..100000", (long long)options->repeat);
         return EXIT_USAGE;
     }
-    if (options->threads > 4096) {
-        complain("--threads is %lld: it must be in 0..4096", (long long)options->threads);
+    if (options->threads > 1024) {
+        complain("--threads is %lld: it must be in 0..1024", (long long)options->threads);
         return EXIT_USAGE;
     }
     return 0;

@@ -74,7 +74,7 @@ typedef enum tp_status {
     TP_INVALID = 1,          /* an argument breaks a rule; the text names value and rule        */
     TP_UNSUPPORTED = 2,      /* well formed, but no kernel of this library serves it            */
     TP_FALLBACK_REFUSED = 3, /* only a slower tier would serve it, and the policy refuses that  */
-    TP_NO_MEMORY = 4,        /* an allocation failed (never inside tp_plan_run)                 */
+    TP_NO_MEMORY = 4,        /* an allocation failed; from tp_plan_run only with CHECK_DEEP      */
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
@@ -250,7 +250,8 @@ typedef struct tp_choice {
 #define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL }
 
 /* Attention on the context's pool and workspace. The decision is cached by scalars and layout
-   classes, not by lengths, so a decode loop plans once. Receipt and error may be NULL. */
+   classes, not by lengths, so a decode loop plans once; math alone is planned anew each time, because
+   its workspace follows the lengths. Receipt and error may be NULL. */
 TP_API tp_status tp_attention(tp_context *context, const tp_problem *problem,
                               const tp_choice *choice, const tp_tensors *tensors,
                               tp_receipt *receipt, tp_error *error);
@@ -323,7 +324,8 @@ typedef enum tp_reason_code {
     TP_WHY_POLICY = 4,    /* would serve, but is a fallback and the policy is refuse:
                              have: its tier; need: the tier the policy accepts                  */
     TP_WHY_NOT_ASKED = 5, /* another kernel was asked for by name                               */
-    TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its rank; need: 0       */
+    TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index; need: that of
+                             the one taken                                                      */
     TP_WHY_MEMORY = 7     /* its temporary memory cannot be addressed: have, need in bytes      */
 } tp_reason_code;
 TP_API const char *tp_reason_name(tp_reason_code code);
@@ -451,7 +453,8 @@ struct tp_receipt {
     char numerics_id[64];
     int64_t pairs_visible;        /* row-key pairs over all query heads                        */
     int64_t pairs_computed;       /* the same, with what whole tiles computed beyond           */
-    int64_t padded_rows;          /* rows of tiles that held no query                          */
+    int64_t padded_rows;          /* rows of tiles that held no query: 0 while every leaf has
+                                     variants for fewer rows                                   */
     int64_t tiles_full, tiles_partial, tiles_skipped; /* register strip x key panel             */
     int64_t bytes_compulsory;     /* each element of q, k, v, o and lse that is used, once      */
     int64_t bytes_model;          /* counting every time a block is read and packed            */
@@ -465,7 +468,8 @@ TP_API void tp_receipt_init(tp_receipt *receipt);
 TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
                                   void *cookie);
 
-/* What a context has done; every call, refused ones too. */
+/* What a context has done: runs that were completed, plans made, plans found in the cache, completed
+   runs that were a fallback, decisions that refused. */
 typedef struct tp_counters {
     uint32_t struct_size;
     int32_t reserved;

@@ -8,7 +8,7 @@ set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 case $1 in
     asan) flags=(-DTILEPROOF_SANITIZE=address,undefined) ;;
-    tsan) flags=(-DTILEPROOF_SANITIZE=thread -DTILEPROOF_PTHREADPOOL=OFF) ;;
+    tsan) flags=(-DTILEPROOF_SANITIZE=thread -DTILEPROOF_PTHREADPOOL=OFF -DTILEPROOF_CLI=OFF) ;;
     *) echo "usage: sanitized.sh asan|tsan BUILD_DIR" >&2; exit 2 ;;
 esac
 cmake -S "$source_dir" -B "$2" -G Ninja -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" "${flags[@]}"

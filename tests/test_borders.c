@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every kernel against the reference where tiles, blocks, chunks, windows and sizes have their edges. */
+/* Every kernel against the reference where tiles, blocks, chunks, windows and sizes have their
+ * edges. */
 #include <math.h>
 #include <stdio.h>
 
 #include "support/call.h"
 
-static const char *const masks[] = {"", "causal", "causal top-left", "window=7,3", "causal window=20,-1"};
+static const char *const masks[] = {"", "causal", "causal top-left", "window=7,3",
+                                    "causal window=20,-1"};
 
 typedef struct borders {
     int64_t at[64];
@@ -82,7 +84,8 @@ static void rows_around_a_range(void **state) {
         if (call_quick() && i > 1) continue;
         snprintf(text, sizeof text, "q%d k33 d8 f32 top-left window=3000,9", (int)q.at[i]);
         call_check_all(text, NULL);
-        snprintf(text, sizeof text, "h7/1 q%d k33 d8 f32 top-left window=300,9", (int)q.at[i] / 7 + 1);
+        snprintf(text, sizeof text, "h7/1 q%d k33 d8 f32 top-left window=300,9",
+                 (int)q.at[i] / 7 + 1);
         call_check_all(text, NULL);
     }
 }
@@ -121,11 +124,17 @@ static void windows_around_blocks(void **state) {
 
 static void head_dims(void **state) {
     (void)state;
-    static const char *const dims[] = {"1",       "2",       "3",     "40",    "59",
-                                       "111",     "192/128", "128/192", "576/512", "1/576",
-                                       "576/1",   "16",      "17",    "31/33", "575/576"};
-    static const char *const dtypes[] = {"f32", "f16", "bf16", "f16->f32", "f32->bf16",
-                                         "bf16->f16", "f32:bf16:f16->f32", "bf16:f16:f32->bf16"};
+    static const char *const dims[] = {"1",     "2",       "3",       "40",      "59",
+                                       "111",   "192/128", "128/192", "576/512", "1/576",
+                                       "576/1", "16",      "17",      "31/33",   "575/576"};
+    static const char *const dtypes[] = {"f32",
+                                         "f16",
+                                         "bf16",
+                                         "f16->f32",
+                                         "f32->bf16",
+                                         "bf16->f16",
+                                         "f32:bf16:f16->f32",
+                                         "bf16:f16:f32->bf16"};
     for (int d = 0; d < COUNT(dims); d++)
         for (int t = 0; t < COUNT(dtypes); t++) {
             char text[128];
@@ -168,7 +177,7 @@ static void groups(void **state) {
 static void sizes_of_zero(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "b0 h2 q5 k5 d8 f32", "h2 q0 k5 d8 f32",          "h2 q5 k0 d8 f32",
+        "b0 h2 q5 k5 d8 f32", "h2 q0 k5 d8 f32",         "h2 q5 k0 d8 f32",
         "h2 q0 k0 d8 f32",    "h2 q5 k0 d8 bf16 causal",
     };
     for (int t = 0; t < COUNT(texts); t++) call_check_all(texts[t], NULL);

@@ -114,12 +114,14 @@ static void different_choices_do_not_collide(void **state) {
     for (int round = 0; round < 2; round++)
         for (int k = 0; call_kernel(k) != NULL; k++) {
             choice.kernel = call_kernel(k);
-            assert_int_equal(tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, NULL), TP_OK);
+            assert_int_equal(
+                tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, NULL), TP_OK);
             assert_string_equal(receipt.kernel, call_kernel(k));
         }
     choice.kernel = NULL;
     choice.disable = call_kernel(0);
-    assert_int_equal(tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, NULL), TP_OK);
+    assert_int_equal(tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, NULL),
+                     TP_OK);
     assert_string_not_equal(receipt.kernel, call_kernel(0));
     assert_int_equal(receipt.fallback, 1);
     choice.policy = TP_REFUSE;
@@ -129,10 +131,12 @@ static void different_choices_do_not_collide(void **state) {
     tp_choice none = TP_CHOICE_INIT;
     assert_int_equal(tp_attention(context, &c->problem, &none, &c->tensors, NULL, NULL), TP_OK);
     none.kernel = "";
-    assert_int_equal(tp_attention(context, &c->problem, &none, &c->tensors, NULL, NULL), TP_INVALID);
+    assert_int_equal(tp_attention(context, &c->problem, &none, &c->tensors, NULL, NULL),
+                     TP_INVALID);
     none.kernel = NULL;
     none.disable = ",";
-    assert_int_equal(tp_attention(context, &c->problem, &none, &c->tensors, NULL, NULL), TP_INVALID);
+    assert_int_equal(tp_attention(context, &c->problem, &none, &c->tensors, NULL, NULL),
+                     TP_INVALID);
     call_free(c);
     tp_context_destroy(context);
 }
@@ -146,7 +150,8 @@ static void the_cache_is_bounded(void **state) {
     const struct {
         call *call;
         int planned;
-    } steps[] = {{a, 1}, {b, 1}, {a, 0}, {c, 1}, {a, 0}, {c, 0}, {b, 1}, {c, 0}, {a, 1}, {b, 1}, {a, 0}};
+    } steps[] = {{a, 1}, {b, 1}, {a, 0}, {c, 1}, {a, 0}, {c, 0},
+                 {b, 1}, {c, 0}, {a, 1}, {b, 1}, {a, 0}};
     int plans = 0;
     for (int n = 0; n < COUNT(steps); n++) {
         if (planned(context, steps[n].call, NULL) != steps[n].planned)
@@ -178,14 +183,17 @@ static void bounds_are_the_callers(void **state) {
     tp_error error = TP_ERROR_INIT;
     assert_int_equal(planned(context, c, NULL), 1);
     c->problem.q_len = 19;
-    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error), TP_INVALID);
+    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error),
+                     TP_INVALID);
     assert_non_null(strstr(error.text, "20"));
     c->problem.q_len = 20;
     c->problem.kv_len = 29;
-    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error), TP_INVALID);
+    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error),
+                     TP_INVALID);
     c->problem.kv_len = 30;
     c->problem.batch = 1;
-    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error), TP_INVALID);
+    assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error),
+                     TP_INVALID);
     call_free(c);
     tp_context_destroy(context);
 }
@@ -209,7 +217,8 @@ static void counters_tell_what_happened(void **state) {
     assert_int_equal(tp_attention(context, &wide->problem, NULL, &wide->tensors, NULL, NULL),
                      TP_FALLBACK_REFUSED);
     assert_int_equal(count(context).refusals, 1);
-    assert_int_equal(tp_plan_create(context, &wide->problem, NULL, &plan, NULL), TP_FALLBACK_REFUSED);
+    assert_int_equal(tp_plan_create(context, &wide->problem, NULL, &plan, NULL),
+                     TP_FALLBACK_REFUSED);
     assert_null(plan);
     assert_int_equal(count(context).refusals, 2);
     assert_int_equal(count(context).fallbacks, 0);

@@ -52,7 +52,8 @@ static void run(call *moved, const char *kernel, int tasks) {
     tp_plan *plan;
     choice.policy = TP_PERMIT;
     choice.kernel = kernel;
-    assert_int_equal(tp_plan_create(call_context(), &moved->problem, &choice, &plan, &error), TP_OK);
+    assert_int_equal(tp_plan_create(call_context(), &moved->problem, &choice, &plan, &error),
+                     TP_OK);
     exec.threads = tasks;
     exec.workspace_size = tp_plan_workspace(plan, tasks);
     assert_true(exec.workspace_size <= workspace.bytes);
@@ -98,8 +99,8 @@ static void lengths_around_tiles(void **state) {
     for (int k = 1; k <= 140; k++) {
         char text[128];
         if (call_quick() && k % 6 != 0) continue;
-        snprintf(text, sizeof text, "h3/1 q%d k%d d%d/%d %s %s", 1 + k % 7, k, 250 + k % 11, 1 + k % 19,
-                 dtypes[k % 3], k % 2 ? "causal" : "window=9,2");
+        snprintf(text, sizeof text, "h3/1 q%d k%d d%d/%d %s %s", 1 + k % 7, k, 250 + k % 11,
+                 1 + k % 19, dtypes[k % 3], k % 2 ? "causal" : "window=9,2");
         check(text, NULL, 1);
     }
     check("b2 h2 q3 k4097 d5 f32 causal", NULL, 1);
@@ -127,7 +128,8 @@ static void index_arrays(void **state) {
         for (int type = TP_I32; type <= TP_I64; type++)
             for (int at_end = 0; at_end <= 1; at_end++) {
                 char text[128];
-                snprintf(text, sizeof text, "h2/1 seqs=1x3/9,1x0/4,2x5/5 d9 f32 %s causal", forms[f]);
+                snprintf(text, sizeof text, "h2/1 seqs=1x3/9,1x0/4,2x5/5 d9 f32 %s causal",
+                         forms[f]);
                 call *c = call_new(text, &(call_shape){.index_type = type});
                 size_t bytes = (size_t)(f == 0 ? 5 : 4) * (type == TP_I64 ? 8 : 4);
                 const void **fields[] = {&c->tensors.cu_seqlens_q, &c->tensors.q_lens,

@@ -42,14 +42,15 @@ static void neighbours_do_not_matter(void **state) {
             char text[256];
             for (int r = 0; r < REQUESTS; r++) {
                 int64_t request = r;
-                snprintf(text, sizeof text, "h4/2 q%d k%d d20 bf16 %s", (int)q[r], (int)kv[r], masks[m]);
+                snprintf(text, sizeof text, "h4/2 q%d k%d d20 bf16 %s", (int)q[r], (int)kv[r],
+                         masks[m]);
                 alone[r] = run_new(text, &(call_shape){.request = &request}, call_kernel(k));
             }
             for (int f = 0; f < COUNT(forms); f++) {
                 snprintf(text, sizeof text,
-                         "h4/2 seqs=1x%d/%d,1x%d/%d,1x%d/%d,1x%d/%d,1x%d/%d d20 bf16 %s %s", (int)q[0],
-                         (int)kv[0], (int)q[1], (int)kv[1], (int)q[2], (int)kv[2], (int)q[3],
-                         (int)kv[3], (int)q[4], (int)kv[4], forms[f], masks[m]);
+                         "h4/2 seqs=1x%d/%d,1x%d/%d,1x%d/%d,1x%d/%d,1x%d/%d d20 bf16 %s %s",
+                         (int)q[0], (int)kv[0], (int)q[1], (int)kv[1], (int)q[2], (int)kv[2],
+                         (int)q[3], (int)kv[3], (int)q[4], (int)kv[4], forms[f], masks[m]);
                 call *all = run_new(text, &(call_shape){.layout = f ? CALL_BSHD : CALL_GAPS},
                                     call_kernel(k));
                 for (int r = 0; r < REQUESTS; r++) call_same_seq(alone[r], 0, all, r, text);
@@ -186,10 +187,12 @@ static void heads_and_rows_alone(void **state) {
                 one.tensors.o.data = call_at(part, CALL_O, 0, 0, h);
                 one.tensors.lse.data = call_at(part, CALL_LSE, 0, 0, h);
                 one.room[CALL_O].memory = one.room[CALL_LSE].memory = NULL;
-                assert_int_equal(call_try(&one, &(call_how){.kernel = call_kernel(k)}, NULL, NULL), TP_OK);
+                assert_int_equal(call_try(&one, &(call_how){.kernel = call_kernel(k)}, NULL, NULL),
+                                 TP_OK);
             }
             call_same(all, part, "a head alone");
-            for (int64_t r = 0; r < all->q_lens[0]; r++) run_rows(all, part, r, r + 1, call_kernel(k));
+            for (int64_t r = 0; r < all->q_lens[0]; r++)
+                run_rows(all, part, r, r + 1, call_kernel(k));
             call_same(all, part, "a row alone");
             call_free(all);
             call_free(part);
@@ -204,7 +207,8 @@ static void runs_are_equal(void **state) {
     static const int fills[] = {0xff, 0x01, 0x7f, 0x80};
     for (int k = 0; call_kernel(k) != NULL; k++)
         for (int n = 0; n < COUNT(texts); n++) {
-            call *first = run_new(texts[n], NULL, call_kernel(k)), *again = call_new(texts[n], NULL);
+            call *first = run_new(texts[n], NULL, call_kernel(k)),
+                 *again = call_new(texts[n], NULL);
             for (int f = 0; f < COUNT(fills); f++) {
                 call_run(again, &(call_how){.kernel = call_kernel(k), .fill = fills[f]}, NULL);
                 call_same(first, again, "a second run");

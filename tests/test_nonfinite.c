@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The NaN and infinity lines of the contract. Each test poisons one element of a clean call and asks of
- * every row: does it see that element? Then it must show it. Otherwise its bits are the clean call's.
+ * The NaN and infinity lines of the contract. Each test poisons one element of a clean call and
+ * asks of every row: does it see that element? Then it must show it. Otherwise its bits are the
+ * clean call's.
  */
 #include <math.h>
 #include <stdio.h>
 
 #include "support/call.h"
 
-/* Rows of every strip see different keys; keys reach over panels, blocks (d > 256: 64 keys) and chunks. */
+/* Rows of every strip see different keys; keys reach over panels, blocks (d > 256: 64 keys) and
+ * chunks. */
 static const char *const texts[] = {
     "b2 h4/2 q21 k40 d12 %s causal",
     "h3/1 q30 k140 d257/5 %s window=9,3",
@@ -54,7 +56,8 @@ static int64_t keys_seen(const call *c, int64_t seq, int64_t row) {
     return seen;
 }
 
-/* Where a poisoned key or row is tried: the ends, and around strips, panels, blocks and the chunk. */
+/* Where a poisoned key or row is tried: the ends, and around strips, panels, blocks and the chunk.
+ */
 static int worth_trying(int64_t index, int64_t count) {
     static const int64_t borders[] = {0, 4, 6, 8, 12, 16, 32, 64, 128, 4096};
     for (int i = 0; i < COUNT(borders); i++)
@@ -74,8 +77,9 @@ static int is_nan_row(const call *c, int64_t seq, int64_t row, int64_t head) {
 
 static void expect_nan(const pair *p, int64_t seq, int64_t row, int64_t head, const char *why) {
     if (!is_nan_row(p->c, seq, row, head))
-        fail_msg("%s: %s: %s: seq %d row %d head %d is not all NaN: o[0] %g, lse %g", p->text, p->kernel,
-                 why, (int)seq, (int)row, (int)head, call_get(p->c, CALL_O, seq, row, head, 0),
+        fail_msg("%s: %s: %s: seq %d row %d head %d is not all NaN: o[0] %g, lse %g", p->text,
+                 p->kernel, why, (int)seq, (int)row, (int)head,
+                 call_get(p->c, CALL_O, seq, row, head, 0),
                  call_get(p->c, CALL_LSE, seq, row, head, 0));
 }
 
@@ -85,10 +89,13 @@ static void expect_clean(const pair *p, int64_t seq, int64_t row, int64_t head, 
     call_same_row(p->clean, seq, row, head, p->c, seq, row, head, what);
 }
 
-static void run(const pair *p) { call_run(p->c, &(call_how){.kernel = p->kernel}, NULL); }
+static void run(const pair *p) {
+    call_run(p->c, &(call_how){.kernel = p->kernel}, NULL);
+}
 
 /* Every row of the call: those the element reaches are NaN, the others as if it were not there. */
-static void expect_where(const pair *p, int64_t seq, int64_t key, int64_t kv_head, const char *why) {
+static void expect_where(const pair *p, int64_t seq, int64_t key, int64_t kv_head,
+                         const char *why) {
     int64_t group = p->c->problem.q_heads / p->c->problem.kv_heads;
     for (int64_t s = 0; s < p->c->tensors.batch; s++)
         for (int64_t r = 0; r < p->c->q_lens[s]; r++)
@@ -101,7 +108,8 @@ static void expect_where(const pair *p, int64_t seq, int64_t key, int64_t kv_hea
 
 static void try_q(pair *p) {
     call *c = p->c;
-    int64_t seq = c->tensors.batch - 1, head = c->problem.q_heads - 1, x = c->problem.head_dim_qk - 1;
+    int64_t seq = c->tensors.batch - 1, head = c->problem.q_heads - 1,
+            x = c->problem.head_dim_qk - 1;
     for (int64_t row = 0; row < c->q_lens[seq]; row++) {
         if (!worth_trying(row, c->q_lens[seq])) continue;
         float before = call_get(c, CALL_Q, seq, row, head, x);
@@ -125,7 +133,8 @@ static void nan_in_q_spoils_its_row_alone(void **state) {
 
 static void try_k(pair *p) {
     call *c = p->c;
-    int64_t seq = c->tensors.batch - 1, head = c->problem.kv_heads - 1, x = c->problem.head_dim_qk / 2;
+    int64_t seq = c->tensors.batch - 1, head = c->problem.kv_heads - 1,
+            x = c->problem.head_dim_qk / 2;
     for (int64_t key = 0; key < c->kv_lens[seq]; key++) {
         if (skip_key(key, c->kv_lens[seq])) continue;
         float before = call_get(c, CALL_K, seq, key, head, x);
@@ -173,13 +182,15 @@ static void try_minus_infinity(pair *p) {
         for (int64_t h = 0; h < c->problem.q_heads; h++) call_set(c, CALL_Q, 0, r, h, 0, 2);
     for (int step = 3; step >= 1; step -= 2) { /* some keys, then all of them */
         for (int64_t key = 0; key < c->kv_lens[0]; key += step)
-            for (int64_t h = 0; h < c->problem.kv_heads; h++) call_set(c, CALL_K, 0, key, h, 0, -INFINITY);
+            for (int64_t h = 0; h < c->problem.kv_heads; h++)
+                call_set(c, CALL_K, 0, key, h, 0, -INFINITY);
         run(p);
         call_check_bounds(c, p->text);
         for (int64_t r = 0; r < c->q_lens[0]; r++)
             for (int64_t h = 0; h < c->problem.q_heads; h++)
                 for (int64_t x = 0; x < c->problem.head_dim_v; x++) {
-                    float o = call_get(c, CALL_O, 0, r, h, x), lse = call_get(c, CALL_LSE, 0, r, h, 0);
+                    float o = call_get(c, CALL_O, 0, r, h, x),
+                          lse = call_get(c, CALL_LSE, 0, r, h, 0);
                     assert_true(isfinite(o));
                     if (step == 1) assert_true(o == 0 && lse == -INFINITY);
                 }
@@ -198,8 +209,8 @@ static void blocks_of_minus_infinity(void **state) {
         const char *text;
         int64_t first, last;
     } cases[] = {
-        {"h2/1 q5 k140 d257/5 f32", 0, 63},    {"h2/1 q5 k140 d257/5 f32", 64, 139},
-        {"h2/1 q5 k4200 d3 f32", 0, 4095},     {"h2/1 q5 k4200 d3 f32", 4096, 4199},
+        {"h2/1 q5 k140 d257/5 f32", 0, 63},       {"h2/1 q5 k140 d257/5 f32", 64, 139},
+        {"h2/1 q5 k4200 d3 f32", 0, 4095},        {"h2/1 q5 k4200 d3 f32", 4096, 4199},
         {"h2/1 q5 k4200 d3 f32 causal", 0, 4000},
     };
     for (int n = 0; n < COUNT(cases); n++)
@@ -227,12 +238,15 @@ static void expect_column(const pair *p, int64_t key, int64_t kv_head, int64_t c
                     continue;
                 }
                 for (int64_t x = 0; x < c->problem.head_dim_v; x++) {
-                    float o = call_get(c, CALL_O, s, r, h, x), was = call_get(p->clean, CALL_O, s, r, h, x);
+                    float o = call_get(c, CALL_O, s, r, h, x),
+                          was = call_get(p->clean, CALL_O, s, r, h, x);
                     if (x == column ? isfinite(o) : o != was)
-                        fail_msg("%s: %s: v[%d] of key %d is not finite: o[%d] of row %d is %g, was %g",
-                                 p->text, p->kernel, (int)column, (int)key, (int)x, (int)r, o, was);
+                        fail_msg(
+                            "%s: %s: v[%d] of key %d is not finite: o[%d] of row %d is %g, was %g",
+                            p->text, p->kernel, (int)column, (int)key, (int)x, (int)r, o, was);
                 }
-                assert_true(call_get(c, CALL_LSE, s, r, h, 0) == call_get(p->clean, CALL_LSE, s, r, h, 0));
+                assert_true(call_get(c, CALL_LSE, s, r, h, 0) ==
+                            call_get(p->clean, CALL_LSE, s, r, h, 0));
             }
 }
 
@@ -273,8 +287,8 @@ static void v_that_is_not_finite_shows_without_weight(void **state) {
         }
 }
 
-/* Keys that nobody sees, and everything beyond the used lengths: the support's gaps are NaN already,
-   so that here the clean call has them finite. */
+/* Keys that nobody sees, and everything beyond the used lengths: the support's gaps are NaN
+   already, so that here the clean call has them finite. */
 static void try_hidden(pair *p) {
     call *c = p->c;
     int hidden_keys = 0;
@@ -303,9 +317,10 @@ static void hidden_keys_reach_nothing(void **state) {
     (void)state;
     each_pair(try_hidden);
     for (int k = 0; call_kernel(k) != NULL; k++) { /* most keys hidden, on both sides */
-        static const char *const more[] = {"q9 k120 d9 f32 window=20,-1 causal", "q9 k120 d9 f16 top-left causal",
-                                           "q4 k200 d257/9 bf16 window=2,0", "q4 k200 d257/9 f32 top-left window=5,70",
-                                           "q3 k4200 d5 f32 window=3,0", "q3 k4200 d5 f32 top-left window=0,3"};
+        static const char *const more[] = {
+            "q9 k120 d9 f32 window=20,-1 causal", "q9 k120 d9 f16 top-left causal",
+            "q4 k200 d257/9 bf16 window=2,0",     "q4 k200 d257/9 f32 top-left window=5,70",
+            "q3 k4200 d5 f32 window=3,0",         "q3 k4200 d5 f32 top-left window=0,3"};
         for (int n = 0; n < COUNT(more); n++) {
             pair p = {call_new(more[n], NULL), call_new(more[n], NULL), call_kernel(k), ""};
             snprintf(p.text, sizeof p.text, "%s", more[n]);
@@ -317,8 +332,8 @@ static void hidden_keys_reach_nothing(void **state) {
     }
 }
 
-/* Padding holds NaN: tokens around packed sequences, beyond used lengths, gaps between rows. With it
-   gone the bits are the same. */
+/* Padding holds NaN: tokens around packed sequences, beyond used lengths, gaps between rows. With
+   it gone the bits are the same. */
 static void padding_reaches_nothing(void **state) {
     (void)state;
     static const char *const seqs = "h4/2 seqs=1x9/30,1x20/7,1x1/41,1x0/3 d12/9";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strides beyond 2^31 elements, in reserved address space of which only the rows' pages are opened: the
-   same bits as the same data laid out small. */
+/* Strides beyond 2^31 elements, in reserved address space of which only the rows' pages are opened:
+   the same bits as the same data laid out small. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +21,8 @@ static int64_t steps(const call *c, call_tensor which, int dim) {
 
 static void each_row(const call *far, const call *near, call_tensor which,
                      void (*visit)(void *far_row, void *near_row, size_t bytes)) {
-    size_t bytes = (size_t)call_dim(near, which) * tp_dtype_bytes((tp_dtype)call_dtype(near, which));
+    size_t bytes =
+        (size_t)call_dim(near, which) * tp_dtype_bytes((tp_dtype)call_dtype(near, which));
     for (int64_t s = 0; s < near->problem.batch; s++)
         for (int64_t t = 0; t < call_tokens(near, which, s); t++)
             for (int64_t h = 0; h < call_heads(near, which); h++)
@@ -34,13 +35,14 @@ static void open_row(void *far_row, void *near_row, size_t bytes) {
 }
 
 /* work, with one tensor that has one stride far apart, against near. */
-static void run_far(const call *near, const call *work, const char *kernel, call_tensor which, int dim,
-                    int64_t stride) {
+static void run_far(const call *near, const call *work, const char *kernel, call_tensor which,
+                    int dim, int64_t stride) {
     call far = *work;
     tp_tensor *t = call_tensor_of(&far, which);
     tp_error error = TP_ERROR_INIT;
     size_t size = tp_dtype_bytes((tp_dtype)call_dtype(near, which));
-    size_t bytes = near->room[which].bytes + (size_t)steps(near, which, dim) * (size_t)stride * size;
+    size_t bytes =
+        near->room[which].bytes + (size_t)steps(near, which, dim) * (size_t)stride * size;
     char what[128], *base = reserve(bytes);
     snprintf(what, sizeof what, "%s: %s.stride (%s) %lld", kernel, names[which], dims[dim],
              (long long)stride);
@@ -52,15 +54,18 @@ static void run_far(const call *near, const call *work, const char *kernel, call
     t->stride[dim] = stride;
     far.room[which].memory = NULL; /* not to be poisoned as a whole */
     each_row(&far, work, which, open_row);
-    if (call_try(&far, &(call_how){.kernel = kernel}, NULL, &error)) fail_msg("%s: %s", what, error.text);
+    if (call_try(&far, &(call_how){.kernel = kernel}, NULL, &error))
+        fail_msg("%s: %s", what, error.text);
     call_same(near, &far, what);
     reserve_free(base, bytes);
 }
 
 static void check(const char *text) {
-    static const int64_t strides[] = {((int64_t)1 << 31) + 24, (int64_t)1 << 32, ((int64_t)1 << 29) + 8};
+    static const int64_t strides[] = {((int64_t)1 << 31) + 24, (int64_t)1 << 32,
+                                      ((int64_t)1 << 29) + 8};
     call *near = call_new(text, NULL), *work = call_new(text, NULL);
-    for (int i = CALL_O; i <= CALL_LSE; i++) memset(work->room[i].memory, 0xff, work->room[i].bytes);
+    for (int i = CALL_O; i <= CALL_LSE; i++)
+        memset(work->room[i].memory, 0xff, work->room[i].bytes);
     for (int k = 0; call_kernel(k) != NULL; k++) {
         call_run(near, &(call_how){.kernel = call_kernel(k)}, NULL);
         call_check(near, text);

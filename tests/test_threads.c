@@ -28,9 +28,8 @@ static const int tasks[] = {1, 2, 3, 5};
 static const struct {
     const char *name;
     tp_parallel_for run;
-} doors[] = {{"threads", parallel_threads},
-             {"reverse", parallel_reverse},
-             {"shuffled", parallel_shuffled}};
+} doors[] = {
+    {"threads", parallel_threads}, {"reverse", parallel_reverse}, {"shuffled", parallel_shuffled}};
 
 static int not_usable(const char *what) {
     if (call_pool_usable()) return 0;
@@ -52,8 +51,10 @@ static void same_bits_through_the_callers_door(void **state) {
                     char what[128];
                     tp_receipt_init(&receipt);
                     call_run(c,
-                             &(call_how){.kernel = call_kernel(k), .threads = tasks[t],
-                                         .parallel_for = doors[d].run, .user = &p},
+                             &(call_how){.kernel = call_kernel(k),
+                                         .threads = tasks[t],
+                                         .parallel_for = doors[d].run,
+                                         .user = &p},
                              &receipt);
                     snprintf(what, sizeof what, "%s, %d tasks, %s", call_kernel(k), tasks[t],
                              doors[d].name);
@@ -79,8 +80,8 @@ static void same_bits_on_the_contexts_pool(void **state) {
                 call_run(one, &(call_how){.kernel = call_kernel(k)}, NULL);
                 for (int t = 0; t < COUNT(tasks); t++) { /* more tasks than threads and fewer */
                     call_run(c,
-                             &(call_how){.kernel = call_kernel(k), .threads = tasks[t],
-                                         .context = context},
+                             &(call_how){
+                                 .kernel = call_kernel(k), .threads = tasks[t], .context = context},
                              NULL);
                     call_same(one, c, "pool");
                 }
@@ -216,7 +217,8 @@ static void many_threads_call_one_context(void **state) {
     tp_counters counters = {.struct_size = sizeof counters};
     for (int i = 0; i < CALLERS; i++) {
         char text[128];
-        snprintf(text, sizeof text, "h6/2 q%d k%d d%d f32 causal", 60 + 30 * i, 70 + 40 * i, 12 + i);
+        snprintf(text, sizeof text, "h6/2 q%d k%d d%d f32 causal", 60 + 30 * i, 70 + 40 * i,
+                 12 + i);
         all.c[i] = call_new(text, NULL);
     }
     parallel_each(CALLERS, mixed, &all);
@@ -250,7 +252,8 @@ static void the_callers_control_word_changes_nothing(void **state) {
     static const struct {
         const char *name;
         unsigned bits;
-    } words[] = {{"flush to zero", 0x8000 | 0x0040}, {"round up", 0x4000}, {"round to zero", 0x6000}};
+    } words[] = {
+        {"flush to zero", 0x8000 | 0x0040}, {"round up", 0x4000}, {"round to zero", 0x6000}};
     call *one = delicate_call(), *c = delicate_call();
     for (int k = 0; call_kernel(k) != NULL; k++) {
         call_run(one, &(call_how){.kernel = call_kernel(k)}, NULL);
@@ -263,7 +266,8 @@ static void the_callers_control_word_changes_nothing(void **state) {
                 tp_status status = call_try(c,
                                             &(call_how){.kernel = call_kernel(k),
                                                         .threads = tasks_now,
-                                                        .parallel_for = parallel_threads, .user = &p},
+                                                        .parallel_for = parallel_threads,
+                                                        .user = &p},
                                             NULL, &error);
                 unsigned after = _mm_getcsr();
                 _mm_setcsr(before);
@@ -319,7 +323,8 @@ static void a_forked_child_gets_a_status(void **state) {
     assert_int_equal(waitpid(pid, &result, 0), pid);
     assert_true(WIFEXITED(result));
     assert_int_equal(WEXITSTATUS(result), 0);
-    assert_int_equal(tp_plan_run(plan, &c->tensors, &exec, NULL, NULL), TP_OK); /* the parent still can */
+    assert_int_equal(tp_plan_run(plan, &c->tensors, &exec, NULL, NULL),
+                     TP_OK); /* the parent still can */
     free(exec.workspace);
     tp_plan_destroy(plan);
     tp_context_destroy(context);
@@ -361,7 +366,8 @@ typedef struct nested {
 static void nested_task(void *user, size_t index) {
     nested *n = user;
     tp_error error = TP_ERROR_INIT;
-    n->attention[index] = tp_attention(n->context, &n->c->problem, NULL, &n->c->tensors, NULL, &error);
+    n->attention[index] =
+        tp_attention(n->context, &n->c->problem, NULL, &n->c->tensors, NULL, &error);
     if (index == 0) n->error = error;
     n->run[index] = tp_plan_run(n->plan, &n->c->tensors, &n->exec, NULL, NULL);
 }

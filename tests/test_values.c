@@ -17,12 +17,12 @@ static void fill(call *c, call_tensor which, float value) {
                     call_set(c, which, s, t, h, x, value);
 }
 
-/* The answer is 1 because the weights add up to 1: within 4 ulp for a few keys, and for many within the
-   bound, which grows with the sums. */
+/* The answer is 1 because the weights add up to 1: within 4 ulp for a few keys, and for many within
+   the bound, which grows with the sums. */
 static void values_of_one_give_one(void **state) {
     (void)state;
-    static const char *const shapes[] = {"h4/2 q70 k48 d40", "h4/2 q7 k30 d300/17", "h2 q3 k4100 d5",
-                                         "q20 k600 d300/17"};
+    static const char *const shapes[] = {"h4/2 q70 k48 d40", "h4/2 q7 k30 d300/17",
+                                         "h2 q3 k4100 d5", "q20 k600 d300/17"};
     for (int n = 0; n < COUNT(shapes); n++)
         for (int t = 0; t < COUNT(dtypes); t++) {
             char text[128];
@@ -65,7 +65,8 @@ static void one_key_gives_its_value(void **state) {
                 for (int64_t r = 0; r < 5; r++)
                     for (int64_t h = 0; h < 4; h++)
                         for (int64_t x = 0; x < 7; x++)
-                            if (call_get(c, CALL_O, 0, r, h, x) != call_get(c, CALL_V, 0, 0, h / 2, x))
+                            if (call_get(c, CALL_O, 0, r, h, x) !=
+                                call_get(c, CALL_V, 0, 0, h / 2, x))
                                 fail_msg("%s: logit %g does not give V", text, logits[n]);
             }
             call_free(c);
@@ -85,7 +86,8 @@ static void the_greatest_key_gives_its_value(void **state) {
             call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
             call_check(c, "greatest key");
             for (int64_t x = 0; x < 3; x++)
-                assert_true(call_get(c, CALL_O, 0, 1, 0, x) == call_get(c, CALL_V, 0, keys[n], 0, x));
+                assert_true(call_get(c, CALL_O, 0, 1, 0, x) ==
+                            call_get(c, CALL_V, 0, keys[n], 0, x));
         }
         call_free(c);
     }
@@ -96,7 +98,8 @@ static void rising_and_falling_scores(void **state) {
     (void)state;
     for (int sign = -1; sign <= 1; sign += 2) {
         call *c = call_new("h2/1 q5 k4300 d3/20 f32 scale=1", NULL);
-        for (int64_t j = 0; j < 4300; j++) call_set(c, CALL_K, 0, j, 0, 0, 0.05f * (float)(j * sign));
+        for (int64_t j = 0; j < 4300; j++)
+            call_set(c, CALL_K, 0, j, 0, 0, 0.05f * (float)(j * sign));
         for (int64_t r = 0; r < 5; r++)
             for (int64_t h = 0; h < 2; h++) call_set(c, CALL_Q, 0, r, h, 0, 1);
         for (int i = 0; call_kernel(i) != NULL; i++) {
@@ -109,7 +112,7 @@ static void rising_and_falling_scores(void **state) {
 
 static void extreme_scales(void **state) {
     (void)state;
-    static const char *const scales[] = {"0",    "-0.5",  "1e-45", "1e-38", "1e30",
+    static const char *const scales[] = {"0",     "-0.5",  "1e-45", "1e-38", "1e30",
                                          "-1e30", "1e-20", "300",   "-300",  "1"};
     for (int n = 0; n < COUNT(scales); n++)
         for (int t = 0; t < COUNT(dtypes); t++) {
@@ -118,7 +121,8 @@ static void extreme_scales(void **state) {
             call_check_all(text, NULL);
         }
     /* the largest scale there may be, on data small enough for its scores */
-    call_check_all("h2 q9 k33 d12 f32 scale=2.3e38", &(call_shape){.q_size = 1e-20f, .k_size = 1e-19f});
+    call_check_all("h2 q9 k33 d12 f32 scale=2.3e38",
+                   &(call_shape){.q_size = 1e-20f, .k_size = 1e-19f});
 }
 
 /* A scale of 0 makes every weight the same. */
@@ -138,7 +142,8 @@ static void a_scale_of_zero_gives_the_mean(void **state) {
 }
 
 static int same_row(const call *a, const call *b, int64_t row) {
-    return memcmp(call_at(a, CALL_O, 0, row, 0), call_at(b, CALL_O, 0, row, 0), 8 * sizeof(float)) == 0;
+    return memcmp(call_at(a, CALL_O, 0, row, 0), call_at(b, CALL_O, 0, row, 0),
+                  8 * sizeof(float)) == 0;
 }
 
 /* Runs both texts on the same data and says which rows differ. */

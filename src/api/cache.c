@@ -56,11 +56,12 @@ static int64_t up_to_power_of_two(int64_t x) {
     return power;
 }
 
-/* 0 when the choice's names are too long to keep. */
+/* 0 when the choice is not one to keep: names too long, or an empty kernel name, which is refused. */
 static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t policy, key *k) {
     const char *disable = choice != NULL && choice->disable != NULL ? choice->disable : "";
     const char *kernel = choice != NULL && choice->kernel != NULL ? choice->kernel : "";
     if (strlen(disable) >= NAMES_MAX || strlen(kernel) >= NAMES_MAX) return 0;
+    if (choice != NULL && choice->kernel != NULL && kernel[0] == '\0') return 0;
     memset(k, 0, sizeof *k);
     memcpy(&k->problem, problem, offsetof(tp_problem, mask));
     memcpy(k->problem.mask, problem->mask, (size_t)problem->mask_nodes * sizeof(tp_mask_node));

@@ -79,13 +79,3 @@ int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, in
     if (problem == NULL || row < 0 || row >= q_len || key < 0 || key >= kv_len) return -1;
     return tp__mask_allowed(problem, tp__mask_first_position(problem, q_len, kv_len) + row, key);
 }
-
-tp__tile_class tp__tile_class_of(const tp__interval *rows, int64_t count, int64_t k_lo,
-                                 int64_t k_hi) {
-    int any = 0, all = 1;
-    for (int64_t r = 0; r < count; r++) {
-        any |= rows[r].lo < k_hi && rows[r].hi > k_lo && rows[r].lo < rows[r].hi;
-        all &= rows[r].lo <= k_lo && rows[r].hi >= k_hi;
-    }
-    return !any ? TP__SKIP : all ? TP__FULL : TP__PARTIAL;
-}

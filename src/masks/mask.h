@@ -5,8 +5,9 @@
  *     allowed(node, q_pos, k_pos)   the scalar truth, used by the reference and by tests
  *     interval(node, q_pos, ...)    the same as the positions [lo, hi) one row sees
  *
- * and everything else (tile classes, schedules, counts) is derived from the intervals, once, in
- * mask.c, so that a new kind is one small file and cannot disagree with itself.
+ * and everything else follows from the intervals: the schedule cuts by them, a strip of rows finds its
+ * tiles' classes (skip, full, partial) from them, counts sum them. So a new kind is one small file and
+ * cannot disagree with itself.
  */
 #ifndef TP_MASKS_MASK_H
 #define TP_MASKS_MASK_H
@@ -46,10 +47,5 @@ tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t
 
 /* Visible pairs of one head of one sequence. */
 int64_t tp__mask_pairs(const tp_problem *problem, int64_t q_len, int64_t kv_len);
-
-typedef enum tp__tile_class { TP__SKIP = 0, TP__FULL = 1, TP__PARTIAL = 2 } tp__tile_class;
-
-/* The class of the tile rows x keys [k_lo, k_hi), from the rows' intervals. */
-tp__tile_class tp__tile_class_of(const tp__interval *rows, int64_t count, int64_t k_lo, int64_t k_hi);
 
 #endif

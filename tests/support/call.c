@@ -25,7 +25,9 @@ int64_t call_dim(const call *c, call_tensor which) {
     return which == CALL_Q || which == CALL_K ? c->problem.head_dim_qk : c->problem.head_dim_v;
 }
 
-static int of_keys(call_tensor which) { return which == CALL_K || which == CALL_V; }
+static int of_keys(call_tensor which) {
+    return which == CALL_K || which == CALL_V;
+}
 
 static int packed(const call *c, call_tensor which) {
     return (of_keys(which) ? c->problem.kv_layout : c->problem.q_layout) == TP_PACKED;
@@ -173,7 +175,8 @@ static void place(call *c, call_tensor which, call_layout layout) {
         if (layout == CALL_SHARED && which == CALL_K) t->stride[0] = 0;
         if (layout == CALL_SHARED && which == CALL_V) t->stride[1] = 0;
     }
-    int64_t whole = layout == CALL_GAPS ? batch * t->stride[0] + offset : batch * tokens * heads * dim;
+    int64_t whole =
+        layout == CALL_GAPS ? batch * t->stride[0] + offset : batch * tokens * heads * dim;
     t->data = allocate(c, which, whole) +
               offset * (int64_t)tp_dtype_bytes((tp_dtype)call_dtype(c, which));
 }
@@ -226,7 +229,8 @@ call *call_new(const char *text, const call_shape *shape) {
     if (shape->layout == CALL_QKV) place_qkv(c);
     for (int which = CALL_Q; which < CALL_TENSORS; which++)
         if (call_tensor_of(c, which)->data == NULL)
-            place(c, which, which >= CALL_O && shape->layout >= CALL_QKV ? CALL_BSHD : shape->layout);
+            place(c, which,
+                  which >= CALL_O && shape->layout >= CALL_QKV ? CALL_BSHD : shape->layout);
     fill(c, shape);
     return c;
 }

@@ -10,10 +10,10 @@
  *     }
  *     call_free(c);
  *
- * An element's value follows from its request, token, head and index alone, never from the layout or
- * the neighbours, so that calls laid out differently can be compared bit for bit. Everything between
- * and around the elements is poison: NaN in inputs, a pattern in outputs that must still be there
- * after the run.
+ * An element's value follows from its request, token, head and index alone, never from the layout
+ * or the neighbours, so that calls laid out differently can be compared bit for bit. Everything
+ * between and around the elements is poison: NaN in inputs, a pattern in outputs that must still be
+ * there after the run.
  *
  * TILEPROOF_TEST_QUICK=1 in the environment makes tests use a reduced grid, for sanitizer builds.
  */
@@ -72,7 +72,8 @@ int64_t call_tokens(const call *c, call_tensor which, int64_t seq); /* used ones
 
 /* Where a head's row of a token lies. */
 void *call_at(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head);
-float call_get(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head, int64_t x);
+float call_get(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head,
+               int64_t x);
 void call_set(call *c, call_tensor which, int64_t seq, int64_t token, int64_t head, int64_t x,
               float value);
 
@@ -103,13 +104,14 @@ int call_quick(void);
    understand its futexes. */
 int call_pool_usable(void);
 
-/* Against the reference: the largest error is at most twice that of TP_NAIVE + 4 ulp(f32) * max|v| +
-   half an ulp of the output's dtype, and every row is under tp_reference's bound; lse likewise. Large
-   calls are checked on a sample of rows that holds the edges, calls of fewer than 64 rows against the
-   bound alone. */
+/* Against the reference: the largest error is at most twice that of TP_NAIVE + 4 ulp(f32) * max|v|
+   + half an ulp of the output's dtype, and every row is under tp_reference's bound; lse likewise.
+   Large calls are checked on a sample of rows that holds the edges, calls of fewer than 64 rows
+   against the bound alone. */
 void call_check(const call *c, const char *what);
-/* The bounds alone. Twice naive's error is a rule for data that favours neither side; where scores of
-   one row lie within a power of two that the factor log2(e) crosses, naive can be three times closer. */
+/* The bounds alone. Twice naive's error is a rule for data that favours neither side; where scores
+   of one row lie within a power of two that the factor log2(e) crosses, naive can be three times
+   closer. */
 void call_check_bounds(const call *c, const char *what);
 /* Runs and checks on every kernel of this host. */
 void call_check_all(const char *text, const call_shape *shape);

@@ -87,13 +87,15 @@ static void mark_rows(const call *c, call_tensor which, char *written) {
     for (int64_t s = 0; s < c->tensors.batch; s++)
         for (int64_t t = 0; t < c->q_lens[s]; t++)
             for (int64_t h = 0; h < c->problem.q_heads; h++)
-                memset(written + ((char *)call_at(c, which, s, t, h) - c->room[which].memory), 1, row);
+                memset(written + ((char *)call_at(c, which, s, t, h) - c->room[which].memory), 1,
+                       row);
 }
 
 /* Padding, gaps and rows beyond the used lengths keep their poison. */
 static void check_untouched(const call *c, int byte) {
     for (int which = CALL_O; which <= CALL_LSE; which++) {
-        if (c->room[which].memory == NULL || call_tensor_of((call *)(uintptr_t)c, which)->data == NULL)
+        if (c->room[which].memory == NULL ||
+            call_tensor_of((call *)(uintptr_t)c, which)->data == NULL)
             continue;
         size_t bytes = c->room[which].bytes;
         char *written = calloc(bytes + 1, 1);

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static size_t page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+static size_t page(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
 
 guard guard_new(size_t bytes) {
     guard g;
@@ -18,14 +20,21 @@ guard guard_new(size_t bytes) {
     return g;
 }
 
-void guard_free(guard *g) { munmap(g->map, g->map_bytes); }
+void guard_free(guard *g) {
+    munmap(g->map, g->map_bytes);
+}
 
-void *guard_begin(const guard *g) { return g->map + page(); }
+void *guard_begin(const guard *g) {
+    return g->map + page();
+}
 
-void *guard_end(const guard *g, size_t bytes) { return g->map + page() + g->bytes - bytes; }
+void *guard_end(const guard *g, size_t bytes) {
+    return g->map + page() + g->bytes - bytes;
+}
 
 void guard_protect(const guard *g, int writable) {
-    if (mprotect(g->map + page(), g->bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ) != 0) abort();
+    if (mprotect(g->map + page(), g->bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ) != 0)
+        abort();
 }
 
 char *reserve(size_t bytes) {
@@ -38,4 +47,6 @@ void reserve_open(char *at, size_t bytes) {
     if (mprotect((void *)lo, hi - lo, PROT_READ | PROT_WRITE) != 0) abort();
 }
 
-void reserve_free(char *base, size_t bytes) { munmap(base, bytes); }
+void reserve_free(char *base, size_t bytes) {
+    munmap(base, bytes);
+}

@@ -63,7 +63,8 @@ void table_integer(struct table *table, int64_t value) {
 }
 
 void table_number(struct table *table, double value) {
-    add(table, (struct cell){.kind = isfinite(value) ? CELL_NUMBER : CELL_NOTHING, .number = value});
+    add(table,
+        (struct cell){.kind = isfinite(value) ? CELL_NUMBER : CELL_NOTHING, .number = value});
 }
 
 void table_flag(struct table *table, int value) {

@@ -21,7 +21,8 @@ enum command_bit {
     COMMAND_EXPLAIN = 2,
     COMMAND_RUN = 4,
     COMMAND_CHECK = 8,
-    COMMAND_DEMO = 16
+    COMMAND_DEMO = 16,
+    COMMAND_BENCH = 32
 };
 
 struct options {
@@ -32,10 +33,14 @@ struct options {
     const char *machine_file;
     const char *mask;
     const char *case_name;
+    /* bench: comma lists, see bench_lists.c */
+    const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list;
+    const char *seconds, *format, *match, *goals_file;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
-    int json, verify, quick, list, verbose, help;
+    int64_t attempts, read_mib;
+    int json, verify, quick, list, verbose, goals, cliffs, help;
 };
 
 struct command {
@@ -72,5 +77,6 @@ int command_explain(const struct options *options);
 int command_run(const struct options *options);
 int command_check(const struct options *options);
 int command_demo(const struct options *options);
+int command_bench(const struct options *options);
 
 #endif

@@ -89,25 +89,24 @@ static void measure_read(const struct limits *limits, struct read_limit *limit) 
     }
 }
 
-static struct fma_limit *find_fma(const struct limits *limits, const char *isa, int threads) {
+static int has_fma(const struct limits *limits, const char *isa, int threads) {
     for (int i = 0; i < limits->fma_count; i++)
-        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa))
-            return (struct fma_limit *)&limits->fma[i];
-    return NULL;
+        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa)) return 1;
+    return 0;
 }
 
-static struct read_limit *find_read(const struct limits *limits, int threads) {
+static int has_read(const struct limits *limits, int threads) {
     for (int i = 0; i < limits->read_count; i++)
-        if (limits->read[i].threads == threads) return (struct read_limit *)&limits->read[i];
-    return NULL;
+        if (limits->read[i].threads == threads) return 1;
+    return 0;
 }
 
 void limits_want(struct limits *limits, const char *isa, int threads) {
-    if (!find_fma(limits, isa, threads) && limits->fma_count < MAX_LIMITS) {
+    if (!has_fma(limits, isa, threads) && limits->fma_count < MAX_LIMITS) {
         limits->fma[limits->fma_count] = (struct fma_limit){.isa = isa, .threads = threads};
         measure_fma(limits, &limits->fma[limits->fma_count++]);
     }
-    if (limits->buffer && !find_read(limits, threads) && limits->read_count < MAX_LIMITS) {
+    if (limits->buffer && !has_read(limits, threads) && limits->read_count < MAX_LIMITS) {
         limits->read[limits->read_count] = (struct read_limit){.threads = threads};
         measure_read(limits, &limits->read[limits->read_count++]);
     }
@@ -118,12 +117,21 @@ void limits_measure(struct limits *limits, int reads) {
     for (int i = 0; reads && i < limits->read_count; i++) measure_read(limits, &limits->read[i]);
 }
 
+/* Many threads can do at least what fewer were seen to do. */
 double limits_fma(const struct limits *limits, const char *isa, int threads) {
-    const struct fma_limit *limit = find_fma(limits, isa, threads);
-    return limit && limit->attempts ? limit->gflops : NAN;
+    double most = NAN;
+    for (int i = 0; i < limits->fma_count; i++) {
+        const struct fma_limit *limit = &limits->fma[i];
+        if (limit->attempts && limit->threads <= threads && !strcmp(limit->isa, isa))
+            most = fmax(most, limit->gflops);
+    }
+    return most;
 }
 
 double limits_read(const struct limits *limits, int threads) {
-    const struct read_limit *limit = find_read(limits, threads);
-    return limit && limit->attempts ? limit->gbps : NAN;
+    double most = NAN;
+    for (int i = 0; i < limits->read_count; i++)
+        if (limits->read[i].attempts && limits->read[i].threads <= threads)
+            most = fmax(most, limits->read[i].gbps);
+    return most;
 }

@@ -45,7 +45,7 @@ void limits_want(struct limits *limits, const char *isa, int threads);
 /* One more short attempt of every peak; of reads too when asked, with the streams that were best
    (all kinds the first time). */
 void limits_measure(struct limits *limits, int reads);
-/* The highest seen; NAN when not measured. */
+/* The highest seen with at most so many threads; NAN when none was measured. */
 double limits_fma(const struct limits *limits, const char *isa, int threads);
 double limits_read(const struct limits *limits, int threads);
 

@@ -29,6 +29,14 @@ static const struct command commands[] = {
      COMMAND_CHECK, command_check},
     {"demo", "", "8,192 tokens on one screen: materialised scores beside tileproof",
      "  tileproof demo\n", COMMAND_DEMO, command_demo},
+    {"bench", " [PROBLEM]", "rates beside this host's limits; goals; cliffs",
+     "  tileproof bench                              a short table\n"
+     "  tileproof bench -s q512-4k*2 -d 64,128 -c 0,1 -k best,math -j 1,2 -o jsonl\n"
+     "  tileproof bench q1k,q4k h32/8 d64-128+16 bf16 causal --verify\n"
+     "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths, 32,768 tokens\n"
+     "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
+     "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n",
+     COMMAND_BENCH, command_bench},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -84,7 +92,7 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check or demo "
+        complain("no command given: it must be info, explain, run, check, demo or bench "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -103,6 +111,6 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check or demo", word);
+    complain("unknown command '%s': it must be info, explain, run, check, demo or bench", word);
     return EXIT_USAGE;
 }

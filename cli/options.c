@@ -19,7 +19,7 @@ struct option_row {
 
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -38,14 +38,43 @@ static const struct option_row rows[] = {
     {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
      COMMAND_EXPLAIN},
     {"--seed", "N", "seed of the random data; default 1", NUMBER, FIELD(seed),
-     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO},
+     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH},
     {"--repeat", "N", "run N times, print all times; default 1", NUMBER, FIELD(repeat),
      COMMAND_RUN},
     {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),
-     COMMAND_RUN},
+     COMMAND_RUN | COMMAND_BENCH},
     {"--quick", NULL, "a tenth of the cases", FLAG, FIELD(quick), COMMAND_CHECK},
+    {"--quick", NULL, "with --cliffs: fewer points", FLAG, FIELD(quick), COMMAND_BENCH},
     {"--list", NULL, "print the names of the cases and stop", FLAG, FIELD(list), COMMAND_CHECK},
     {"-v", NULL, "print every case", FLAG, FIELD(verbose), COMMAND_CHECK},
+    {"--shape", "LIST", "-s: q2k, 8q1s4k, 2q2k_32q1s1k; default q1k,q4k", TEXT, FIELD(shapes),
+     COMMAND_BENCH},
+    {"--heads", "LIST", "-H: query heads / KV heads; default 4/4", TEXT, FIELD(heads),
+     COMMAND_BENCH},
+    {"--head-dim", "LIST", "-d: 64-128+8, 192/128; default 64,128", TEXT, FIELD(head_dims),
+     COMMAND_BENCH},
+    {"--dtype", "LIST", "-t: f32 f16 bf16 bf16->f32; default f32", TEXT, FIELD(dtypes),
+     COMMAND_BENCH},
+    {"--causal", "LIST", "-c: 0, 1 or 0,1; default 0,1", TEXT, FIELD(causals), COMMAND_BENCH},
+    {"--window", "LIST", "-w: keys with the row's own, or LEFT/RIGHT; 0: none", TEXT,
+     FIELD(windows), COMMAND_BENCH},
+    {"--kernel", "LIST", "-k: names, or best; default best", TEXT, FIELD(kernel), COMMAND_BENCH},
+    {"--threads", "LIST", "-j: default 1", TEXT, FIELD(thread_list), COMMAND_BENCH},
+    {"--repeat", "N", "-r: spaced attempts a row; default 5", NUMBER, FIELD(attempts),
+     COMMAND_BENCH},
+    {"--seconds", "S", "time a row, over all attempts; default 0.1 or one run each", TEXT,
+     FIELD(seconds), COMMAND_BENCH},
+    {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format),
+     COMMAND_BENCH},
+    {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
+    {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
+     FIELD(read_mib), COMMAND_BENCH},
+    {"--goals", NULL, "measure the goals; exit 1 when a floor is not met", FLAG, FIELD(goals),
+     COMMAND_BENCH},
+    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT,
+     FIELD(goals_file), COMMAND_BENCH},
+    {"--cliffs", NULL, "scan lengths and head dims by 1; exit 1 when one is a cliff", FLAG,
+     FIELD(cliffs), COMMAND_BENCH},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
     {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
 };
@@ -61,7 +90,21 @@ void options_print_help(FILE *out, enum command_bit bit) {
     }
 }
 
+/* Short names, for the commands that have the long one. */
+static const struct {
+    char letter[3];
+    const char *name;
+} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},   {"-d", "--head-dim"}, {"-t", "--dtype"},
+               {"-c", "--causal"}, {"-w", "--window"},  {"-k", "--kernel"},   {"-j", "--threads"},
+               {"-r", "--repeat"}, {"-o", "--output"}};
+
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
+    for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
+        if (!memcmp(letters[i].letter, word, 2) && bit == COMMAND_BENCH) {
+            word = letters[i].name;
+            length = strlen(word);
+            break;
+        }
     for (int i = 0; i < ROW_COUNT; i++)
         if ((rows[i].commands & bit) && strlen(rows[i].name) == length &&
             !memcmp(rows[i].name, word, length))
@@ -121,6 +164,8 @@ int options_parse(struct options *options, const struct command *command, int co
     memset(options, 0, sizeof *options);
     options->seed = 1;
     options->repeat = 1;
+    options->attempts = 5;
+    options->read_mib = 512;
     int only_words = 0;
     for (int i = 0; i < count; i++) {
         const char *word = words[i];

@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tool: it sees the public header only.
+# The tool: it sees the public header only. The goals of `bench --goals` are part of it.
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
-add_executable(tileproof_cli ${cli_sources})
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/goals.txt)
+file(READ ${CMAKE_SOURCE_DIR}/bench/goals.txt goals HEX)
+string(REGEX REPLACE "(..)" "0x\\1," goals "${goals}")
+string(REGEX REPLACE "(0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,)" "\\1\n" goals "${goals}")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/goals_text.c @ONLY CONTENT
+"extern const char bench_goals_text[];
+const char bench_goals_text[] = {
+@goals@0};
+")
+add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_static)

@@ -22,6 +22,7 @@ endforeach()
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bench.sh $<TARGET_FILE:tileproof_cli>)
 endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}

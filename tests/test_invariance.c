@@ -199,6 +199,28 @@ static void heads_and_rows_alone(void **state) {
         }
 }
 
+/* Row 0's sum underflows to -0. The key that only row 1 sees must not make it +0, although 0 * v is
+   added to both rows of the strip. */
+static void the_sign_of_zero_is_the_rows_own(void **state) {
+    (void)state;
+    static const char *const text = "q2 k66 d257/3 f32 causal scale=1"; /* blocks of 64 keys */
+    for (int k = 0; call_kernel(k) != NULL; k++) {
+        call *c = call_new(text, &(call_shape){.q_size = 0x1p-140f}), *part = call_new(text, NULL);
+        for (int64_t r = 0; r < 2; r++) call_set(c, CALL_Q, 0, r, 0, 0, 1);
+        for (int64_t j = 0; j < 66; j++) {
+            call_set(c, CALL_K, 0, j, 0, 0, j == 64 ? 100 : 0);
+            for (int64_t x = 0; x < 3; x++)
+                call_set(c, CALL_V, 0, j, 0, x, j == 0 ? -1e-38f : j == 65 ? 1.0f : -0.0f);
+        }
+        call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+        run_rows(c, part, 0, 1, call_kernel(k));
+        run_rows(c, part, 1, 2, call_kernel(k));
+        call_same(c, part, "a zero");
+        call_free(c);
+        call_free(part);
+    }
+}
+
 /* What the workspace and the outputs held before does not matter, nor does a second run. */
 static void runs_are_equal(void **state) {
     (void)state;
@@ -242,6 +264,7 @@ int main(void) {
         cmocka_unit_test(appended_keys_change_no_earlier_row),
         cmocka_unit_test(prefill_in_two_calls),
         cmocka_unit_test(heads_and_rows_alone),
+        cmocka_unit_test(the_sign_of_zero_is_the_rows_own),
         cmocka_unit_test(runs_are_equal),
         cmocka_unit_test(bounds_do_not_matter),
     };

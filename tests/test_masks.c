@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks by brute force: truth, intervals, tile classes, pair counts, and what receipts say of
- * tiles. */
+/* Masks by brute force: truth, intervals, pair counts, and the classes of tiles that receipts
+ * count.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -259,6 +260,25 @@ static void receipts_count_tiles(void **state) {
     for (int n = 0; n < COUNT(texts); n++) check_receipt(texts[n]);
 }
 
+/* The classes of tiles as the kernels find them: skip, full and partial, over many small masks. */
+static void receipts_count_the_tiles_of_small_masks(void **state) {
+    (void)state;
+    static const char *const forms[] = {"", "causal", "top-left", "top-left causal"};
+    static const int lengths[][2] = {{1, 1}, {9, 17}, {17, 9}, {24, 24}, {5, 40}};
+    static const int sides[] = {-1, 0, 1, 4, 7, 8, 9, 15, 30};
+    for (int f = 0; f < COUNT(forms); f++)
+        for (int n = 0; n < COUNT(lengths); n++)
+            for (int l = 0; l < COUNT(sides); l++)
+                for (int r = 0; r < COUNT(sides); r++) {
+                    char text[128];
+                    if (call_quick() && (f + n + l + r) % 5 != 0) continue;
+                    snprintf(text, sizeof text, "h%d/1 q%d k%d d4 f32 %s window=%d,%d",
+                             1 + (l + r) % 3, lengths[n][0], lengths[n][1], forms[f], sides[l],
+                             sides[r]);
+                    check_receipt(text);
+                }
+}
+
 /* What a mask hides is not paid for: with a narrow window almost every tile is skipped. */
 static void hidden_tiles_cost_nothing(void **state) {
     (void)state;
@@ -279,6 +299,7 @@ int main(void) {
         cmocka_unit_test(indices_out_of_range),
         cmocka_unit_test(trees_keep_their_rules),
         cmocka_unit_test(receipts_count_tiles),
+        cmocka_unit_test(receipts_count_the_tiles_of_small_masks),
         cmocka_unit_test(hidden_tiles_cost_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

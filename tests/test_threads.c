@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Same bits however the work is cut and run; many callers at once; fork, nesting, control word. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,26 @@ static void same_bits_through_the_callers_door(void **state) {
     }
 }
 
+/* One row of one head is one task, however many are asked for. */
+static void no_task_without_rows(void **state) {
+    (void)state;
+    call *c = call_new("q1 k900 d8 f32", NULL);
+    for (int k = 0; call_kernel(k) != NULL; k++) {
+        parallel p = {.threads = 2};
+        tp_receipt receipt;
+        tp_receipt_init(&receipt);
+        call_run(c,
+                 &(call_how){.kernel = call_kernel(k),
+                             .threads = 5,
+                             .parallel_for = parallel_threads,
+                             .user = &p},
+                 &receipt);
+        assert_int_equal(receipt.threads, 1);
+        assert_int_equal(p.calls, 0);
+    }
+    call_free(c);
+}
+
 static void same_bits_on_the_contexts_pool(void **state) {
     (void)state;
     if (not_usable("the context's pool")) return;
@@ -105,6 +126,31 @@ static void same_bits_on_the_contexts_pool(void **state) {
 }
 
 #ifdef TILEPROOF_PTHREADPOOL
+/* Each of two tasks waits until the other has begun, which only two threads can do. */
+static void meet(void *user, size_t index) {
+    atomic_int *begun = user;
+    atomic_fetch_add(&begun[index], 1);
+    while (atomic_load(&begun[1 - index]) == 0) usleep(100);
+}
+
+static void a_pool_runs_tasks_at_once(void **state) {
+    (void)state;
+    if (not_usable("a pool of two threads")) return;
+    atomic_int begun[2];
+    int failed = 1;
+    struct pthreadpool *pool = tp__pool_create(2, &failed);
+    tp__parallel parallel_on_pool = {pool, NULL, NULL};
+    atomic_init(&begun[0], 0);
+    atomic_init(&begun[1], 0);
+    assert_int_equal(failed, 0);
+    assert_int_equal(tp__pool_threads(pool), 2);
+    alarm(20); /* one thread alone would wait for ever */
+    tp__parallel_run(&parallel_on_pool, 2, meet, begun);
+    alarm(0);
+    assert_int_equal(atomic_load(&begun[0]) + atomic_load(&begun[1]), 2);
+    tp__pool_destroy(pool);
+}
+
 static void same_bits_on_the_callers_pool(void **state) {
     (void)state;
     if (not_usable("the caller's pool")) return;
@@ -134,14 +180,39 @@ static void same_bits_on_the_callers_pool(void **state) {
 #endif
 
 /* Several application threads: asserts would longjmp on the wrong stack, so they leave a status. */
-enum { CALLERS = 4, ROUNDS = 5 };
+enum { CALLERS = 4, ROUNDS = 12 };
 
 typedef struct callers {
     const tp_plan *plan;
     tp_context *context;
-    call *c[CALLERS];
+    call *c[CALLERS], *expected[CALLERS];
     tp_status status[CALLERS];
+    int wrong[CALLERS]; /* runs whose bits were not the expected ones */
 } callers;
+
+static void note_bits(callers *all, int index) {
+    const call *c = all->c[index], *expected = all->expected[index];
+    all->wrong[index] +=
+        memcmp(c->room[CALL_O].memory, expected->room[CALL_O].memory, c->room[CALL_O].bytes) != 0;
+    memset(c->room[CALL_O].memory, 0xff, c->room[CALL_O].bytes);
+}
+
+static void make_callers(callers *all, int index, const char *text) {
+    all->c[index] = call_new(text, NULL);
+    memset(all->c[index]->room[CALL_O].memory, 0xff, all->c[index]->room[CALL_O].bytes);
+    all->expected[index] = call_new(text, NULL);
+    call_run(all->expected[index], &(call_how){0}, NULL);
+    call_check(all->expected[index], text);
+}
+
+static void check_callers(const callers *all) {
+    for (int i = 0; i < CALLERS; i++) {
+        assert_int_equal(all->status[i], TP_OK);
+        assert_int_equal(all->wrong[i], 0);
+        call_free(all->c[i]);
+        call_free(all->expected[i]);
+    }
+}
 
 static void run_plan(void *user, int index) {
     callers *all = user;
@@ -152,8 +223,10 @@ static void run_plan(void *user, int index) {
     exec.parallel_user = &p;
     exec.workspace_size = tp_plan_workspace(all->plan, exec.threads);
     exec.workspace = aligned_alloc(64, exec.workspace_size);
-    for (int i = 0; i < ROUNDS && all->status[index] == TP_OK; i++)
+    for (int i = 0; i < ROUNDS && all->status[index] == TP_OK; i++) {
         all->status[index] = tp_plan_run(all->plan, &all->c[index]->tensors, &exec, NULL, NULL);
+        note_bits(all, index);
+    }
     free(exec.workspace);
 }
 
@@ -164,6 +237,7 @@ static void call_attention(void *user, int index) {
         tp_receipt_init(&receipt);
         all->status[index] = tp_attention(all->context, &all->c[index]->problem, NULL,
                                           &all->c[index]->tensors, &receipt, NULL);
+        note_bits(all, index);
     }
 }
 
@@ -192,45 +266,35 @@ static void mixed(void *user, int index) {
 static void many_threads_run_one_plan(void **state) {
     (void)state;
     static const char *const text = "h6/2 seqs=1x90/4200,2x60/60 d12 bf16 packed causal";
-    call *one = call_new(text, NULL);
     callers all = {.plan = NULL};
     tp_plan *plan;
-    call_run(one, &(call_how){0}, NULL);
-    assert_int_equal(tp_plan_create(call_context(), &one->problem, NULL, &plan, NULL), TP_OK);
+    for (int i = 0; i < CALLERS; i++) make_callers(&all, i, text);
+    assert_int_equal(tp_plan_create(call_context(), &all.c[0]->problem, NULL, &plan, NULL), TP_OK);
     all.plan = plan;
-    for (int i = 0; i < CALLERS; i++) all.c[i] = call_new(text, NULL);
     parallel_each(CALLERS, run_plan, &all);
-    for (int i = 0; i < CALLERS; i++) {
-        assert_int_equal(all.status[i], TP_OK);
-        call_same(one, all.c[i], "many threads, one plan");
-        call_free(all.c[i]);
-    }
+    check_callers(&all);
     tp_plan_destroy(plan);
-    call_free(one);
 }
 
 /* Each caller has a problem of its own, so that the cache and the workspace are fought for. */
 static void many_threads_call_one_context(void **state) {
     (void)state;
-    tp_context *context = call_context_new(call_pool_usable() ? 2 : 1);
-    callers all = {.context = context};
-    tp_counters counters = {.struct_size = sizeof counters};
-    for (int i = 0; i < CALLERS; i++) {
-        char text[128];
-        snprintf(text, sizeof text, "h6/2 q%d k%d d%d f32 causal", 60 + 30 * i, 70 + 40 * i,
-                 12 + i);
-        all.c[i] = call_new(text, NULL);
+    for (int threads = 1; threads <= (call_pool_usable() ? 2 : 1); threads++) {
+        callers all = {.context = call_context_new(threads)};
+        tp_counters counters = {.struct_size = sizeof counters};
+        for (int i = 0; i < CALLERS; i++) {
+            char text[128];
+            snprintf(text, sizeof text, "h6/2 q%d k%d d%d f32 causal", 60 + 30 * i, 70 + 40 * i,
+                     12 + i);
+            make_callers(&all, i, text);
+        }
+        parallel_each(CALLERS, mixed, &all);
+        assert_int_equal(tp_context_counters(all.context, &counters), TP_OK);
+        assert_int_equal(counters.calls, CALLERS / 2 * ROUNDS);
+        parallel_each(CALLERS, call_attention, &all);
+        check_callers(&all);
+        tp_context_destroy(all.context);
     }
-    parallel_each(CALLERS, mixed, &all);
-    tp_context_counters(context, &counters);
-    assert_int_equal(counters.calls, CALLERS / 2 * ROUNDS);
-    parallel_each(CALLERS, call_attention, &all);
-    for (int i = 0; i < CALLERS; i++) {
-        assert_int_equal(all.status[i], TP_OK);
-        call_check(all.c[i], "many threads, one context");
-        call_free(all.c[i]);
-    }
-    tp_context_destroy(context);
 }
 
 #if defined(__SSE__)
@@ -405,8 +469,10 @@ static void inside_a_task_it_is_busy(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_bits_through_the_callers_door),
+        cmocka_unit_test(no_task_without_rows),
         cmocka_unit_test(same_bits_on_the_contexts_pool),
 #ifdef TILEPROOF_PTHREADPOOL
+        cmocka_unit_test(a_pool_runs_tasks_at_once),
         cmocka_unit_test(same_bits_on_the_callers_pool),
 #endif
         cmocka_unit_test(many_threads_run_one_plan),

@@ -110,6 +110,32 @@ static void rising_and_falling_scores(void **state) {
     }
 }
 
+/* The kernels' 2^x by itself. With the scale ln 2 a score is in units of log2; of two keys with
+   scores 0 and -t the second gets 2^-t / (1 + 2^-t). */
+static void powers_of_two_are_accurate(void **state) {
+    (void)state;
+    enum { ROWS = 4000 };
+    char text[128];
+    snprintf(text, sizeof text, "q%d k2 d1 f32 scale=0.69314718", ROWS);
+    call *c = call_new(text, NULL);
+    for (int j = 0; j < 2; j++) {
+        call_set(c, CALL_K, 0, j, 0, 0, (float)-j);
+        call_set(c, CALL_V, 0, j, 0, 0, (float)j);
+    }
+    for (int64_t r = 0; r < ROWS; r++)
+        call_set(c, CALL_Q, 0, r, 0, 0, r < ROWS / 2 ? (float)r / 600 : (float)r * 125 / ROWS);
+    for (int i = 0; call_kernel(i) != NULL; i++) {
+        call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
+        for (int64_t r = 0; r < ROWS; r++) {
+            double t = call_get(c, CALL_Q, 0, r, 0, 0), p = exp2(-t);
+            double error = fabs(call_get(c, CALL_O, 0, r, 0, 0) * (1 + p) / p - 1);
+            if (!(error <= 2e-7 + 2 * FLT_EPSILON)) /* its own, and four roundings */
+                fail_msg("%s: 2^-%.9g is off by a factor 1 + %g", call_kernel(i), t, error);
+        }
+    }
+    call_free(c);
+}
+
 static void extreme_scales(void **state) {
     (void)state;
     static const char *const scales[] = {"0",     "-0.5",  "1e-45", "1e-38", "1e30",
@@ -214,17 +240,34 @@ static void the_block_names_the_numerics(void **state) {
     }
 }
 
+/* Frozen: a block border is where the maximum is carried over, so another size gives other bits. */
+static void blocks_are_as_written_down(void **state) {
+    (void)state;
+    static const struct {
+        int64_t head_dim;
+        int keys;
+    } table[] = {{1, 512},   {64, 512},  {65, 256}, {128, 256},
+                 {129, 128}, {256, 128}, {257, 64}, {TP_MAX_HEAD_DIM, 64}};
+    assert_int_equal(TP_CHUNK_KEYS, 4096);
+    for (int n = 0; n < COUNT(table); n++) {
+        assert_int_equal(tp_block_keys(table[n].head_dim), table[n].keys);
+        assert_int_equal(TP_CHUNK_KEYS % table[n].keys, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_of_one_give_one),
         cmocka_unit_test(one_key_gives_its_value),
         cmocka_unit_test(the_greatest_key_gives_its_value),
         cmocka_unit_test(rising_and_falling_scores),
+        cmocka_unit_test(powers_of_two_are_accurate),
         cmocka_unit_test(extreme_scales),
         cmocka_unit_test(a_scale_of_zero_gives_the_mean),
         cmocka_unit_test(knobs_change_what_they_claim),
         cmocka_unit_test(the_kernel_names_the_numerics),
         cmocka_unit_test(the_block_names_the_numerics),
+        cmocka_unit_test(blocks_are_as_written_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

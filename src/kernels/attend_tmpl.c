@@ -63,22 +63,32 @@ static void tile_scores(tp__trace *trace, const tp__tile *t, const strip *strips
     }
 }
 
+_Static_assert(VEC_MR <= VEC_LANES, "the factors of a strip are one vector");
+
 static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
+    float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
     for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
         float *p = t->s + r * t->lds;
-        c[i] = 1.0f;
+        if (lo >= hi) continue; /* its maximum stands: a factor of 2^0 */
+        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
+        mask_row(p, from, lo, hi, to);
+        float best = row_max(p, from, to), m = best > t->m[r] ? best : t->m[r];
+        safe[i] = safe_max(m);
+        down[i] = t->m[r] - safe[i];
+        t->m[r] = m;
+    }
+    vec_f factor = vec_exp2(vec_load(down));
+    for (int i = 0; i < s->mr; i++) {
+        int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
+        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
+        float *p = t->s + r * t->lds;
+        c[i] = factor[i];
         if (lo >= hi) {
             for (int64_t j = s->lo; j < s->hi; j++) p[j] = 0.0f;
             continue;
         }
-        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
-        mask_row(p, from, lo, hi, to);
-        float best = row_max(p, from, to), m = best > t->m[r] ? best : t->m[r], safe = safe_max(m);
-        float sum = row_exp(p, p, from, to, safe);
-        c[i] = exp2_one(t->m[r] - safe);
-        t->m[r] = m;
-        t->l[r] = t->l[r] * c[i] + sum;
+        t->l[r] = t->l[r] * c[i] + row_exp(p, p, from, to, safe[i]);
         for (int64_t j = s->lo; j < from; j++) p[j] = 0.0f;
         for (int64_t j = to; j < s->hi; j++) p[j] = 0.0f;
     }

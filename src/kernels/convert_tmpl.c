@@ -16,18 +16,6 @@ VEC_INLINE int not_zero(vec_f seen) {
     return 0;
 }
 
-/* pack_k works in steps of VEC_LANES keys; the rest of the first and last panel becomes zero here. */
-static void zero_ends(float *packed, int64_t first, int64_t last, int64_t d) {
-    int64_t done = first / VEC_LANES * VEC_LANES;
-    int64_t after = (last + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
-    int64_t end = (last + VEC_NR - 1) / VEC_NR * VEC_NR;
-    for (int64_t key = first / VEC_NR * VEC_NR; key < end; key += VEC_LANES) {
-        if (key >= done && key < after) continue;
-        float *to = packed + key / VEC_NR * VEC_NR * d + key % VEC_NR;
-        for (int64_t x = 0; x < d; x++) vec_store(to + x * VEC_NR, (vec_f){0});
-    }
-}
-
 #define DTYPE f32
 #define ELEMENT float
 #define LOAD(p) vec_load(p)

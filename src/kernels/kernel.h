@@ -5,7 +5,7 @@
  *
  * Packed forms, with NR = VEC_NR and L = VEC_LANES of the ISA:
  *
- *     K block   [keys/NR][d][NR]       keys rounded up to NR, zero beyond
+ *     K block   [keys/NR][d][NR]       keys rounded up to NR
  *     V block   panels of NR columns, [panel][keys][NR]; the last panel may be narrower, any multiple
  *               of L: dv is rounded up to L, zero beyond
  *     Q, O, S   plain rows of floats
@@ -59,8 +59,8 @@ typedef void tp__load_q_fn(tp__trace *, float *q, int64_t ldq, const void *tenso
                            const tp__rows *rows, int64_t d, float scale);
 
 /* Packs keys first..last-1 of a block of `block` keys that starts at tensor. No other key is read.
-   pack_k zeroes the rest of the panels it touches; pack_v leaves other keys as they are, since no
-   row reads them, and returns whether it met a value that is not finite. */
+   What other keys of the packed form hold does not matter: their scores are masked before anything
+   looks at them, and no row reads their values. pack_v returns whether it met one that is not finite. */
 typedef int tp__pack_k_fn(tp__trace *, float *packed, const void *tensor, int64_t stride_token,
                         int64_t first, int64_t last, int64_t block, int64_t d);
 typedef tp__pack_k_fn tp__pack_v_fn;
@@ -101,9 +101,10 @@ typedef struct tp__math {
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);
 
-/* Limits of the machine, for benchmarks: not counted in any receipt. */
+/* Probes of the machine and of the vector layer: no part of a run, not counted in any receipt. */
 typedef double tp__peak_fn(int64_t rounds, float *out);
 typedef void tp__read_fn(const float *from, int64_t floats, int streams, float *out);
+typedef void tp__exp2_fn(const float *x, float *y, int64_t n);
 
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
 typedef struct tp__kernels {
@@ -120,6 +121,7 @@ typedef struct tp__kernels {
     tp__math_fn *math;
     tp__peak_fn *peak;
     tp__read_fn *read;
+    tp__exp2_fn *exp2;
 } tp__kernels;
 
 /* Sets in the order of isas.inc, best first. */

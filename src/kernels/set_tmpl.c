@@ -35,4 +35,5 @@ const tp__kernels SET = {
     .math = TP_LEAF_NAME(math_f32),
     .peak = TP_LEAF_NAME(peak_f32),
     .read = TP_LEAF_NAME(read_f32),
+    .exp2 = TP_LEAF_NAME(exp2_f32),
 };

@@ -9,6 +9,7 @@
 
 /* Rows are worked on in groups of 16 keys, whatever the ISA, so that sums have one order. */
 #define GROUP 16
+#define VEC_SUM_PARTS (GROUP / VEC_LANES)
 
 /* The greatest of s[from..to), both multiples of GROUP. A NaN may be passed over: it comes back
    through the sum. */

@@ -5,7 +5,8 @@
  *
  *     VEC_LANES, VEC_MR, VEC_NRV, VEC_ROWS(X)      register tile: MR rows x NRV vectors
  *     vec_f, vec_i, vec_f_any                      float and int32 vectors; unaligned loads
- *     vec_fma, vec_max, vec_zero_below             fused where the ISA fuses; NaN rules as written
+ *     vec_fma, vec_max, vec_mul_from               fused where the ISA fuses; NaN rules as written
+ *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
  *
  * and adds what plain C can say for all of them. Vectors never cross a real call.
@@ -69,27 +70,7 @@ VEC_INLINE vec_f vec_exp2(vec_f x) {
     p = vec_fma(p, f, vec_set1(0x1.62e42ap-1f));
     p = vec_fma(p, f, vec_set1(1.0f));
     vec_f scale = (vec_f)(((vec_i)t - vec_seti(0x4b400000 - 127)) << 23);
-    return vec_zero_below(p * scale, x, vec_set1(-126.0f));
-}
-
-#define VEC_SUM_PARTS (16 / VEC_LANES)
-
-/* The sum of 16 lanes by one fixed tree, the same on every ISA: i + (i+8), then 4, 2, 1. */
-VEC_INLINE float vec_sum16(const vec_f parts[VEC_SUM_PARTS]) {
-    float a[16];
-    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) vec_store(a + i * VEC_LANES, parts[i]);
-    VEC_UNROLL for (int step = 8; step > 0; step /= 2) {
-        VEC_UNROLL for (int i = 0; i < step; i++) a[i] += a[i + step];
-    }
-    return a[0];
-}
-
-VEC_INLINE float vec_max_lanes(vec_f x) {
-    float a[VEC_LANES], m;
-    vec_store(a, x);
-    m = a[0];
-    for (int i = 1; i < VEC_LANES; i++) m = a[i] > m ? a[i] : m;
-    return m;
+    return vec_mul_from(p, scale, x, vec_set1(-126.0f));
 }
 
 #endif

@@ -22,9 +22,21 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
     return (vec_f)(((vec_i)a & take) | ((vec_i)b & ~take));
 }
 
-/* r where x >= limit or x is NaN, otherwise +0. */
-static inline vec_f vec_zero_below(vec_f r, vec_f x, vec_f limit) {
-    return (vec_f)((vec_i)r & ~(x < limit));
+/* a*b where x >= limit or x is NaN, otherwise +0. */
+static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
+    return (vec_f)((vec_i)(a * b) & ~(x < limit));
+}
+
+static inline float vec_max_lanes(vec_f x) {
+    x = vec_max(x, __builtin_shufflevector(x, x, 2, 3, 0, 1));
+    x = vec_max(x, __builtin_shufflevector(x, x, 1, 0, 3, 2));
+    return x[0];
+}
+
+static inline float vec_sum16(const vec_f parts[4]) {
+    vec_f x = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+    x += __builtin_shufflevector(x, x, 2, 3, 0, 1);
+    return x[0] + x[1];
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {

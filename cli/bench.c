@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command: every problem of the lists on every kernel and thread count asked for. */
+#include "bench.h"
+
+#include <math.h>
+#include <regex.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_KERNELS_ASKED = 16, MAX_THREADS_ASKED = 16, VERIFY_ROWS = 128 };
+enum { MAX_GROUP = MAX_KERNELS_ASKED * MAX_THREADS_ASKED };
+static const double default_slice_ns = 20e6;
+
+struct bench {
+    const struct options *options;
+    struct limits limits;
+    regex_t match;
+    const char *kernels[MAX_KERNELS_ASKED]; /* NULL: the best */
+    int threads[MAX_THREADS_ASKED];
+    int kernel_count, thread_count;
+    double slice_ns;
+    struct bench_row *rows;
+    size_t row_count;
+    int code;
+};
+
+static int read_kernels(struct bench *bench) {
+    struct list list = {0};
+    char reason[BENCH_WORDS];
+    const char *text = bench->options->kernel ? bench->options->kernel : "best";
+    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
+    if (code) complain("--kernel is '%s': %s", text, reason);
+    if (!code && list.count > MAX_KERNELS_ASKED) {
+        complain("--kernel has %d names: at most %d", list.count, MAX_KERNELS_ASKED);
+        code = EXIT_USAGE;
+    }
+    for (int i = 0; !code && i < list.count; i++)
+        code = bench_kernel(list.items[i], &bench->kernels[bench->kernel_count++]);
+    list_free(&list);
+    return code;
+}
+
+static int read_threads(struct bench *bench) {
+    struct list list = {0};
+    char reason[BENCH_WORDS], *end;
+    const char *text = bench->options->thread_list ? bench->options->thread_list : "1";
+    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
+    if (code) complain("--threads is '%s': %s", text, reason);
+    if (!code && list.count > MAX_THREADS_ASKED) {
+        complain("--threads has %d numbers: at most %d", list.count, MAX_THREADS_ASKED);
+        code = EXIT_USAGE;
+    }
+    for (int i = 0; !code && i < list.count; i++) {
+        long number = strtol(list.items[i], &end, 10);
+        if (*end || number < 1 || number > 1024) {
+            complain("--threads has '%s': it must be in 1..1024", list.items[i]);
+            code = EXIT_USAGE;
+        }
+        bench->threads[bench->thread_count++] = (int)number;
+    }
+    list_free(&list);
+    return code;
+}
+
+static int read_seconds(struct bench *bench) {
+    const struct options *options = bench->options;
+    bench->slice_ns = default_slice_ns;
+    if (!options->seconds) return EXIT_FINE;
+    char *end;
+    double seconds = strtod(options->seconds, &end);
+    if (end == options->seconds || *end || !(seconds > 0 && seconds <= 86400)) {
+        complain("--seconds is '%s': it must be above 0 and at most 86400", options->seconds);
+        return EXIT_USAGE;
+    }
+    bench->slice_ns = seconds * 1e9 / (double)options->attempts;
+    return EXIT_FINE;
+}
+
+static int selected(const struct bench *bench, const char *words, const char *kernel, int threads) {
+    char text[BENCH_WORDS + 96];
+    snprintf(text, sizeof text, "%s kernel=%s threads=%d", words, kernel ? kernel : "best",
+             threads);
+    return !regexec(&bench->match, text, 0, NULL, 0);
+}
+
+static int measure_group(struct bench *bench, struct bench_case *cases, struct samples *times,
+                         int count) {
+    tp_error error = TP_ERROR_INIT;
+    int64_t rounds = bench->options->attempts;
+    for (int64_t round = 0; round < rounds; round++) {
+        for (int i = 0; i < count; i++) {
+            int at = round % 2 ? count - 1 - i : i;
+            bench_progress("%s on %s: round %lld of %lld", cases[at].problem->words, cases[at].ran,
+                           (long long)round + 1, (long long)rounds);
+            if (bench_case_burst(&cases[at], bench->slice_ns, 1, &times[at], &error) != TP_OK)
+                return complain_status(&error);
+        }
+        limits_measure(&bench->limits, 0);
+    }
+    limits_measure(&bench->limits, 1);
+    return EXIT_FINE;
+}
+
+static int report_group(struct bench *bench, struct bench_case *cases, struct samples *times,
+                        int count) {
+    const struct options *options = bench->options;
+    struct truth truth = {0};
+    tp_error error = TP_ERROR_INIT;
+    struct bench_row *rows =
+        realloc(bench->rows, (bench->row_count + (size_t)count) * sizeof *rows);
+    if (!rows) return EXIT_FAILED;
+    bench->rows = rows;
+    if (options->verify) {
+        bench_progress("%s: the reference", cases[0].problem->words);
+        if (truth_create(&truth, &cases[0].problem->tensors, VERIFY_ROWS, (uint64_t)options->seed,
+                         &error) != TP_OK)
+            return complain_status(&error);
+    }
+    for (int i = 0; i < count; i++) {
+        double max_error = NAN;
+        int wrong = options->verify ? bench_case_verify(&cases[i], &truth, &max_error) : EXIT_FINE;
+        if (wrong) bench->code = wrong;
+        bench_row_fill(&rows[bench->row_count++], &cases[i], &times[i], options, max_error);
+    }
+    truth_destroy(&truth);
+    return EXIT_FINE;
+}
+
+/* One problem: its kernels and threads are the group whose runs are interleaved. */
+static int run_group(struct bench *bench, const char *words) {
+    struct bench_problem problem;
+    struct bench_case *cases = calloc(MAX_GROUP, sizeof *cases);
+    struct samples times[MAX_GROUP] = {{0}};
+    tp_error error = TP_ERROR_INIT;
+    int count = 0, wanted = 0, code = EXIT_FINE;
+    for (int k = 0; k < bench->kernel_count; k++)
+        for (int t = 0; t < bench->thread_count; t++)
+            wanted += selected(bench, words, bench->kernels[k], bench->threads[t]);
+    if (!wanted || !cases) {
+        free(cases);
+        return wanted ? EXIT_FAILED : EXIT_FINE;
+    }
+    bench_progress("%s", words);
+    if (bench_problem_open(&problem, words, (uint64_t)bench->options->seed, &error) != TP_OK) {
+        free(cases);
+        return complain_status(&error);
+    }
+    for (int k = 0; k < bench->kernel_count; k++)
+        for (int t = 0; t < bench->thread_count; t++) {
+            const char *kernel = bench->kernels[k];
+            if (!selected(bench, words, kernel, bench->threads[t])) continue;
+            if (bench_case_open(&cases[count], &problem, kernel, bench->threads[t], &bench->limits,
+                                &error) == TP_OK) {
+                limits_want(&bench->limits, cases[count].isa, cases[count].threads);
+                count++;
+                continue;
+            }
+            bench_progress(NULL);
+            complain("%s on %s: not run here: %s", words, kernel ? kernel : "best", error.text);
+        }
+    if (count) code = measure_group(bench, cases, times, count);
+    if (count && !code) code = report_group(bench, cases, times, count);
+    for (int i = 0; i < count; i++) {
+        samples_free(&times[i]);
+        bench_case_close(&cases[i]);
+    }
+    free(cases);
+    bench_problem_close(&problem);
+    return code;
+}
+
+static int run_all(struct bench *bench, const struct list *problems, enum table_format format) {
+    int most = 1, code = EXIT_FINE;
+    tp_context *context;
+    for (int i = 0; i < bench->thread_count; i++)
+        if (bench->threads[i] > most) most = bench->threads[i];
+    code = bench_context(most, &context);
+    if (code) return code;
+    bench_progress("limits");
+    code = limits_open(&bench->limits, context, bench->options->read_mib);
+    for (int k = 0; !code && k < bench->kernel_count; k++) /* limits first */
+        for (int t = 0; t < bench->thread_count; t++) {
+            const char *kernel = bench->kernels[k] ? bench->kernels[k] : bench->limits.reader;
+            if (kernel_runs(context, kernel_named(kernel)))
+                limits_want(&bench->limits, limits_isa(&bench->limits, kernel), bench->threads[t]);
+        }
+    for (int i = 0; !code && i < problems->count; i++) code = run_group(bench, problems->items[i]);
+    bench_progress(NULL);
+    if (!code && !bench->row_count) {
+        complain("nothing was measured: no row matches, or none runs here");
+        code = EXIT_REFUSED;
+    }
+    if (!code) {
+        code = bench_report(bench->rows, bench->row_count, &bench->limits, format,
+                            bench->options->verify);
+        if (!code) code = bench->code;
+    }
+    free(bench->rows);
+    limits_close(&bench->limits);
+    tp_context_destroy(context);
+    return code;
+}
+
+static int check_problems(const struct list *problems) {
+    for (int i = 0; i < problems->count; i++) {
+        tp_problem problem;
+        tp_error error = TP_ERROR_INIT;
+        if (bench_words_check(problems->items[i], &problem, &error) != TP_OK)
+            return complain_status(&error);
+    }
+    return EXIT_FINE;
+}
+
+static int bench_rows(const struct options *options, enum table_format format) {
+    struct bench *bench = calloc(1, sizeof *bench);
+    struct list problems = {0};
+    if (!bench) return EXIT_FAILED;
+    bench->options = options;
+    int code = read_kernels(bench);
+    if (!code) code = read_threads(bench);
+    if (!code) code = read_seconds(bench);
+    if (!code) code = list_problems(options, &problems);
+    if (!code) code = check_problems(&problems);
+    if (!code) code = bench_regex(options->match, &bench->match);
+    if (!code) {
+        code = run_all(bench, &problems, format);
+        regfree(&bench->match);
+    }
+    list_free(&problems);
+    free(bench);
+    return code;
+}
+
+int command_bench(const struct options *options) {
+    enum table_format format;
+    if (table_format_parse(options->format, &format)) {
+        complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
+        return EXIT_USAGE;
+    }
+    if (options->attempts < 1 || options->attempts > 100000) {
+        complain("--repeat is %lld: it must be in 1..100000", (long long)options->attempts);
+        return EXIT_USAGE;
+    }
+    if (options->read_mib > 1 << 20) {
+        complain("--read-mib is %lld: it must be in 0..%d", (long long)options->read_mib, 1 << 20);
+        return EXIT_USAGE;
+    }
+    if (options->goals && options->cliffs) {
+        complain("--goals and --cliffs are two commands: give one of them");
+        return EXIT_USAGE;
+    }
+    if (options->goals_file && !options->goals) {
+        complain("--goals-file needs --goals");
+        return EXIT_USAGE;
+    }
+    if (options->goals) return bench_goals(options, format);
+    return options->cliffs ? bench_cliffs(options, format) : bench_rows(options, format);
+}

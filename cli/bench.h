@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tileproof bench: rates beside the limits of this host.
+ *
+ *     bench.c             the command: the product of the lists, one group after another
+ *     bench_report.c      what a row says, in four formats
+ *     bench_lists.c       a,b,c and first-last*2, and their product as problem texts
+ *     bench_problem.c     tensors of a problem text, generated lengths too
+ *     bench_case.c        one problem on one kernel with so many threads, timed
+ *     bench_table.c       md, csv, json, jsonl
+ *     bench_goals.c       --goals: measuring and reporting
+ *     bench_judge.c       --goals: the figure of a goal, and whether it is met
+ *     bench_goals_file.c  --goals: the data file
+ *     bench_calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
+ *     bench_cliffs.c      --cliffs
+ *
+ * What is compared is interleaved: every case of a group gets a burst of runs, then the next, back
+ * and forth, in at least five rounds.
+ */
+#ifndef TILEPROOF_CLI_BENCH_H
+#define TILEPROOF_CLI_BENCH_H
+
+#include "attempt.h"
+#include "bench_table.h"
+#include "cli.h"
+#include "limits.h"
+#include "stats.h"
+#include "truth.h"
+
+enum { DEFAULT_ATTEMPTS = 5, BENCH_WORDS = 512 };
+
+/* bench_lists.c */
+struct list {
+    char **items;
+    int count;
+};
+/* Appends the items of a comma list; each may hold one range first-last, first-last+step or
+   first-last*factor, whose numbers may end in k or m. 0, or nonzero with the reason. */
+int list_expand(struct list *list, const char *text, char *reason, size_t size);
+int list_add(struct list *list, const char *item);
+void list_free(struct list *list);
+/* Every problem text the options ask for. Exit code, reason printed. */
+int list_problems(const struct options *options, struct list *problems);
+
+/* bench_problem.c. Words are a problem text, or a shape with words, or a generator with words:
+       @lognormal[=TOKENS]   packed sequences, 32,768 tokens in all, lengths log-normal with median
+                             400 and sigma 1 (of the log), clipped to 64..4096, seed 1; the last
+                             one takes what is left */
+struct bench_problem {
+    char words[BENCH_WORDS];
+    struct tensors tensors; /* the problem, too */
+};
+/* The rule the words break; nothing is allocated. */
+tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);
+tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
+                             tp_error *error);
+void bench_problem_close(struct bench_problem *problem);
+
+/* bench_case.c */
+struct bench_case {
+    struct bench_problem *problem;
+    const char *kernel; /* as asked; NULL: the best */
+    int threads;
+    tp_plan *plan;
+    struct workspace workspace;
+    tp_receipt receipt; /* of the first run, which is not timed */
+    const char *ran;    /* the kernel that did */
+    const char *isa;    /* whose peak is its limit */
+    double flops;       /* useful ones */
+};
+/* Plans, and runs once. The kernel's name must outlive the case. */
+tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
+                          int threads, struct limits *limits, tp_error *error);
+void bench_case_close(struct bench_case *one);
+/* Runs until slice_ns are over, at least `least` times; adds each time in ns. Nothing is allocated
+   while the clock runs. */
+tp_status bench_case_burst(const struct bench_case *one, double slice_ns, int least,
+                           struct samples *times, tp_error *error);
+/* One more run, compared with the reference over sampled rows. Exit code, reason printed. */
+int bench_case_verify(const struct bench_case *one, const struct truth *truth, double *max_error);
+
+/* "best" and NULL give NULL, names that exist themselves. Exit code, reason printed. */
+int bench_kernel(const char *name, const char **kernel);
+int bench_context(int threads, tp_context **context);
+int bench_regex(const char *text, void *regex); /* a regex_t; exit code, reason printed */
+void bench_print_host(const struct limits *limits, FILE *out); /* md */
+/* On a terminal the line is overwritten; in a pipe nothing is printed. NULL wipes it. */
+void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* bench_report.c */
+struct bench_row {
+    char problem[BENCH_WORDS], repro[BENCH_WORDS + 128], phase[16];
+    const char *kernel, *isa;
+    int threads, fallback;
+    struct summary times;
+    size_t n;
+    double flops, max_error; /* NAN: not verified */
+    int64_t pairs_visible, pairs_computed, bytes_compulsory, bytes_model, workspace_bytes;
+    int64_t tasks;
+};
+void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct samples *times,
+                    const struct options *options, double max_error);
+int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
+                 enum table_format format, int verified);
+
+/* bench_goals_file.c */
+enum goal_metric {
+    GOAL_PCT_FMA,
+    GOAL_PCT_READ,
+    GOAL_RATE_VS,
+    GOAL_RATE_VS_LINE,
+    GOAL_SPEED_VS,
+    GOAL_SPEEDUP_THREADS,
+    GOAL_WORKSPACE_MIB,
+    GOAL_PLAN_US,
+    GOAL_OVERHEAD_US,
+    GOAL_RECEIPT_PCT
+};
+enum { GOAL_CASES = 3 };
+
+/* What bench_calls times, in ns. */
+enum call_kind {
+    CALL_PLAIN,   /* cached tp_attention with one key, */
+    CALL_TASKS,   /* its tasks alone, */
+    CALL_RECEIPT, /* and with a receipt */
+    CALL_FULL,    /* with all keys */
+    CALL_PLAN,    /* tp_plan_create: the best of an attempt */
+    CALL_COUNT
+};
+
+struct goal_case {
+    char words[BENCH_WORDS];
+    char kernel[32]; /* "": as the options say, or the best */
+    int threads;
+    struct samples times;
+    double flops, bytes;
+    const char *ran, *isa;
+};
+
+struct goal {
+    char name[64], metric_text[BENCH_WORDS];
+    enum goal_metric metric;
+    double floor, aim; /* aim NAN: none */
+    int lower;         /* the figure must stay below */
+    int line;          /* of the file */
+    int case_count;
+    struct goal_case cases[GOAL_CASES]; /* the first is the one that is judged */
+    double line_low, line_high;         /* head dims of cases 1 and 2, for rate_vs_line */
+    struct samples calls[CALL_COUNT];   /* of bench_calls */
+    double workspace_mib;
+    int selected, rounds;
+    char note[256]; /* why it did not run here */
+    int failed;     /* it broke */
+};
+
+struct goals {
+    struct goal *goal;
+    size_t count;
+};
+
+extern const char bench_goals_text[]; /* bench/goals.txt, embedded by the build */
+/* Exit code; errors name file, line and rule. file NULL: the embedded text. */
+int goals_read(struct goals *goals, const char *file);
+void goals_free(struct goals *goals);
+
+/* bench_calls.c: one attempt on one thread; adds to times[CALL_COUNT]. */
+tp_status bench_calls(const char *words, const char *kernel, uint64_t seed, struct samples *times,
+                      tp_error *error);
+
+/* bench_judge.c */
+enum verdict { MET, NOT_MET, NOT_RUN };
+struct judged {
+    double figure, floor;
+    enum verdict floor_met, aim_met;
+    char detail[512];
+};
+void goal_judge(struct goal *goal, const struct limits *limits, struct judged *judged);
+/* So little below its floor that noise may be the reason. */
+int goal_is_near(const struct goal *goal, const struct judged *judged);
+
+int bench_goals(const struct options *options, enum table_format format);
+int bench_cliffs(const struct options *options, enum table_format format);
+
+#endif

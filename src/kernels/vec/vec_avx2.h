@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AVX2, FMA and F16C: eight lanes, sixteen registers. */
+#ifndef TP_VEC_AVX2_H
+#define TP_VEC_AVX2_H
+
+#include <immintrin.h>
+
+#include "base/dtype.h"
+
+#define VEC_LANES 8
+#define VEC_MR    6 /* 6x2 accumulators, 2 of K or V, 1 broadcast: 15 of 16 registers */
+#define VEC_NRV   2
+#define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+
+typedef float vec_f __attribute__((vector_size(32)));
+typedef int32_t vec_i __attribute__((vector_size(32)));
+typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
+
+static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm256_fmadd_ps(a, b, c); }
+
+/* The second operand where either is NaN. */
+static inline vec_f vec_max(vec_f a, vec_f b) { return _mm256_max_ps(a, b); }
+
+/* a*b where x >= limit or x is NaN, otherwise +0. */
+static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
+    return _mm256_and_ps(a * b, _mm256_cmp_ps(x, limit, _CMP_NLT_UQ));
+}
+
+static inline float vec_max_lanes(vec_f x) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+static inline float vec_sum16(const vec_f parts[2]) {
+    vec_f x = parts[0] + parts[1];
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline vec_f vec_load_bf16(const uint16_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return (vec_f)_mm256_slli_epi32(wide, 16);
+}
+
+static inline vec_f vec_load_f16(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* Round to nearest even; a NaN keeps its upper bits and becomes quiet. */
+static inline void vec_store_bf16(uint16_t *p, vec_f x) {
+    vec_i u = (vec_i)x, odd = (u >> 16) & 1;
+    vec_i rounded = u + 0x7fff + odd, quiet = u | 0x400000, nan = x != x;
+    __m256i upper = (__m256i)(((rounded & ~nan) | (quiet & nan)) >> 16 & 0xffff);
+    upper = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(upper));
+}
+
+static inline void vec_store_f16(uint16_t *p, vec_f x) {
+    _mm_storeu_si128((__m128i *)p,
+                     _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* In place, rows[i][j] becomes rows[j][i]: pairs, then quads, then halves. */
+static inline void vec_transpose(vec_f rows[VEC_LANES]) {
+    __m256 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        rows[i] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+        rows[i + 4] = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+    }
+}
+
+#endif

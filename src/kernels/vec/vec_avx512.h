@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * AVX-512 F, BW, VL and DQ: sixteen lanes, thirty-two registers. Where the compiler does not target it
+ * (TP_EMULATED), each verb has a twin in plain vectors that gives the same bits, so that this source can
+ * be checked, though not timed, on a host without the instructions.
+ */
+#ifndef TP_VEC_AVX512_H
+#define TP_VEC_AVX512_H
+
+#include "base/dtype.h"
+
+#define VEC_LANES 16
+#define VEC_MR    12 /* 12x2 accumulators, 2 of K or V, 1 broadcast: 27 of 32 registers */
+#define VEC_NRV   2
+#define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+
+typedef float vec_f __attribute__((vector_size(64)));
+typedef int32_t vec_i __attribute__((vector_size(64)));
+typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+
+static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm512_fmadd_ps(a, b, c); }
+
+/* The second operand where either is NaN. */
+static inline vec_f vec_max(vec_f a, vec_f b) { return _mm512_max_ps(a, b); }
+
+/* a*b where x >= limit or x is NaN, otherwise +0. */
+static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
+    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), a, b);
+}
+
+static inline float vec_max_lanes(vec_f x) {
+    __m256 h = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+static inline float vec_sum16(const vec_f parts[1]) {
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(parts[0]), _mm512_extractf32x8_ps(parts[0], 1));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+static inline vec_f vec_load_bf16(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return (vec_f)_mm512_slli_epi32(wide, 16);
+}
+
+static inline vec_f vec_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/* Round to nearest even; a NaN keeps its upper bits and becomes quiet. */
+static inline void vec_store_bf16(uint16_t *p, vec_f x) {
+    __m512i u = (__m512i)x, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+}
+
+static inline void vec_store_f16(uint16_t *p, vec_f x) {
+    _mm256_storeu_si256((__m256i *)p,
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* In place, rows[i][j] becomes rows[j][i]: pairs, quads, then 128-bit lanes. */
+static inline void vec_transpose(vec_f rows[VEC_LANES]) {
+    __m512 t[16], u[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+        u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512 a = _mm512_shuffle_f32x4(u[i], u[i + 4], 0x88);
+        __m512 b = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0x88);
+        __m512 c = _mm512_shuffle_f32x4(u[i], u[i + 4], 0xdd);
+        __m512 d = _mm512_shuffle_f32x4(u[i + 8], u[i + 12], 0xdd);
+        rows[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+        rows[i + 8] = _mm512_shuffle_f32x4(a, b, 0xdd);
+        rows[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
+        rows[i + 12] = _mm512_shuffle_f32x4(c, d, 0xdd);
+    }
+}
+
+#else /* TP_EMULATED */
+#include <math.h>
+
+static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) {
+    for (int i = 0; i < VEC_LANES; i++) c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
+}
+
+static inline vec_f vec_max(vec_f a, vec_f b) {
+    for (int i = 0; i < VEC_LANES; i++) b[i] = a[i] > b[i] ? a[i] : b[i];
+    return b;
+}
+
+static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
+    for (int i = 0; i < VEC_LANES; i++) a[i] = x[i] < limit[i] ? 0.0f : a[i] * b[i];
+    return a;
+}
+
+static inline float vec_max_lanes(vec_f x) {
+    float m = x[0];
+    for (int i = 1; i < VEC_LANES; i++) m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+static inline float vec_sum16(const vec_f parts[1]) {
+    vec_f a = parts[0];
+    for (int step = 8; step > 0; step /= 2)
+        for (int i = 0; i < step; i++) a[i] += a[i + step];
+    return a[0];
+}
+
+static inline vec_f vec_load_bf16(const uint16_t *p) {
+    vec_f x;
+    for (int i = 0; i < VEC_LANES; i++) x[i] = tp__from_bf16(p[i]);
+    return x;
+}
+
+static inline vec_f vec_load_f16(const uint16_t *p) {
+    vec_f x;
+    for (int i = 0; i < VEC_LANES; i++) x[i] = tp__from_f16(p[i]);
+    return x;
+}
+
+static inline void vec_store_bf16(uint16_t *p, vec_f x) {
+    for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_bf16(x[i]);
+}
+
+static inline void vec_store_f16(uint16_t *p, vec_f x) {
+    for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_f16(x[i]);
+}
+
+static inline void vec_transpose(vec_f rows[VEC_LANES]) {
+    for (int i = 0; i < VEC_LANES; i++) {
+        for (int j = 0; j < i; j++) {
+            float swap = rows[i][j];
+            rows[i][j] = rows[j][i];
+            rows[j][i] = swap;
+        }
+    }
+}
+
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The exp2 of the softmax, on every ISA this host has: its error, and its values where one is exact. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "kernels/kernel.h"
+
+enum { N = 64 };
+
+static void each_set(void (*check)(const tp__kernels *)) {
+    tp_machine machine = {.struct_size = sizeof machine};
+    assert_int_equal(tp_machine_detect(&machine, NULL), TP_OK);
+    for (int i = 0; i < TP__SETS; i++) {
+        if (tp__kernel_sets[i]->needs & ~machine.isa)
+            printf("not run here: exp2 of %s\n", tp__kernel_sets[i]->isa);
+        else
+            check(tp__kernel_sets[i]);
+    }
+}
+
+static void check_error(const tp__kernels *kernels) {
+    float x[N], y[N];
+    double worst = 0;
+    for (int64_t step = 0; step < 126 * 40000; step += N) {
+        for (int i = 0; i < N; i++) x[i] = -(float)((double)(step + i) / 40000.0);
+        kernels->exp2(x, y, N);
+        for (int i = 0; i < N; i++) {
+            double error = fabs((double)y[i] / exp2((double)x[i]) - 1.0);
+            if (error > worst) worst = error;
+        }
+    }
+    printf("exp2 of %s: relative error %.3g\n", kernels->isa, worst);
+    assert_true(worst <= 2e-7); /* the figure docs/maths.md builds its bound on */
+}
+
+static void check_values(const tp__kernels *kernels) {
+    static const float at[][2] = {
+        {0.0f, 1.0f},      {-0.0f, 1.0f},        {-1.0f, 0.5f},        {-126.0f, 0x1p-126f},
+        {-127.0f, 0.0f},   {-126.0001f, 0.0f},   {-1000.0f, 0.0f},     {-3e38f, 0.0f},
+        {-INFINITY, 0.0f}, {-0x1p23f, 0.0f},     {-0x1p31f, 0.0f},     {-64.0f, 0x1p-64f},
+    };
+    float x[N], y[N];
+    for (size_t c = 0; c < sizeof at / sizeof at[0]; c++) {
+        for (int i = 0; i < N; i++) x[i] = i % 3 == 0 ? at[c][0] : -0.25f;
+        kernels->exp2(x, y, N);
+        for (int i = 0; i < N; i += 3) {
+            assert_true(y[i] == at[c][1]);
+            assert_false(signbit(y[i]));
+        }
+    }
+    for (int i = 0; i < N; i++) x[i] = i % 5 == 0 ? NAN : -1.0f;
+    kernels->exp2(x, y, N);
+    for (int i = 0; i < N; i++) assert_true(i % 5 == 0 ? isnan(y[i]) : y[i] == 0.5f);
+}
+
+static void error_is_bounded(void **state) {
+    (void)state;
+    each_set(check_error);
+}
+
+static void exact_where_it_must_be(void **state) {
+    (void)state;
+    each_set(check_values);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_is_bounded),
+        cmocka_unit_test(exact_where_it_must_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -149,8 +149,8 @@ static int run_group(struct bench *bench, const char *words) {
         for (int t = 0; t < bench->thread_count; t++) {
             const char *kernel = bench->kernels[k];
             if (!selected(bench, words, kernel, bench->threads[t])) continue;
-            if (bench_case_open(&cases[count], &problem, kernel, bench->threads[t], &bench->limits,
-                                &error) == TP_OK) {
+            if (bench_case_open(&cases[count], &problem, kernel, NULL, bench->threads[t],
+                                &bench->limits, &error) == TP_OK) {
                 limits_want(&bench->limits, cases[count].isa, cases[count].threads);
                 count++;
                 continue;

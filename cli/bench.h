@@ -60,6 +60,7 @@ void bench_problem_close(struct bench_problem *problem);
 struct bench_case {
     struct bench_problem *problem;
     const char *kernel; /* as asked; NULL: the best */
+    char disable[128];  /* "": nothing */
     int threads;
     tp_plan *plan;
     struct workspace workspace;
@@ -68,9 +69,10 @@ struct bench_case {
     const char *isa;    /* whose peak is its limit */
     double flops;       /* useful ones */
 };
-/* Plans, and runs once. The kernel's name must outlive the case. */
+/* Plans, and runs once. The kernel's name must outlive the case. `like`, when not NULL, keeps math
+   from using vectors better than that kernel's. */
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
-                          int threads, struct limits *limits, tp_error *error);
+                          const char *like, int threads, struct limits *limits, tp_error *error);
 void bench_case_close(struct bench_case *one);
 /* Runs until slice_ns are over, at least `least` times; adds each time in ns. Nothing is allocated
    while the clock runs. */

@@ -74,6 +74,7 @@ static tp_status open_parts(struct bench_case *one, tp_context *context, tp_erro
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = one->kernel;
+    choice.disable = one->disable[0] ? one->disable : NULL;
     tp_status status = tp_plan_create(context, problem, &choice, &one->plan, error);
     if (status != TP_OK) return status;
     size_t bytes = tp_plan_workspace(one->plan, one->threads);
@@ -85,9 +86,20 @@ static tp_status open_parts(struct bench_case *one, tp_context *context, tp_erro
     return run(one, &one->receipt, error);
 }
 
+/* Best first: what stands before it in the table is better. */
+static void disable_better(struct bench_case *one, const char *kernel) {
+    const tp_kernel_info *better;
+    for (int i = 0; (better = tp_kernel_at(i)) && strcmp(better->name, kernel); i++) {
+        size_t used = strlen(one->disable);
+        snprintf(one->disable + used, sizeof one->disable - used, "%s%s", used ? "," : "",
+                 better->name);
+    }
+}
+
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
-                          int threads, struct limits *limits, tp_error *error) {
+                          const char *like, int threads, struct limits *limits, tp_error *error) {
     *one = (struct bench_case){.problem = problem, .kernel = kernel, .threads = threads};
+    if (like && kernel && !strcmp(kernel, "math")) disable_better(one, like);
     tp_status status = open_parts(one, limits->context, error);
     if (status != TP_OK) {
         bench_case_close(one);

@@ -87,8 +87,9 @@ static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_erro
         open_problems(goal, problems, of_case, &opened, (uint64_t)run->options->seed, error);
     for (; status == TP_OK && planned < goal->case_count; planned++) {
         struct goal_case *one = &goal->cases[planned];
-        status = bench_case_open(&cases[planned], of_case[planned], kernel_of(run, one),
-                                 one->threads, &run->limits, error);
+        status =
+            bench_case_open(&cases[planned], of_case[planned], kernel_of(run, one),
+                            kernel_of(run, &goal->cases[0]), one->threads, &run->limits, error);
         if (status != TP_OK) break;
         limits_want(&run->limits, cases[planned].isa, one->threads);
         one->ran = cases[planned].ran;

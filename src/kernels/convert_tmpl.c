@@ -4,9 +4,17 @@
 
 #include <math.h>
 
+#define LINE 64       /* bytes of a cache line */
+#define AHEAD_ROWS 16 /* rows to prefetch ahead of */
+
 static inline int64_t offset(const tp__rows *rows, int64_t i) {
     int64_t r = rows->first + i;
     return r / rows->group * rows->stride_token + r % rows->group * rows->stride_head;
+}
+
+/* About AHEAD_ROWS rows on, without another division. */
+static inline int64_t ahead(const tp__rows *rows) {
+    return (AHEAD_ROWS / rows->group + 1) * rows->stride_token;
 }
 
 /* Whether any lane is not 0. A sum of x*0 stays 0 while every x is finite. */

@@ -17,6 +17,7 @@
 #define TP__ISA_generic 0
 #define TP__ISA_avx2    1
 #define TP__ISA_avx512  2
+#define TP__ISA_avx512_emulated 2
 
 /* Unset for editors and linters that open a template alone. */
 #ifndef TP_ISA

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AVX-512 F, BW, VL and DQ: sixteen lanes, thirty-two registers. Where the compiler does not target it
- * (TP_EMULATED), each verb has a twin in plain vectors that gives the same bits, so that this source can
- * be checked, though not timed, on a host without the instructions.
+ * AVX-512 F, BW, VL and DQ: sixteen lanes, thirty-two registers. Where the compiler does not target it,
+ * each verb has a twin in plain vectors that gives the same bits, so that this source can be checked,
+ * though not timed, on a host without the instructions: the build option TILEPROOF_EMULATED.
  */
 #ifndef TP_VEC_AVX512_H
 #define TP_VEC_AVX512_H
@@ -93,7 +93,7 @@ static inline void vec_transpose(vec_f rows[VEC_LANES]) {
     }
 }
 
-#else /* TP_EMULATED */
+#else
 #include <math.h>
 
 static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) {

@@ -183,12 +183,17 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
     for (int64_t strip = 0; strip < q * group; strip += kernel->mr)
         for (int64_t panel = 0; panel < kv; panel += kernel->nr) {
             int64_t rows = q * group - strip < kernel->mr ? q * group - strip : kernel->mr,
-                    seen = 0;
+                    seen = 0, half = kernel->nr / 2;
+            int lower = 0, upper = 0; /* a half of the panel that no row sees is not computed */
             for (int64_t r = strip; r < strip + rows; r++)
-                for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++)
-                    seen += tp_mask_allowed(&c->problem, q, kv, r / group, key);
+                for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++) {
+                    int sees = tp_mask_allowed(&c->problem, q, kv, r / group, key);
+                    seen += sees;
+                    lower |= sees && key < panel + half;
+                    upper |= sees && key >= panel + half;
+                }
             t->visible += seen;
-            t->computed += seen > 0 ? rows * kernel->nr : 0;
+            t->computed += rows * half * (lower + upper);
             t->full += seen == rows * kernel->nr;
             t->partial += seen > 0 && seen < rows * kernel->nr;
             t->skipped += seen == 0;

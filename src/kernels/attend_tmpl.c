@@ -22,7 +22,7 @@ typedef struct strip {
     int32_t all_lo, all_hi;   /* keys every row sees */
 } strip;
 
-enum { MAX_STRIPS = TP__TILE_ROWS / VEC_MR + 1 };
+_Static_assert(VEC_MR * VEC_STRIPS <= TP__TILE_ROWS, "a tile holds at most TP__TILE_ROWS rows");
 
 static int cut_strips(const tp__tile *t, strip *strips) {
     int n = 0;
@@ -52,13 +52,17 @@ static void tile_scores(tp__trace *trace, const tp__tile *t, const strip *strips
         for (int i = 0; i < n; i++) {
             const strip *s = &strips[i];
             if (key + VEC_NR <= s->lo || key >= s->hi) continue;
-            scores_of[s->mr](t->q + s->first * t->ldq, t->ldq, t->k + key * t->d, t->d,
-                             t->s + s->first * t->lds + key, t->lds);
+            /* half a panel where the strip sees no key of the other half */
+            int lower = s->hi <= key + VEC_LANES, upper = s->lo >= key + VEC_LANES;
+            int64_t skip = upper ? VEC_LANES : 0;
+            scores_of[lower || upper][s->mr](t->q + s->first * t->ldq, t->ldq,
+                                             t->k + key * t->d + skip, t->d,
+                                             t->s + s->first * t->lds + key + skip, t->lds);
             if (key >= s->all_lo && key + VEC_NR <= s->all_hi)
                 trace->tiles_full++;
             else
                 trace->tiles_partial++;
-            trace->pairs_computed += s->mr * VEC_NR;
+            trace->pairs_computed += s->mr * (lower || upper ? VEC_LANES : VEC_NR);
         }
     }
 }
@@ -97,7 +101,7 @@ static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
 static int rows_differ(const strip *s) { return s->lo != s->all_lo || s->hi != s->all_hi; }
 
 void TP_LEAF_NAME(attend_f32)(tp__trace *trace, const tp__tile *t) {
-    strip strips[MAX_STRIPS];
+    strip strips[VEC_STRIPS];
     float c[TP__TILE_ROWS];
     trace->calls[TP_LEAF_ID(attend_f32)]++;
     int n = cut_strips(t, strips);

@@ -7,12 +7,7 @@
 #define LINE 64       /* bytes of a cache line */
 #define AHEAD_ROWS 16 /* rows to prefetch ahead of */
 
-static inline int64_t offset(const tp__rows *rows, int64_t i) {
-    int64_t r = rows->first + i;
-    return r / rows->group * rows->stride_token + r % rows->group * rows->stride_head;
-}
-
-/* About AHEAD_ROWS rows on, without another division. */
+/* About AHEAD_ROWS rows on. */
 static inline int64_t ahead(const tp__rows *rows) {
     return (AHEAD_ROWS / rows->group + 1) * rows->stride_token;
 }

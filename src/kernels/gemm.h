@@ -10,23 +10,23 @@
 
 #include "kernels/vec/vec.h"
 
-/* s[i][0..NR) = sum over x < d of q[i][x] * k[x][0..NR) */
-VEC_INLINE void scores_body(const int mr, const float *q, int64_t ldq, const float *k, int64_t d,
-                            float *s, int64_t lds) {
+/* s[i][0..nrv*L) = sum over x < d of q[i][x] * k[x][0..nrv*L) */
+VEC_INLINE void scores_body(const int mr, const int nrv, const float *q, int64_t ldq, const float *k,
+                            int64_t d, float *s, int64_t lds) {
     vec_f acc[VEC_MR][VEC_NRV];
     VEC_UNROLL for (int i = 0; i < mr; i++) {
-        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) acc[i][j] = (vec_f){0};
+        VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = (vec_f){0};
     }
     for (int64_t x = 0; x < d; x++) {
         vec_f b[VEC_NRV];
-        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) b[j] = vec_load(k + x * VEC_NR + j * VEC_LANES);
+        VEC_UNROLL for (int j = 0; j < nrv; j++) b[j] = vec_load(k + x * VEC_NR + j * VEC_LANES);
         VEC_UNROLL for (int i = 0; i < mr; i++) {
             vec_f a = vec_set1(q[i * ldq + x]);
-            VEC_UNROLL for (int j = 0; j < VEC_NRV; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
+            VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
         }
     }
     VEC_UNROLL for (int i = 0; i < mr; i++) {
-        VEC_UNROLL for (int j = 0; j < VEC_NRV; j++)
+        VEC_UNROLL for (int j = 0; j < nrv; j++)
             vec_store(s + i * lds + j * VEC_LANES, acc[i][j]);
     }
 }
@@ -63,7 +63,11 @@ typedef void values_fn(const float *p, int64_t lds, const float *v, int64_t keys
 #define GEMM_ROWS(MR)                                                                              \
     static __attribute__((noinline)) void scores_##MR(const float *q, int64_t ldq, const float *k, \
                                                       int64_t d, float *s, int64_t lds) {          \
-        scores_body(MR, q, ldq, k, d, s, lds);                                                     \
+        scores_body(MR, VEC_NRV, q, ldq, k, d, s, lds);                                            \
+    }                                                                                              \
+    static __attribute__((noinline)) void scores_narrow_##MR(                                      \
+        const float *q, int64_t ldq, const float *k, int64_t d, float *s, int64_t lds) {           \
+        scores_body(MR, 1, q, ldq, k, d, s, lds);                                                  \
     }                                                                                              \
     static __attribute__((noinline)) void values_##MR(const float *p, int64_t lds, const float *v, \
                                                       int64_t keys, const float *c, float *o,      \
@@ -78,12 +82,19 @@ typedef void values_fn(const float *p, int64_t lds, const float *v, int64_t keys
 VEC_ROWS(GEMM_ROWS)
 #undef GEMM_ROWS
 
-static scores_fn *const scores_of[VEC_MR + 1] = {
+/* [0]: a panel of NRV vectors; [1]: one vector wide */
+static scores_fn *const scores_of[2][VEC_MR + 1] = {
+    {
 #define ROW(MR) [MR] = scores_##MR,
-    VEC_ROWS(ROW)
+        VEC_ROWS(ROW)
 #undef ROW
+    },
+    {
+#define ROW(MR) [MR] = scores_narrow_##MR,
+        VEC_ROWS(ROW)
+#undef ROW
+    },
 };
-/* [0]: a panel of NRV vectors; [1]: the last panel, one vector wide */
 static values_fn *const values_of[2][VEC_MR + 1] = {
     {
 #define ROW(MR) [MR] = values_##MR,

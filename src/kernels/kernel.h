@@ -36,7 +36,7 @@ enum {
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
-    TP__TILE_ROWS = 96 /* most rows of a tile: enough strips to use a K panel while it is in L1 */
+    TP__TILE_ROWS = 96 /* most rows of a tile, on any ISA */
 };
 
 /* What the leaves did; one per task. Each leaf counts itself under its own number. */
@@ -53,6 +53,25 @@ typedef struct tp__rows {
     int64_t group;
     int64_t stride_token, stride_head;
 } tp__rows;
+
+/* Walks over rows, giving each row's offset in the tensor, with one division at the start. */
+typedef struct tp__walk {
+    int64_t token, head, group, stride_token, stride_head;
+} tp__walk;
+
+static inline tp__walk tp__walk_start(const tp__rows *rows) {
+    return (tp__walk){rows->first / rows->group, rows->first % rows->group, rows->group,
+                      rows->stride_token, rows->stride_head};
+}
+
+static inline int64_t tp__walk_next(tp__walk *walk) {
+    int64_t offset = walk->token * walk->stride_token + walk->head * walk->stride_head;
+    if (++walk->head == walk->group) {
+        walk->head = 0;
+        walk->token++;
+    }
+    return offset;
+}
 
 /* q[i][x] = scale * tensor[row first+i][x] */
 typedef void tp__load_q_fn(tp__trace *, float *q, int64_t ldq, const void *tensor,
@@ -111,6 +130,7 @@ typedef struct tp__kernels {
     const char *isa;
     uint32_t needs;
     int mr, nr, lanes;
+    int tile_rows; /* rows that attend should get at a time: a multiple of mr */
     const char *leaf_name[TP__LEAVES_PER_ISA];
     tp__load_q_fn *load_q[4];
     tp__pack_k_fn *pack_k[4];

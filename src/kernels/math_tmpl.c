@@ -12,7 +12,7 @@ static void all_scores(tp__trace *trace, const tp__math *t) {
     for (int64_t r = 0; r < t->rows; r += VEC_MR) {
         int64_t mr = t->rows - r < VEC_MR ? t->rows - r : VEC_MR;
         for (int64_t key = 0; key < t->keys; key += VEC_NR)
-            scores_of[mr](t->q + r * t->ldq, t->ldq, t->k + key * t->d, t->d, t->s + r * t->lds + key,
+            scores_of[0][mr](t->q + r * t->ldq, t->ldq, t->k + key * t->d, t->d, t->s + r * t->lds + key,
                           t->lds);
     }
     trace->pairs_computed += t->rows * t->keys;

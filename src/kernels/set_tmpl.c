@@ -20,6 +20,7 @@ const tp__kernels SET = {
     .mr = VEC_MR,
     .nr = VEC_NR,
     .lanes = VEC_LANES,
+    .tile_rows = VEC_MR * VEC_STRIPS,
     .leaf_name =
         {
 #define TP_LEAF(op, dtype) "tp_" #op "_" #dtype "_" STRING(TP_ISA),

@@ -19,11 +19,12 @@ void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *ro
                    const float *l) {
     const double ln2 = 0x1.62e42fefa39efp-1;
     if (tensors->lse.data == NULL) return;
+    tp__rows lse_rows = *rows;
+    lse_rows.stride_token = tensors->lse.stride[1];
+    lse_rows.stride_head = tensors->lse.stride[2];
+    tp__walk walk = tp__walk_start(&lse_rows);
     for (int64_t i = 0; i < rows->count; i++) {
-        int64_t r = rows->first + i;
-        float *lse = (float *)tensors->lse.data + offset +
-                     r / rows->group * tensors->lse.stride[1] +
-                     r % rows->group * tensors->lse.stride[2];
+        float *lse = (float *)tensors->lse.data + offset + tp__walk_next(&walk);
         /* no key: log2(0) is -inf and so is m; a NaN in l comes through */
         *lse = (float)(ln2 * ((double)m[i] + log2((double)l[i])));
     }

@@ -63,7 +63,7 @@ static work lay_out(const tp_problem *problem, const tp__kernels *kernels, int t
     w.ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
     w.ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
     w.block = tp_block_keys(tp__max(problem->head_dim_qk, problem->head_dim_v));
-    w.tile_rows = TP__TILE_ROWS / kernels->mr * kernels->mr;
+    w.tile_rows = kernels->tile_rows;
     int64_t rows = tp__min(RANGE_ROWS, RANGE_FLOATS / tp__max(w.ldq, w.ldo));
     rows = tp__max(rows / w.tile_rows, 1) * w.tile_rows;
     /* a problem that is smaller than a range needs no more room than its rows */
@@ -103,25 +103,36 @@ static void clear(const state *s, int64_t rows, int64_t ldo) {
     memset(s->o, 0, (size_t)(rows * ldo) * sizeof(float));
 }
 
-/* The keys each row of the task sees; returns the hull of all of them. */
-static tp__interval see(const work *w, const room *slot, const tp__task *task,
-                        const tp__sequence *seq) {
+/* What a range sees: the keys that any row, and that every row sees. */
+typedef struct sight {
+    tp__interval any, every;
+} sight;
+
+/* The keys each row of the task sees, and what follows for the range. */
+static sight see(const work *w, const room *slot, const tp__task *task, const tp__sequence *seq) {
     const tp_problem *problem = w->job->problem;
     int64_t group = problem->q_heads / problem->kv_heads;
-    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len), token = -1;
-    tp__interval seen = {0, 0}, hull = {INT64_MAX, 0};
+    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
+    int64_t token = task->first / group, head = task->first % group;
+    tp__interval seen = tp__mask_interval(problem, position + token, seq->kv_len);
+    sight range = {{INT64_MAX, 0}, {0, INT64_MAX}};
     for (int64_t i = 0; i < task->count; i++) {
-        int64_t t = (task->first + i) / group;
-        if (t != token) seen = tp__mask_interval(problem, position + t, seq->kv_len);
-        token = t;
+        if (head == group) {
+            head = 0;
+            seen = tp__mask_interval(problem, position + ++token, seq->kv_len);
+        }
+        head++;
         slot->lo[i] = seen.lo;
         slot->hi[i] = seen.hi;
         slot->trace->pairs_visible += seen.hi - seen.lo;
+        range.every.lo = tp__max(range.every.lo, seen.lo);
+        range.every.hi = tp__min(range.every.hi, seen.hi);
         if (seen.lo == seen.hi) continue;
-        hull.lo = tp__min(hull.lo, seen.lo);
-        hull.hi = tp__max(hull.hi, seen.hi);
+        range.any.lo = tp__min(range.any.lo, seen.lo);
+        range.any.hi = tp__max(range.any.hi, seen.hi);
     }
-    return hull.lo < hull.hi ? hull : (tp__interval){0, 0};
+    if (range.any.lo >= range.any.hi) range.any = (tp__interval){0, 0};
+    return range;
 }
 
 /* Which of the block's keys first..last-1 the tile's rows see; 0 when none sees any. */
@@ -138,11 +149,13 @@ static int see_block(const room *slot, int64_t row, int64_t rows, int64_t key, i
 }
 
 static void attend_block(const work *w, const room *slot, const tp__task *task, const state *to,
-                         const tp__sequence *seq, int64_t key, tp__interval hull) {
+                         const tp__sequence *seq, int64_t key, const sight *range) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
-    int64_t first = tp__max(hull.lo - key, 0), last = tp__min(hull.hi - key, w->block);
+    int64_t first = tp__max(range->any.lo - key, 0), last = tp__min(range->any.hi - key, w->block);
+    /* where every row sees the whole block, no tile has to look */
+    int full = range->every.lo <= key + first && range->every.hi >= key + last;
     const char *k = (const char *)tensors->k.data +
                     (seq->k + task->head * tensors->k.stride[2] + key * tensors->k.stride[1]) *
                         (int64_t)tp_dtype_bytes(problem->k_dtype);
@@ -168,9 +181,10 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
                                               last, w->block, problem->head_dim_v),
     };
     slot->trace->bytes += (last - first) * tp__key_bytes(problem);
+    if (full) see_block(slot, 0, tp__min(w->tile_rows, task->count), key, last);
     for (int64_t row = 0; row < task->count; row += w->tile_rows) {
         tile.rows = tp__min(w->tile_rows, task->count - row);
-        if (!see_block(slot, row, tile.rows, key, last)) continue;
+        if (!full && !see_block(slot, row, tile.rows, key, last)) continue;
         tile.q = slot->q + row * w->ldq;
         tile.o = to->o + row * w->ldo;
         tile.m = to->m + row;
@@ -196,16 +210,16 @@ static void run_range(const work *w, const room *slot, const tp__task *task) {
     slot->trace->tiles_skipped += (task->count + kernels->mr - 1) / kernels->mr *
                                   ((seq.kv_len + kernels->nr - 1) / kernels->nr);
 
-    tp__interval hull = see(w, slot, task, &seq);
+    sight range = see(w, slot, task, &seq);
     clear(&slot->whole, task->count, w->ldo);
     int chunks = 0;
-    for (int64_t chunk = hull.lo / TP_CHUNK_KEYS * TP_CHUNK_KEYS; chunk < hull.hi;
+    for (int64_t chunk = range.any.lo / TP_CHUNK_KEYS * TP_CHUNK_KEYS; chunk < range.any.hi;
          chunk += TP_CHUNK_KEYS) {
         const state *to = chunks == 0 ? &slot->whole : &slot->chunk;
         if (chunks++ > 0) clear(to, task->count, w->ldo);
-        int64_t end = tp__min(chunk + TP_CHUNK_KEYS, hull.hi);
-        for (int64_t key = tp__max(chunk, hull.lo / w->block * w->block); key < end; key += w->block)
-            attend_block(w, slot, task, to, &seq, key, hull);
+        int64_t end = tp__min(chunk + TP_CHUNK_KEYS, range.any.hi);
+        int64_t key = tp__max(chunk, range.any.lo / w->block * w->block);
+        for (; key < end; key += w->block) attend_block(w, slot, task, to, &seq, key, &range);
         if (to == &slot->chunk)
             kernels->fold(slot->trace, task->count, w->ldo, slot->whole.m, slot->whole.l,
                           slot->whole.o, to->m, to->l, to->o);

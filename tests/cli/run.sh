@@ -100,19 +100,22 @@ expect shape-run-padded 0 'seqs=2x40/40,3x1/100 d16 f32 padded' "$tool" run 2q40
 expect text-not-shape 0 'q512 k4096 d64' "$tool" explain q512 k4096 d64
 
 # explain
+# every fused kernel, best first: with all of them disabled only math is left, a fallback
+fused=$("$tool" info --json | python3 -c 'import json, sys
+print(",".join(k["name"] for k in json.load(sys.stdin)["kernels"] if k["name"] != "math"))')
 sample="prefill b1 h32/8 q4096 k4096 d80 bf16 causal"
 expect explain 0 'still quadratic' "$tool" explain "$sample"
 expect explain-scores 0 'scores +16777216' "$tool" explain "$sample"
 expect_json explain-json 0 "$tool" explain --json "$sample"
-expect explain-refused 3 'TP_FALLBACK_REFUSED' "$tool" explain --disable generic "$sample"
-expect_json explain-refused-json 3 "$tool" explain --json --disable generic "$sample"
-expect explain-nothing 3 'TP_UNSUPPORTED' "$tool" explain --disable generic --disable math "$sample"
-expect explain-permit 0 'math' "$tool" explain --disable generic --fallback permit "$sample"
+expect explain-refused 3 'TP_FALLBACK_REFUSED' "$tool" explain --disable "$fused" "$sample"
+expect_json explain-refused-json 3 "$tool" explain --json --disable "$fused" "$sample"
+expect explain-nothing 3 'TP_UNSUPPORTED' "$tool" explain --disable "$fused" --disable math "$sample"
+expect explain-permit 0 'math' "$tool" explain --disable "$fused" --fallback permit "$sample"
 expect_error explain-bad-kernel 2 "nosuch.*generic.*math" "$tool" explain --kernel nosuch "$sample"
 expect_error explain-bad-disable 2 "nosuch.*generic.*math" "$tool" explain --disable nosuch "$sample"
 
 # Every kernel that exists stands in a refusal, with a reason in brackets.
-refusal=$("$tool" explain --disable generic "$sample")
+refusal=$("$tool" explain --disable "$fused" "$sample")
 for kernel in $("$tool" info --json | python3 -c 'import json, sys
 for kernel in json.load(sys.stdin)["kernels"]: print(kernel["name"])'); do
     ok=0

@@ -4,8 +4,9 @@
  * TP_ISA set; this header then brings in vec_<isa>.h, which gives
  *
  *     VEC_LANES, VEC_MR, VEC_NRV, VEC_ROWS(X)      register tile: MR rows x NRV vectors
+ *     VEC_STRIPS                                   strips of MR rows that attend takes at a time
  *     vec_f, vec_i, vec_f_any                      float and int32 vectors; unaligned loads
- *     vec_fma, vec_max, vec_mul_from               fused where the ISA fuses; NaN rules as written
+ *     vec_fma, vec_max, vec_scale                  fused where the ISA fuses; NaN rules as written
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
  *
@@ -32,6 +33,11 @@
 #define TP_LEAF_ID(op_dtype) \
     (TP__CAT(TP__LEAF_, op_dtype) + TP__LEAVES_PER_ISA * TP__CAT(TP__SET_, TP_ISA))
 
+/* Adding it to a small float rounds that to an integer, which then stands in the low bits. */
+#define VEC_MAGIC      0x1.8p23f
+#define VEC_MAGIC_BITS 0x4b400000
+#define VEC_LEAST      -126.0f /* 2^x below 2^-126 is 0 */
+
 #if TP__ISA_NUMBER == TP__ISA_avx512
 #include "kernels/vec/vec_avx512.h"
 #elif TP__ISA_NUMBER == TP__ISA_avx2
@@ -53,7 +59,6 @@
 VEC_INLINE vec_f vec_load(const float *p) { return *(const vec_f_any *)p; }
 VEC_INLINE void vec_store(float *p, vec_f x) { *(vec_f_any *)p = x; }
 VEC_INLINE vec_f vec_set1(float x) { return x - (vec_f){0}; }
-VEC_INLINE vec_i vec_seti(int32_t x) { return x - (vec_i){0}; }
 
 /*
  * 2^x for x <= 0. x = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of degree 5 with
@@ -61,17 +66,15 @@ VEC_INLINE vec_i vec_seti(int32_t x) { return x - (vec_i){0}; }
  * included, exactly 0; NaN stays NaN.
  */
 VEC_INLINE vec_f vec_exp2(vec_f x) {
-    const vec_f magic = vec_set1(0x1.8p23f); /* adding it rounds to an integer in the low bits */
-    vec_f t = x + magic;
-    vec_f f = x - (t - magic);
+    const vec_f magic = vec_set1(VEC_MAGIC);
+    vec_f t = x + magic, n = t - magic, f = x - n;
     vec_f p = vec_set1(0x1.5bba14p-10f);
     p = vec_fma(p, f, vec_set1(0x1.3cea88p-7f));
     p = vec_fma(p, f, vec_set1(0x1.c6b752p-5f));
     p = vec_fma(p, f, vec_set1(0x1.ebf9bcp-3f));
     p = vec_fma(p, f, vec_set1(0x1.62e42ap-1f));
     p = vec_fma(p, f, vec_set1(1.0f));
-    vec_f scale = (vec_f)(((vec_i)t - vec_seti(0x4b400000 - 127)) << 23);
-    return vec_mul_from(p, scale, x, vec_set1(-126.0f));
+    return vec_scale(p, t, n, x);
 }
 
 #endif

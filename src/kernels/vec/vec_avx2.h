@@ -10,6 +10,7 @@
 #define VEC_LANES 8
 #define VEC_MR    6 /* 6x2 accumulators, 2 of K or V, 1 broadcast: 15 of 16 registers */
 #define VEC_NRV   2
+#define VEC_STRIPS 16 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
 typedef float vec_f __attribute__((vector_size(32)));
@@ -21,9 +22,11 @@ static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm256_fmadd_ps(
 /* The second operand where either is NaN. */
 static inline vec_f vec_max(vec_f a, vec_f b) { return _mm256_max_ps(a, b); }
 
-/* a*b where x >= limit or x is NaN, otherwise +0. */
-static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
-    return _mm256_and_ps(a * b, _mm256_cmp_ps(x, limit, _CMP_NLT_UQ));
+/* p * 2^n where x >= VEC_LEAST or x is NaN, otherwise +0; t = n + VEC_MAGIC. */
+static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n, vec_f x) {
+    (void)n;
+    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    return _mm256_and_ps(p * power, _mm256_cmp_ps(x, _mm256_set1_ps(VEC_LEAST), _CMP_NLT_UQ));
 }
 
 static inline float vec_max_lanes(vec_f x) {

@@ -12,6 +12,7 @@
 #define VEC_LANES 16
 #define VEC_MR    12 /* 12x2 accumulators, 2 of K or V, 1 broadcast: 27 of 32 registers */
 #define VEC_NRV   2
+#define VEC_STRIPS 1 /* its scores stay in L1, and K and V come from L2 fast enough */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
 typedef float vec_f __attribute__((vector_size(64)));
@@ -26,9 +27,11 @@ static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm512_fmadd_ps(
 /* The second operand where either is NaN. */
 static inline vec_f vec_max(vec_f a, vec_f b) { return _mm512_max_ps(a, b); }
 
-/* a*b where x >= limit or x is NaN, otherwise +0. */
-static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
-    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), a, b);
+/* p * 2^n where x >= VEC_LEAST or x is NaN, otherwise +0; t = n + VEC_MAGIC. */
+static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n, vec_f x) {
+    (void)t;
+    __mmask16 keep = _mm512_cmp_ps_mask(x, _mm512_set1_ps(VEC_LEAST), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(keep, p, n);
 }
 
 static inline float vec_max_lanes(vec_f x) {
@@ -106,9 +109,10 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
     return b;
 }
 
-static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
-    for (int i = 0; i < VEC_LANES; i++) a[i] = x[i] < limit[i] ? 0.0f : a[i] * b[i];
-    return a;
+static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n, vec_f x) {
+    (void)t;
+    for (int i = 0; i < VEC_LANES; i++) p[i] = x[i] < VEC_LEAST ? 0.0f : p[i] * exp2f(n[i]);
+    return p;
 }
 
 static inline float vec_max_lanes(vec_f x) {

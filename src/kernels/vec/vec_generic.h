@@ -8,6 +8,7 @@
 #define VEC_LANES 4
 #define VEC_MR    4 /* 4x2 accumulators, 2 of K or V, 1 broadcast: 11 of 16 registers */
 #define VEC_NRV   2
+#define VEC_STRIPS 24 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4)
 
 typedef float vec_f __attribute__((vector_size(16)));
@@ -22,9 +23,11 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
     return (vec_f)(((vec_i)a & take) | ((vec_i)b & ~take));
 }
 
-/* a*b where x >= limit or x is NaN, otherwise +0. */
-static inline vec_f vec_mul_from(vec_f a, vec_f b, vec_f x, vec_f limit) {
-    return (vec_f)((vec_i)(a * b) & ~(x < limit));
+/* p * 2^n where x >= VEC_LEAST or x is NaN, otherwise +0; t = n + VEC_MAGIC. */
+static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n, vec_f x) {
+    (void)n;
+    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    return (vec_f)((vec_i)(p * power) & ~(x < VEC_LEAST));
 }
 
 static inline float vec_max_lanes(vec_f x) {

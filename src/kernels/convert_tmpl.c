@@ -5,7 +5,7 @@
 #include <math.h>
 
 #define LINE 64       /* bytes of a cache line */
-#define AHEAD_ROWS 16 /* rows to prefetch ahead of */
+#define AHEAD_ROWS 32 /* rows to prefetch ahead of */
 
 /* About AHEAD_ROWS rows on. */
 static inline int64_t ahead(const tp__rows *rows) {

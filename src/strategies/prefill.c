@@ -65,7 +65,7 @@ static work lay_out(const tp_problem *problem, const tp__kernels *kernels, int t
     w.block = tp_block_keys(tp__max(problem->head_dim_qk, problem->head_dim_v));
     w.tile_rows = kernels->tile_rows;
     int64_t rows = tp__min(RANGE_ROWS, RANGE_FLOATS / tp__max(w.ldq, w.ldo));
-    rows = tp__max(rows / w.tile_rows, 1) * w.tile_rows;
+    rows = tp__round_up(rows, kernels->mr);
     /* a problem that is smaller than a range needs no more room than its rows */
     w.range_rows = tp__max(tp__min(rows, tp__times(problem->q_len, group)), 1);
     w.schedule.task =

@@ -63,9 +63,11 @@ void tp__schedule_build(tp__schedule *schedule, const tp_problem *problem, const
     size_t n = 0;
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
-        int64_t rows = seq.q_len * group;
-        for (int64_t first = 0; first < rows; first += range) {
-            int64_t count = tp__min(range, rows - first);
+        int64_t rows = seq.q_len * group, ranges = (rows + range - 1) / range;
+        /* even ranges: a short last one would pack all its keys for a few rows */
+        int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
+        for (int64_t first = 0; first < rows; first += even) {
+            int64_t count = tp__min(even, rows - first);
             double cost = range_cost(problem, &seq, group, first, count);
             for (int64_t head = 0; head < problem->kv_heads; head++)
                 schedule->task[n++] = (tp__task){s, head, first, count, cost};

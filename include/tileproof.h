@@ -202,7 +202,8 @@ typedef struct tp_problem {
     tp_mask_node mask[TP_MAX_MASK_NODES];
 } tp_problem;
 
-/* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. */
+/* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
+   do nothing for NULL. */
 TP_API void tp_problem_init(tp_problem *problem);
 TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and o */
 /* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule. */

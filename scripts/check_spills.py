@@ -4,16 +4,16 @@
 
     check_spills.py OBJECT...
 
-Looks at scores_N, values_N and values_narrow_N of every object that has them: the loop with the most
+Looks at scores_N, values_N and their narrow twins in every object that has them: the loop with the most
 multiply-adds must touch no stack slot with a vector register. Optimised builds only.
 """
 import re
 import subprocess
 import sys
 
-TILE = re.compile(r"^[0-9a-f]+ <(scores_\d+|values_\d+|values_narrow_\d+)>:$")
+TILE = re.compile(r"^[0-9a-f]+ <((?:scores|values)(?:_narrow)?_\d+)>:$")
 LINE = re.compile(r"^\s+([0-9a-f]+):\s+(.*)$")
-VECTOR_ON_STACK = re.compile(r"%[xyz]mm\d+.*\(%r[sb]p|\(%r[sb]p.*%[xyz]mm\d+")
+VECTOR = re.compile(r"%[xyz]mm\d+")
 
 
 def functions(path):
@@ -49,7 +49,10 @@ for path in ";".join(sys.argv[1:]).split(";"):
         loop = inner_loop(lines)
         if not loop:
             bad.append(f"{where}: no loop found")
-        spills = [t for t in loop if VECTOR_ON_STACK.search(t)]
+        # rbp is the stack only where the function makes it its frame
+        framed = any(re.match(r"mov\s+%rsp,%rbp", t) for _, t in lines)
+        stack = re.compile(r"\(%r[sb]p" if framed else r"\(%rsp")
+        spills = [t for t in loop if VECTOR.search(t) and stack.search(t)]
         if spills:
             bad.append(f"{where}: {len(spills)} vector spills in its inner loop, such as '{spills[0]}'")
         checked += 1

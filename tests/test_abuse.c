@@ -296,6 +296,13 @@ static int keep(void *cookie, const char *bytes, size_t size) {
 
 static void null_pointers(void **state) {
     (void)state;
+    tp_problem_init(NULL);
+    tp_problem_dtype(NULL, TP_F32);
+    tp_receipt_init(NULL);
+    tp_tensors_init(NULL, NULL, NULL, NULL, NULL, NULL);
+    tp_tensors no_problem;
+    tp_tensors_init(&no_problem, NULL, NULL, NULL, NULL, NULL);
+    assert_int_equal(no_problem.struct_size, sizeof no_problem);
     room r;
     set_up(&r);
     const tp_problem *p = &r.c->problem;

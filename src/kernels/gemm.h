@@ -10,6 +10,8 @@
 
 #include "kernels/vec/vec.h"
 
+_Static_assert(VEC_NRV == 2, "a panel is two vectors wide, half a panel one");
+
 /* s[i][0..nrv*L) = sum over x < d of q[i][x] * k[x][0..nrv*L) */
 VEC_INLINE void scores_body(const int mr, const int nrv, const float *q, int64_t ldq, const float *k,
                             int64_t d, float *s, int64_t lds) {
@@ -40,12 +42,13 @@ VEC_INLINE void values_body(const int mr, const int nrv, const float *p, int64_t
             acc[i][j] = vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]);
     }
     for (int64_t key = 0; key < keys; key++) {
-        vec_f b[VEC_NRV];
-        VEC_UNROLL for (int j = 0; j < nrv; j++)
-            b[j] = vec_load(v + key * nrv * VEC_LANES + j * VEC_LANES);
+        /* two names instead of an array: clang would keep an array of one on the stack */
+        const float *at = v + key * nrv * VEC_LANES;
+        vec_f b0 = vec_load(at), b1 = nrv > 1 ? vec_load(at + VEC_LANES) : b0;
         VEC_UNROLL for (int i = 0; i < mr; i++) {
             vec_f a = vec_set1(p[i * lds + key]);
-            VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
+            acc[i][0] = vec_fma(a, b0, acc[i][0]);
+            if (nrv > 1) acc[i][1] = vec_fma(a, b1, acc[i][1]);
         }
     }
     VEC_UNROLL for (int i = 0; i < mr; i++) {

@@ -13,6 +13,7 @@
 #define LOG2_E 1.4426950408889634
 
 void tp_problem_init(tp_problem *problem) {
+    if (problem == NULL) return;
     memset(problem, 0, sizeof *problem);
     problem->struct_size = sizeof *problem;
     problem->batch = problem->q_heads = problem->kv_heads = 1;
@@ -20,6 +21,7 @@ void tp_problem_init(tp_problem *problem) {
 }
 
 void tp_problem_dtype(tp_problem *problem, tp_dtype all) {
+    if (problem == NULL) return;
     problem->q_dtype = problem->k_dtype = problem->v_dtype = problem->o_dtype = all;
 }
 

@@ -24,8 +24,10 @@ static tp_tensor contiguous(const void *data, int64_t tokens, int64_t heads, int
 void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
                      const void *v, void *o) {
     const tp_problem *p = problem;
+    if (tensors == NULL) return;
     memset(tensors, 0, sizeof *tensors);
     tensors->struct_size = sizeof *tensors;
+    if (problem == NULL) return;
     tensors->batch = p->batch;
     tensors->q_len = p->q_len;
     tensors->kv_len = p->kv_len;

@@ -2,48 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of tileproof bench: bash tests/cli/bench.sh PATH/TO/tileproof
 # They look at words, formats and exit codes; no time is judged.
-# expect NAME EXIT_CODE PATTERN COMMAND...   exit code and output (both streams) must match
-# expect_error NAME EXIT_CODE PATTERN COMMAND...   the same on stderr alone, with nothing on stdout
 # expect_python NAME CODE COMMAND...         output goes to python3 as `text`; CODE must not fail
 set -u
 tool=${1:?usage: bench.sh PATH/TO/tileproof}
-passed=0 failed=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-report() { # NAME OK DETAIL
-    if [ "$2" = 1 ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAILED %s\n%s\n' "$1" "$3"
-    fi
-}
-
-expect() {
-    local name=$1 code=$2 pattern=$3 output got ok=0
-    shift 3
-    output=$("$@" 2>&1)
-    got=$?
-    if [ "$got" = "$code" ] && grep -qE -- "$pattern" <<<"$output"; then ok=1; fi
-    report "$name" $ok "  command: $*
-  expected exit $code and /$pattern/, got exit $got and:
-$(head -20 <<<"$output" | sed 's/^/    /')"
-}
-
-expect_error() {
-    local name=$1 code=$2 pattern=$3 got ok=0
-    shift 3
-    "$@" >"$scratch/out" 2>"$scratch/errors"
-    got=$?
-    if [ "$got" = "$code" ] && [ ! -s "$scratch/out" ] && grep -qE -- "^tileproof: " "$scratch/errors" &&
-        grep -qE -- "$pattern" "$scratch/errors"; then
-        ok=1
-    fi
-    report "$name" $ok "  command: $*
-  expected exit $code, nothing on stdout and /$pattern/ on stderr, got exit $got and:
-$(head -5 "$scratch/errors" | sed 's/^/    /')"
-}
+# shellcheck source=tests/cli/expect.sh
+. "$(dirname "$0")/expect.sh"
 
 expect_python() {
     local name=$1 check=$2 ok=0
@@ -237,5 +200,4 @@ rows = [json.loads(line) for line in open(sys.argv[1])]
 assert bool(rows) == bool(int(sys.argv[2])) and all(row["ratio"] > 1.15 for row in rows)' "$scratch/text" $code && ok=1
 report cliffs $ok "  exit $code: $(head -3 "$scratch/errors")"
 
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+finish

@@ -12,7 +12,8 @@ static const struct command commands[] = {
     {"explain", " PROBLEM", "which kernel would serve a problem, and why not the others",
      "  tileproof explain \"prefill b1 h32/8 q4096 k4096 d80 bf16 causal\"\n"
      "  tileproof explain q4k h32/8 d128 bf16 causal\n"
-     "  tileproof explain --disable generic q4k     exit 3: every candidate with its reason\n"
+     "  tileproof explain q4k d640                  exit 3: every candidate with its reason\n"
+     "  tileproof explain --disable avx512,avx2,generic q4k    the same, by hand\n"
      "  tileproof explain --machine host.txt q4k    for a recorded machine\n",
      COMMAND_EXPLAIN, command_explain},
     {"run", " PROBLEM", "attention on random data, with the receipt of what ran",
@@ -53,7 +54,7 @@ static const char problem_help[] =
 static const char exit_help[] =
     "Exit codes:\n"
     "  0  fine\n"
-    "  1  a check failed, a result is wrong, or a run broke\n"
+    "  1  a check failed, a result is wrong, a run broke, a floor is missed or a cliff found\n"
     "  2  usage: bad words or a bad problem text\n"
     "  3  only a fallback would serve and the policy refuses it, or nothing serves\n";
 

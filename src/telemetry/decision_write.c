@@ -31,7 +31,9 @@ static void write_text(tp__emit *e, const tp_decision *d) {
     int writes = d->chosen >= 0 && d->candidate[d->chosen].tier == TP_TIER_MATH;
     tp__emit_text(e, "scores     %lld elements a head (%.6g MiB at 16 bits) %s\n",
                   (long long)d->scores_per_head, (double)d->scores_per_head * 2.0 / 1048576.0,
-                  writes ? "WRITTEN to memory, and as many probabilities" : "never written");
+                  writes           ? "WRITTEN to memory, and as many probabilities"
+                  : d->chosen >= 0 ? "never written"
+                                   : "that a fused kernel never writes");
     tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
                   d->flops, (long long)d->pairs, d->flops_usual);
     tp__emit_text(e, "bytes      %lld compulsory (q, k, v, o once)\n", (long long)d->bytes_compulsory);

@@ -20,11 +20,13 @@ VEC_INLINE void scores_body(const int mr, const int nrv, const float *q, int64_t
         VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = (vec_f){0};
     }
     for (int64_t x = 0; x < d; x++) {
-        vec_f b[VEC_NRV];
-        VEC_UNROLL for (int j = 0; j < nrv; j++) b[j] = vec_load(k + x * VEC_NR + j * VEC_LANES);
+        /* two names instead of an array: clang would keep an array of one on the stack */
+        const float *at = k + x * VEC_NR;
+        vec_f b0 = vec_load(at), b1 = nrv > 1 ? vec_load(at + VEC_LANES) : b0;
         VEC_UNROLL for (int i = 0; i < mr; i++) {
             vec_f a = vec_set1(q[i * ldq + x]);
-            VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = vec_fma(a, b[j], acc[i][j]);
+            acc[i][0] = vec_fma(a, b0, acc[i][0]);
+            if (nrv > 1) acc[i][1] = vec_fma(a, b1, acc[i][1]);
         }
     }
     VEC_UNROLL for (int i = 0; i < mr; i++) {
@@ -42,7 +44,6 @@ VEC_INLINE void values_body(const int mr, const int nrv, const float *p, int64_t
             acc[i][j] = vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]);
     }
     for (int64_t key = 0; key < keys; key++) {
-        /* two names instead of an array: clang would keep an array of one on the stack */
         const float *at = v + key * nrv * VEC_LANES;
         vec_f b0 = vec_load(at), b1 = nrv > 1 ? vec_load(at + VEC_LANES) : b0;
         VEC_UNROLL for (int i = 0; i < mr; i++) {

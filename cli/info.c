@@ -54,7 +54,7 @@ static void print_text(const tp_machine *machine) {
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
         char tile[32];
         isa_words(kernel->needs, words);
-        snprintf(tile, sizeof tile, "%dx%d", kernel->mr, kernel->nr);
+        snprintf(tile, sizeof tile, kernel->mr > 0 ? "%dx%d" : "-", kernel->mr, kernel->nr);
         head_dim_words(kernel->max_head_dim, dims);
         printf("%-12s %-10s %-10s %-7s %-9s %s\n", kernel->name, kernel->strategy, words, tile,
                dims, (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");

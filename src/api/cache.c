@@ -21,7 +21,7 @@ typedef struct key {
 
 typedef struct entry {
     key key;
-    uint64_t used; /* 0: free */
+    uint64_t used; /* the cache's clock when it was last asked for */
     tp_plan plan;
 } entry;
 

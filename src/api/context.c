@@ -21,8 +21,7 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_REQUIRE_STRUCT(options, tp_context_options, error);
     TP_REQUIRE(options->threads >= 0 && options->threads <= THREADS_MAX, error, TP_INVALID,
                "threads is %d: it must be in 0..%d", options->threads, THREADS_MAX);
-    TP_REQUIRE(options->policy == TP_REFUSE || options->policy == TP_PERMIT, error, TP_INVALID,
-               "policy is %d: it must be refuse (0) or permit (1)", options->policy);
+    TP_TRY(tp__policy_check(options->policy, error));
     TP_REQUIRE(options->cached_plans >= 0 && options->cached_plans <= PLANS_MAX, error, TP_INVALID,
                "cached_plans is %d: it must be in 0..%d", options->cached_plans, PLANS_MAX);
     if (options->machine != NULL) TP_REQUIRE_STRUCT(options->machine, tp_machine, error);

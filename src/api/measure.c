@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Doors to the limits of the machine. */
 #include <string.h>
-#include <time.h>
 
 #include "api/context.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 #define FMA_ROUNDS 100000
@@ -15,12 +15,6 @@ typedef struct measure {
     int streams, threads;
     double flops; /* of one task */
 } measure;
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void fma_task(void *context, size_t index) {
     measure *m = context;
@@ -56,9 +50,9 @@ static tp_status prepare(tp_context *context, const char *kernel, int threads, c
 
 static double timed(tp_context *context, measure *m, tp_task task) {
     tp__parallel parallel = {context->pool, NULL, NULL};
-    double start = seconds();
+    int64_t start = tp__now_ns();
     tp__parallel_run(&parallel, (size_t)m->threads, task, m);
-    return seconds() - start;
+    return 1e-9 * (double)(tp__now_ns() - start);
 }
 
 tp_status tp_measure_fma(tp_context *context, const char *kernel, int threads, double *gflops,

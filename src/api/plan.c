@@ -10,8 +10,7 @@
 static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     if (choice == NULL) return TP_OK;
     TP_REQUIRE_STRUCT(choice, tp_choice, error);
-    TP_REQUIRE(choice->policy == TP_REFUSE || choice->policy == TP_PERMIT, error, TP_INVALID,
-               "policy is %d: it must be refuse (0) or permit (1)", choice->policy);
+    TP_TRY(tp__policy_check(choice->policy, error));
     TP_TRY(tp__names_check("disable", choice->disable, error));
     if (choice->kernel == NULL) return TP_OK;
     TP_REQUIRE(choice->kernel[0] != '\0' && strchr(choice->kernel, ',') == NULL, error, TP_INVALID,

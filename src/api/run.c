@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door to running a plan: check everything, then hand over to its strategy. */
-#include <string.h>
-#include <time.h>
 
 #include "api/context.h"
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "problem/sequence.h"
+#include "strategies/schedule.h"
 #include "telemetry/receipt.h"
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static tp_status check_exec(const tp_exec *exec, tp_error *error) {
     TP_REQUIRE_STRUCT(exec, tp_exec, error);
@@ -35,7 +29,7 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
     int64_t heads = tp__times(tensors->batch, plan->strategy->fused ? p->kv_heads : p->q_heads);
     int64_t tokens = p->q_layout == TP_PACKED ? tensors->q_tokens
                                               : tp__times(tensors->batch, tensors->q_len);
-    int64_t ranges = tp__times(tokens, p->q_heads) / 256;
+    int64_t ranges = tp__times(tokens, p->q_heads) / TP__RANGE_ROWS_MIN;
     int64_t most = plan->strategy->fused ? tp__max(heads, ranges) : heads;
     return (int)tp__max(1, tp__min(asked, most));
 }
@@ -48,7 +42,7 @@ tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_e
 
 tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
                   const tp_exec *exec, tp_receipt *receipt, tp_error *error) {
-    int64_t start = now();
+    int64_t start = tp__now_ns();
     tp_context *context = plan->context;
     if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
     TP_TRY(tp__context_usable(context, error));
@@ -87,7 +81,7 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
         tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace);
         receipt->threads = threads;
         receipt->workspace_bytes = (int64_t)need;
-        receipt->time_ns = now() - start;
+        receipt->time_ns = tp__now_ns() - start;
     }
     return TP_OK;
 }

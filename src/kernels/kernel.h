@@ -144,6 +144,10 @@ typedef struct tp__kernels {
     tp__exp2_fn *exp2;
 } tp__kernels;
 
+#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
+#include "kernels/isas.inc"
+#undef TP_ISA_ROW
+
 /* Sets in the order of isas.inc, best first. */
 extern const tp__kernels *const tp__kernel_sets[TP__SETS];
 

@@ -2,10 +2,6 @@
 /* The tables: sets, leaf names, block sizes. */
 #include "kernels/kernel.h"
 
-#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
-#include "kernels/isas.inc"
-#undef TP_ISA_ROW
-
 const tp__kernels *const tp__kernel_sets[TP__SETS] = {
 #define TP_ISA_ROW(isa, needs, mr, nr) &tp__kernels_##isa,
 #include "kernels/isas.inc"

@@ -13,7 +13,6 @@ _Static_assert(TP__CAT(TP__MR_, TP_ISA) == VEC_MR && TP__CAT(TP__NR_, TP_ISA) ==
                "isas.inc and the vec header must name the same register tile");
 
 #define SET TP__CAT(tp__kernels_, TP_ISA)
-extern const tp__kernels SET;
 const tp__kernels SET = {
     .isa = STRING(TP_ISA),
     .needs = TP__CAT(TP__NEEDS_, TP_ISA),

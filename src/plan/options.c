@@ -7,10 +7,6 @@
 
 #include "base/error.h"
 
-#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
-#include "kernels/isas.inc"
-#undef TP_ISA_ROW
-
 const tp__option tp__options[TP__OPTIONS] = {
 #define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_prefill, &tp__kernels_##isa},
 #include "kernels/isas.inc"
@@ -43,6 +39,12 @@ tp_status tp__names_check(const char *what, const char *names, tp_error *error) 
                    (int)(n < 64 ? n : 64), names, known);
         names += n + (names[n] == ',');
     }
+    return TP_OK;
+}
+
+tp_status tp__policy_check(int32_t policy, tp_error *error) {
+    TP_REQUIRE(policy == TP_REFUSE || policy == TP_PERMIT, error, TP_INVALID,
+               "policy is %d: it must be refuse (0) or permit (1)", policy);
     return TP_OK;
 }
 

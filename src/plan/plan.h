@@ -22,6 +22,9 @@ tp_status tp__names_check(const char *what, const char *names, tp_error *error);
 /* Whether the list holds the name; NULL is the empty list. */
 int tp__names_have(const char *names, const char *name);
 
+/* A policy that exists, or TP_INVALID. */
+tp_status tp__policy_check(int32_t policy, tp_error *error);
+
 /* All that a choice depends on. */
 typedef struct tp__rules {
     const tp_machine *machine;

@@ -59,10 +59,6 @@ static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, i
     return arena.used;
 }
 
-static const char *element(const tp_tensor *tensor, int64_t offset, int32_t dtype) {
-    return (const char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
-}
-
 static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
@@ -86,16 +82,16 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
     };
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
-        element(&tensors->q, seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
+        tp__element(&tensors->q, seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
         problem->head_dim_qk, tp__scale_log2(problem));
     if (seq.kv_len > 0) {
         kernels->pack_k[problem->k_dtype](
             slot->trace, slot->k,
-            element(&tensors->k, seq.k + kv_head * tensors->k.stride[2], problem->k_dtype),
+            tp__element(&tensors->k, seq.k + kv_head * tensors->k.stride[2], problem->k_dtype),
             tensors->k.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_qk);
         head_math.v_not_finite = kernels->pack_v[problem->v_dtype](
             slot->trace, slot->v,
-            element(&tensors->v, seq.v + kv_head * tensors->v.stride[2], problem->v_dtype),
+            tp__element(&tensors->v, seq.v + kv_head * tensors->v.stride[2], problem->v_dtype),
             tensors->v.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_v);
     }
     kernels->math(slot->trace, &head_math);
@@ -109,8 +105,7 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](
         slot->trace,
-        (char *)(uintptr_t)element(&tensors->o, seq.o + head * tensors->o.stride[2],
-                                   problem->o_dtype),
+        tp__element(&tensors->o, seq.o + head * tensors->o.stride[2], problem->o_dtype),
         &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
     tp__store_lse(tensors, seq.lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
 }

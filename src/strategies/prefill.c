@@ -156,12 +156,10 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
     int64_t first = tp__max(range->any.lo - key, 0), last = tp__min(range->any.hi - key, w->block);
     /* where every row sees the whole block, no tile has to look */
     int full = range->every.lo <= key + first && range->every.hi >= key + last;
-    const char *k = (const char *)tensors->k.data +
-                    (seq->k + task->head * tensors->k.stride[2] + key * tensors->k.stride[1]) *
-                        (int64_t)tp_dtype_bytes(problem->k_dtype);
-    const char *v = (const char *)tensors->v.data +
-                    (seq->v + task->head * tensors->v.stride[2] + key * tensors->v.stride[1]) *
-                        (int64_t)tp_dtype_bytes(problem->v_dtype);
+    int64_t k_offset = seq->k + task->head * tensors->k.stride[2] + key * tensors->k.stride[1];
+    int64_t v_offset = seq->v + task->head * tensors->v.stride[2] + key * tensors->v.stride[1];
+    const char *k = tp__element(&tensors->k, k_offset, problem->k_dtype);
+    const char *v = tp__element(&tensors->v, v_offset, problem->v_dtype);
     kernels->pack_k[problem->k_dtype](slot->trace, slot->k, k, tensors->k.stride[1], first, last,
                                       w->block, problem->head_dim_qk);
     tp__tile tile = {
@@ -203,8 +201,7 @@ static void run_range(const work *w, const room *slot, const tp__task *task) {
 
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
-        (const char *)tensors->q.data + (seq.q + head * tensors->q.stride[2]) *
-                                            (int64_t)tp_dtype_bytes(problem->q_dtype),
+        tp__element(&tensors->q, seq.q + head * tensors->q.stride[2], problem->q_dtype),
         &rows, problem->head_dim_qk, tp__scale_log2(problem));
     slot->trace->bytes += task->count * tp__row_bytes(problem, tensors);
     slot->trace->tiles_skipped += (task->count + kernels->mr - 1) / kernels->mr *
@@ -229,8 +226,7 @@ static void run_range(const work *w, const room *slot, const tp__task *task) {
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](
         slot->trace,
-        (char *)tensors->o.data + (seq.o + head * tensors->o.stride[2]) *
-                                      (int64_t)tp_dtype_bytes(problem->o_dtype),
+        tp__element(&tensors->o, seq.o + head * tensors->o.stride[2], problem->o_dtype),
         &rows, problem->head_dim_v, slot->whole.o, w->ldo, slot->whole.m, slot->whole.l);
     tp__store_lse(tensors, seq.lse + head * tensors->lse.stride[2], &rows, slot->whole.m,
                   slot->whole.l);

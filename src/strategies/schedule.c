@@ -5,8 +5,6 @@
 #include "masks/mask.h"
 #include "problem/sequence.h"
 
-/* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
-#define RANGE_ROWS_MIN 256
 /* Ranges a thread should find, so that the last ones even out. */
 #define RANGES_PER_THREAD 4
 
@@ -57,7 +55,7 @@ void tp__schedule_build(tp__schedule *schedule, const tp_problem *problem, const
     for (int64_t s = 0; s < tensors->batch; s++)
         total += tp__sequence_at(problem, tensors, s).q_len * problem->q_heads;
     if (threads > 1) {
-        int64_t fair = tp__max(total / (RANGES_PER_THREAD * (int64_t)threads), RANGE_ROWS_MIN);
+        int64_t fair = tp__max(total / (RANGES_PER_THREAD * (int64_t)threads), TP__RANGE_ROWS_MIN);
         range = tp__min(range, fair);
     }
     size_t n = 0;

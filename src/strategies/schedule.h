@@ -11,6 +11,9 @@
 
 #include "tileproof.h"
 
+/* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
+#define TP__RANGE_ROWS_MIN 256
+
 typedef struct tp__task {
     int64_t seq, head;    /* sequence, KV head */
     int64_t first, count; /* merged rows */

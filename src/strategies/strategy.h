@@ -33,6 +33,11 @@ typedef struct tp__strategy {
 #include "strategies/strategies.inc"
 #undef TP_STRATEGY
 
+/* Where the element at this offset of a tensor lies. */
+static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t dtype) {
+    return (char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
+}
+
 /* Bytes of the rows' q, o and lse, and of one key's k and v, for one head. */
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);

@@ -18,10 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "masks/mask.h"
-#include "problem/sequence.h"
 #include "strategies/schedule.h"
+#include "strategies/sight.h"
 
 #define RANGE_ROWS 2048
 #define RANGE_FLOATS (RANGE_ROWS * 128) /* of one row buffer: wide heads take fewer rows */
@@ -35,8 +33,7 @@ typedef struct room {
     tp__trace *trace;
     float *q, *k, *v, *s;
     state whole, chunk;
-    int64_t *lo, *hi;           /* keys each row sees, absolute */
-    int32_t *tile_lo, *tile_hi; /* the same within one block */
+    tp__sight sight;
 } room;
 
 typedef struct work {
@@ -82,10 +79,7 @@ static work lay_out(const tp_problem *problem, const tp__kernels *kernels, int t
         /* with one chunk its state is the whole */
         one.chunk = problem->kv_len > TP_CHUNK_KEYS ? take_state(arena, w.range_rows, w.ldo)
                                                     : one.whole;
-        one.lo = TP_TAKE(arena, int64_t, w.range_rows);
-        one.hi = TP_TAKE(arena, int64_t, w.range_rows);
-        one.tile_lo = TP_TAKE(arena, int32_t, w.tile_rows);
-        one.tile_hi = TP_TAKE(arena, int32_t, w.tile_rows);
+        one.sight = tp__sight_take(arena, w.range_rows, w.tile_rows);
         if (arena->base != NULL) w.slots[i] = one;
     }
     return w;
@@ -103,59 +97,15 @@ static void clear(const state *s, int64_t rows, int64_t ldo) {
     memset(s->o, 0, (size_t)(rows * ldo) * sizeof(float));
 }
 
-/* What a range sees: the keys that any row, and that every row sees. */
-typedef struct sight {
-    tp__interval any, every;
-} sight;
-
-/* The keys each row of the task sees, and what follows for the range. */
-static sight see(const work *w, const room *slot, const tp__task *task, const tp__sequence *seq) {
-    const tp_problem *problem = w->job->problem;
-    int64_t group = problem->q_heads / problem->kv_heads;
-    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
-    int64_t token = task->first / group, head = task->first % group;
-    tp__interval seen = tp__mask_interval(problem, position + token, seq->kv_len);
-    sight range = {{INT64_MAX, 0}, {0, INT64_MAX}};
-    for (int64_t i = 0; i < task->count; i++) {
-        if (head == group) {
-            head = 0;
-            seen = tp__mask_interval(problem, position + ++token, seq->kv_len);
-        }
-        head++;
-        slot->lo[i] = seen.lo;
-        slot->hi[i] = seen.hi;
-        slot->trace->pairs_visible += seen.hi - seen.lo;
-        range.every.lo = tp__max(range.every.lo, seen.lo);
-        range.every.hi = tp__min(range.every.hi, seen.hi);
-        if (seen.lo == seen.hi) continue;
-        range.any.lo = tp__min(range.any.lo, seen.lo);
-        range.any.hi = tp__max(range.any.hi, seen.hi);
-    }
-    if (range.any.lo >= range.any.hi) range.any = (tp__interval){0, 0};
-    return range;
-}
-
-/* Which of the block's keys first..last-1 the tile's rows see; 0 when none sees any. */
-static int see_block(const room *slot, int64_t row, int64_t rows, int64_t key, int64_t last) {
-    int any = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        int64_t lo = tp__max(slot->lo[row + i] - key, 0), hi = tp__min(slot->hi[row + i] - key, last);
-        int sees = lo < hi;
-        slot->tile_lo[i] = sees ? (int32_t)lo : 0;
-        slot->tile_hi[i] = sees ? (int32_t)hi : 0;
-        any |= sees;
-    }
-    return any;
-}
-
 static void attend_block(const work *w, const room *slot, const tp__task *task, const state *to,
-                         const tp__sequence *seq, int64_t key, const sight *range) {
+                         const tp__sequence *seq, int64_t key) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
-    int64_t first = tp__max(range->any.lo - key, 0), last = tp__min(range->any.hi - key, w->block);
+    const tp__sight *sight = &slot->sight;
+    int64_t first = tp__max(sight->any.lo - key, 0), last = tp__min(sight->any.hi - key, w->block);
     /* where every row sees the whole block, no tile has to look */
-    int full = range->every.lo <= key + first && range->every.hi >= key + last;
+    int full = sight->every.lo <= key + first && sight->every.hi >= key + last;
     int64_t k_offset = seq->k + task->head * tensors->k.stride[2] + key * tensors->k.stride[1];
     int64_t v_offset = seq->v + task->head * tensors->v.stride[2] + key * tensors->v.stride[1];
     const char *k = tp__element(&tensors->k, k_offset, problem->k_dtype);
@@ -169,8 +119,8 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
         .s = slot->s,
         .lds = w->block,
         .ldo = w->ldo,
-        .lo = slot->tile_lo,
-        .hi = slot->tile_hi,
+        .lo = sight->tile_lo,
+        .hi = sight->tile_hi,
         .d = problem->head_dim_qk,
         .dv = problem->head_dim_v,
         .block = w->block,
@@ -179,10 +129,10 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
                                               last, w->block, problem->head_dim_v),
     };
     slot->trace->bytes += (last - first) * tp__key_bytes(problem);
-    if (full) see_block(slot, 0, tp__min(w->tile_rows, task->count), key, last);
+    if (full) tp__sight_tile(sight, 0, tp__min(w->tile_rows, task->count), key, last);
     for (int64_t row = 0; row < task->count; row += w->tile_rows) {
         tile.rows = tp__min(w->tile_rows, task->count - row);
-        if (!full && !see_block(slot, row, tile.rows, key, last)) continue;
+        if (!full && !tp__sight_tile(sight, row, tile.rows, key, last)) continue;
         tile.q = slot->q + row * w->ldq;
         tile.o = to->o + row * w->ldo;
         tile.m = to->m + row;
@@ -191,7 +141,7 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
     }
 }
 
-static void run_range(const work *w, const room *slot, const tp__task *task) {
+static void run_range(const work *w, room *slot, const tp__task *task) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
@@ -207,16 +157,17 @@ static void run_range(const work *w, const room *slot, const tp__task *task) {
     slot->trace->tiles_skipped += (task->count + kernels->mr - 1) / kernels->mr *
                                   ((seq.kv_len + kernels->nr - 1) / kernels->nr);
 
-    sight range = see(w, slot, task, &seq);
+    tp__sight_range(&slot->sight, problem, &seq, task->first, task->count, slot->trace);
+    tp__interval any = slot->sight.any;
     clear(&slot->whole, task->count, w->ldo);
     int chunks = 0;
-    for (int64_t chunk = range.any.lo / TP_CHUNK_KEYS * TP_CHUNK_KEYS; chunk < range.any.hi;
+    for (int64_t chunk = any.lo / TP_CHUNK_KEYS * TP_CHUNK_KEYS; chunk < any.hi;
          chunk += TP_CHUNK_KEYS) {
         const state *to = chunks == 0 ? &slot->whole : &slot->chunk;
         if (chunks++ > 0) clear(to, task->count, w->ldo);
-        int64_t end = tp__min(chunk + TP_CHUNK_KEYS, range.any.hi);
-        int64_t key = tp__max(chunk, range.any.lo / w->block * w->block);
-        for (; key < end; key += w->block) attend_block(w, slot, task, to, &seq, key, &range);
+        int64_t end = tp__min(chunk + TP_CHUNK_KEYS, any.hi);
+        int64_t key = tp__max(chunk, any.lo / w->block * w->block);
+        for (; key < end; key += w->block) attend_block(w, slot, task, to, &seq, key);
         if (to == &slot->chunk)
             kernels->fold(slot->trace, task->count, w->ldo, slot->whole.m, slot->whole.l,
                           slot->whole.o, to->m, to->l, to->o);
@@ -234,7 +185,7 @@ static void run_range(const work *w, const room *slot, const tp__task *task) {
 
 static void run_task(void *context, size_t index) {
     work *w = context;
-    const room *slot = &w->slots[index];
+    room *slot = &w->slots[index];
     const tp__task *task;
     memset(slot->trace, 0, sizeof *slot->trace);
     while ((task = tp__schedule_next(&w->schedule)) != NULL) run_range(w, slot, task);

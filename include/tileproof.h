@@ -156,8 +156,11 @@ typedef enum tp_layout {
     TP_BATCH = 0, /* sequence s, token t, head h at s*stride[0] + t*stride[1] + h*stride[2]; every
                      sequence holds the same number of tokens, of which q_lens / kv_lens, if given,
                      says how many are used                                                      */
-    TP_PACKED = 1 /* sequences lie one after another; sequence s is tokens cu[s]..cu[s+1]-1 and
+    TP_PACKED = 1, /* sequences lie one after another; sequence s is tokens cu[s]..cu[s+1]-1 and
                      stride[0] is ignored                                                        */
+    TP_PAGED = 2  /* k and v only: pages of page_size tokens in a pool, in any order; key j of sequence s
+                     is token j % page_size of page k_pages[s][j / page_size], and page p, token t,
+                     head h lies at p*stride[0] + t*stride[1] + h*stride[2]: NHD and HND alike     */
 } tp_layout;
 
 /* Alignment sets the default mask positions and nothing else; k_pos of key j is j. */
@@ -200,6 +203,13 @@ typedef struct tp_problem {
     int64_t head_dim_qk, head_dim_v;
     int64_t q_len, kv_len;       /* of one sequence, at most */
     tp_mask_node mask[TP_MAX_MASK_NODES];
+    int64_t page_size;           /* TP_PAGED: tokens of a page, at least 1; otherwise 0 */
+    int64_t list_len;            /* each row has a list of the keys it may see, of at most this many;
+                                    0: no lists                                                     */
+    int32_t lists_sorted;        /* promise: every list ascends, no key twice. Masks need it        */
+    int32_t invariant;           /* 1: a row's bits depend on its own q and keys alone, not on how many
+                                    rows its sequence has in the call: decode, chunked prefill and whole
+                                    prefill agree bit for bit. Costs speed with few rows            */
 } tp_problem;
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
@@ -232,6 +242,16 @@ typedef struct tp_tensors {
     tp_tensor lse;               /* float32, one value a row and query head; data NULL: not wanted */
     const void *cu_seqlens_q, *cu_seqlens_kv; /* [batch+1], TP_PACKED only; starts at >= 0 */
     const void *q_lens, *kv_lens;             /* [batch] used lengths; NULL: all */
+    /* TP_PAGED: tables [batch][page_slots] of page numbers, of index_type. Only entries of pages that some
+       row sees are read. */
+    const void *k_pages, *v_pages;            /* v_pages NULL: the same table for both */
+    int64_t page_slots;                       /* entries a sequence has in a table */
+    int64_t pages;                            /* pages the pool of k, and that of v, holds */
+    /* Lists of keys (indices within the sequence), a row of lists for each token of q: token t of
+       sequence s has row s*q_len + t, packed: row cu_seqlens_q[s] + t. -1 ends a list early. All heads of
+       a token share it. Unless sorted, a key that stands twice counts twice. */
+    const void *key_lists;                    /* of index_type */
+    int64_t key_list_stride;                  /* elements from one row to the next */
 } tp_tensors;
 
 /* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
@@ -247,8 +267,9 @@ typedef struct tp_choice {
     int32_t policy;      /* tp_policy */
     const char *disable; /* added to the context's list; NULL: nothing */
     const char *kernel;  /* only this candidate, by name; NULL: the best */
+    const char *strategy; /* "prefill" or "decode" for every sequence; NULL: by its number of rows */
 } tp_choice;
-#define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL }
+#define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL, NULL }
 
 /* Attention on the context's pool and workspace. The decision is cached by scalars and layout
    classes, not by lengths, so a decode loop plans once; math alone is planned anew each time, because
@@ -556,6 +577,10 @@ TP_API const tp_kernel_info *tp_kernel_at(int index);
 /* Keys a block of the online softmax holds at this head dim, and a chunk. Tile borders for tests. */
 TP_API int tp_block_keys(int64_t head_dim);
 #define TP_CHUNK_KEYS 4096
+/* The same for sequences of few rows, and how many are few: rows times query heads of a KV head. */
+TP_API int tp_decode_block_keys(int64_t head_dim);
+#define TP_DECODE_CHUNK_KEYS 1024
+#define TP_DECODE_ROWS 16
 TP_API const char *tp_mask_name(int index); /* "causal", "window" */
 TP_API const char *tp_leaf_name(int index); /* every leaf symbol built in */
 

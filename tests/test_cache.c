@@ -108,7 +108,7 @@ static void different_choices_do_not_collide(void **state) {
     (void)state;
     tp_context *context = context_of(0);
     call *c = call_new("h4/2 q9 k12 d8 f32", NULL);
-    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL};
+    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL};
     tp_receipt receipt;
     tp_receipt_init(&receipt);
     for (int round = 0; round < 2; round++)
@@ -202,7 +202,7 @@ static void counters_tell_what_happened(void **state) {
     (void)state;
     tp_context *context = context_of(0);
     call *c = call_new("h2 q9 k12 d8 f32", NULL), *wide = call_new("q9 k12 d600 f32", NULL);
-    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL};
+    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL};
     tp_plan *plan;
     tp_decision *decision;
     tp_counters at_first = count(context);

@@ -16,7 +16,7 @@
 typedef struct key {
     tp_problem problem;
     int32_t policy;
-    char disable[NAMES_MAX], kernel[NAMES_MAX];
+    char disable[NAMES_MAX], kernel[NAMES_MAX], strategy[NAMES_MAX];
 } key;
 
 typedef struct entry {
@@ -60,11 +60,15 @@ static int64_t up_to_power_of_two(int64_t x) {
 static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t policy, key *k) {
     const char *disable = choice != NULL && choice->disable != NULL ? choice->disable : "";
     const char *kernel = choice != NULL && choice->kernel != NULL ? choice->kernel : "";
-    if (strlen(disable) >= NAMES_MAX || strlen(kernel) >= NAMES_MAX) return 0;
+    const char *strategy = choice != NULL && choice->strategy != NULL ? choice->strategy : "";
+    if (strlen(disable) >= NAMES_MAX || strlen(kernel) >= NAMES_MAX || strlen(strategy) >= NAMES_MAX)
+        return 0;
     if (choice != NULL && choice->kernel != NULL && kernel[0] == '\0') return 0;
+    if (choice != NULL && choice->strategy != NULL && strategy[0] == '\0') return 0;
     memset(k, 0, sizeof *k);
-    memcpy(&k->problem, problem, offsetof(tp_problem, mask));
-    memcpy(k->problem.mask, problem->mask, (size_t)problem->mask_nodes * sizeof(tp_mask_node));
+    memcpy(&k->problem, problem, sizeof k->problem);
+    memset(k->problem.mask + problem->mask_nodes, 0,
+           sizeof k->problem.mask - (size_t)problem->mask_nodes * sizeof(tp_mask_node));
     k->problem.struct_size = sizeof(tp_problem);
     if (!problem->scale_set) k->problem.scale = 0.0f;
     k->problem.batch = up_to_power_of_two(problem->batch);
@@ -73,6 +77,7 @@ static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t 
     k->policy = choice != NULL ? choice->policy : policy;
     strcpy(k->disable, disable);
     strcpy(k->kernel, kernel);
+    strcpy(k->strategy, strategy);
     return 1;
 }
 

@@ -18,6 +18,20 @@ static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     return tp__names_check("kernel", choice->kernel, error);
 }
 
+/* Which loop the choice asks for. */
+static tp_status find_path(const tp_problem *problem, const tp_choice *choice, tp__path *path,
+                           tp_error *error) {
+    const char *name = choice != NULL ? choice->strategy : NULL;
+    *path = name == NULL                    ? TP__BY_ROWS
+            : strcmp(name, "prefill") == 0 ? TP__PREFILL
+                                           : TP__DECODE;
+    TP_REQUIRE(name == NULL || *path == TP__PREFILL || strcmp(name, "decode") == 0, error, TP_INVALID,
+               "strategy is '%.64s': it must be prefill or decode, or NULL for either", name);
+    TP_REQUIRE(*path != TP__DECODE || !problem->invariant, error, TP_INVALID,
+               "strategy is decode though the problem is invariant: that means prefill's arithmetic");
+    return TP_OK;
+}
+
 /* One line of the whole decision, for an error text. */
 static tp_status refuse(const tp_decision *decision, tp_error *error) {
     char list[400];
@@ -33,22 +47,25 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
 }
 
 static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
-                        tp_decision *decision, const tp__kernels **kernels, tp_error *error) {
+                        tp_decision *decision, const tp__kernels **kernels, tp__path *path,
+                        tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(check_choice(choice, error));
+    TP_TRY(find_path(problem, choice, path, error));
     tp__rules rules = {
         .machine = &context->machine,
         .policy = choice != NULL ? choice->policy : context->policy,
         .disable = {context->disable, choice != NULL ? choice->disable : NULL},
         .kernel = choice != NULL ? choice->kernel : NULL,
+        .path = *path,
     };
     memset(decision, 0, sizeof *decision);
     decision->struct_size = sizeof *decision;
     *kernels = NULL;
     tp_status status = tp__choose(problem, &rules, decision, kernels);
-    tp__figures(problem, status == TP_OK ? tp__options[decision->chosen].strategy : NULL, *kernels,
-                decision);
+    tp__figures(problem, status == TP_OK ? tp__options[decision->chosen].strategy : NULL, *path,
+                *kernels, decision);
     if (status == TP_OK) return TP_OK;
     atomic_fetch_add(&context->refusals, 1);
     return refuse(decision, error);
@@ -56,7 +73,7 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
 
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error) {
-    TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, error));
+    TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, &plan->path, error));
     plan->context = context;
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
@@ -87,19 +104,20 @@ const tp_decision *tp_plan_decision(const tp_plan *plan) {
 
 size_t tp_plan_workspace(const tp_plan *plan, int threads) {
     if (plan == NULL) return 0;
-    return plan->strategy->workspace(&plan->problem, plan->kernels, threads > 1 ? threads : 1);
+    return plan->strategy->workspace(&plan->problem, plan->kernels, plan->path, threads > 1 ? threads : 1);
 }
 
 tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                      tp_decision **decision, tp_error *error) {
     const tp__kernels *kernels;
+    tp__path path;
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;
     tp_decision *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
                sizeof *made);
     made->candidate_count = 0;
-    tp_status status = decide(context, problem, choice, made, &kernels, error);
+    tp_status status = decide(context, problem, choice, made, &kernels, &path, error);
     if (made->candidate_count > 0) /* decided, be it to refuse */
         *decision = made;
     else

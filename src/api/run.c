@@ -30,7 +30,9 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
     int64_t tokens = p->q_layout == TP_PACKED ? tensors->q_tokens
                                               : tp__times(tensors->batch, tensors->q_len);
     int64_t ranges = tp__times(tokens, p->q_heads) / TP__RANGE_ROWS_MIN;
-    int64_t most = plan->strategy->fused ? tp__max(heads, ranges) : heads;
+    int64_t chunks = tp__times(heads, p->kv_layout == TP_PACKED ? tensors->kv_tokens : tensors->kv_len) /
+                     TP_DECODE_CHUNK_KEYS;
+    int64_t most = plan->strategy->fused ? tp__max(heads, tp__max(ranges, chunks)) : heads;
     return (int)tp__max(1, tp__min(asked, most));
 }
 
@@ -69,6 +71,7 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
         .problem = &plan->problem,
         .tensors = tensors,
         .kernels = plan->kernels,
+        .path = plan->path,
         .parallel = {pool, exec->parallel_for, exec->parallel_user},
         .threads = threads,
         .workspace = exec->workspace,

@@ -8,7 +8,7 @@
  *     l' = l*c + sum p                c = 2^(m - m'), exactly 1 when the maximum stands
  *     o' = o*c + p v
  *
- * Rows are taken in strips of MR, keys in panels of NR. A strip computes only the panels its rows
+ * For few rows dots has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip computes only the panels its rows
  * see, and only panels that some row sees in part are masked. Error: docs/maths.md.
  */
 #include "kernels/gemm.h"
@@ -55,14 +55,16 @@ static void tile_scores(tp__trace *trace, const tp__tile *t, const strip *strips
             /* half a panel where the strip sees no key of the other half */
             int lower = s->hi <= key + VEC_LANES, upper = s->lo >= key + VEC_LANES;
             int64_t skip = upper ? VEC_LANES : 0;
-            scores_of[lower || upper][s->mr](t->q + s->first * t->ldq, t->ldq,
-                                             t->k + key * t->d + skip, t->d,
-                                             t->s + s->first * t->lds + key + skip, t->lds);
+            if (t->k != NULL) {
+                scores_of[lower || upper][s->mr](t->q + s->first * t->ldq, t->ldq,
+                                                 t->k + key * t->d + skip, t->d,
+                                                 t->s + s->first * t->lds + key + skip, t->lds);
+                trace->pairs_computed += s->mr * (lower || upper ? VEC_LANES : VEC_NR);
+            }
             if (key >= s->all_lo && key + VEC_NR <= s->all_hi)
                 trace->tiles_full++;
             else
                 trace->tiles_partial++;
-            trace->pairs_computed += s->mr * (lower || upper ? VEC_LANES : VEC_NR);
         }
     }
 }

@@ -4,8 +4,7 @@
 
 #include <math.h>
 
-#define LINE 64       /* bytes of a cache line */
-#define AHEAD_ROWS 32 /* rows to prefetch ahead of */
+#define AHEAD_ROWS 32 /* q and o rows to prefetch ahead of */
 
 /* About AHEAD_ROWS rows on. */
 static inline int64_t ahead(const tp__rows *rows) {
@@ -19,23 +18,5 @@ VEC_INLINE int not_zero(vec_f seen) {
     return 0;
 }
 
-#define DTYPE f32
-#define ELEMENT float
-#define LOAD(p) vec_load(p)
-#define STORE(p, x) vec_store(p, x)
-#define TO_FLOAT(x) (x)
-#include "kernels/convert_body.inc"
-
-#define DTYPE f16
-#define ELEMENT uint16_t
-#define LOAD(p) vec_load_f16(p)
-#define STORE(p, x) vec_store_f16(p, x)
-#define TO_FLOAT(x) tp__from_f16(x)
-#include "kernels/convert_body.inc"
-
-#define DTYPE bf16
-#define ELEMENT uint16_t
-#define LOAD(p) vec_load_bf16(p)
-#define STORE(p, x) vec_store_bf16(p, x)
-#define TO_FLOAT(x) tp__from_bf16(x)
-#include "kernels/convert_body.inc"
+#define BODY "kernels/convert_body.inc"
+#include "kernels/each_dtype.inc"

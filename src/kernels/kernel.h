@@ -77,18 +77,56 @@ static inline int64_t tp__walk_next(tp__walk *walk) {
 typedef void tp__load_q_fn(tp__trace *, float *q, int64_t ldq, const void *tensor,
                            const tp__rows *rows, int64_t d, float scale);
 
-/* Packs keys first..last-1 of a block of `block` keys that starts at tensor. No other key is read.
-   What other keys of the packed form hold does not matter: their scores are masked before anything
-   looks at them, and no row reads their values. pack_v returns whether it met one that is not finite. */
-typedef int tp__pack_k_fn(tp__trace *, float *packed, const void *tensor, int64_t stride_token,
-                        int64_t first, int64_t last, int64_t block, int64_t d);
+/* Cache lines to ask for before they are used: of each row in turn, `lines` lines from `offset` on. */
+typedef struct tp__ahead {
+    const char *const *row, *const *end;
+    const char *at;         /* the next line, `left` of them in its row */
+    int64_t offset, lines, left;
+} tp__ahead;
+
+#define TP__LINE 64 /* bytes of a cache line */
+
+/* Asks for the next n lines. Into L2: with strides of 4 KiB and more, rows in L1 would drive each other
+   out. */
+static inline void tp__ahead_step(tp__ahead *ahead, int64_t n) {
+    for (; n > 0; n--) {
+        if (ahead->left == 0) {
+            if (ahead->row == ahead->end) return;
+            ahead->at = *ahead->row++ + ahead->offset;
+            ahead->left = ahead->lines;
+        }
+        __builtin_prefetch(ahead->at, 0, 2);
+        ahead->at += TP__LINE;
+        ahead->left--;
+    }
+}
+
+/* Keys first..last-1 of a block, wherever they lie: key j at row[j] + offset. No other key is read. */
+typedef struct tp__keys_in {
+    const char *const *row;
+    int64_t offset;      /* bytes: where the head lies in a token */
+    int64_t first, last;
+    tp__ahead *ahead;    /* as many lines are asked for as are read */
+} tp__keys_in;
+
+/* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:
+   their scores are masked before anything looks at them, and no row reads their values. pack_v returns
+   whether it met one that is not finite. */
+typedef int tp__pack_k_fn(tp__trace *, float *packed, const tp__keys_in *keys, int64_t block, int64_t d);
 typedef tp__pack_k_fn tp__pack_v_fn;
+
+/* Scores of few rows straight from the keys, for tiles whose keys are worth no packing:
+       s[i][j] = sum over x of q[i][x] * key[j][x]      first <= j < last
+   The sum is sixteen chains over x, joined by the tree of vec_sum16. q has zeros from d up to the next
+   multiple of 16. Scores up to the next multiple of 16 keys are written too, with no meaning. */
+typedef void tp__dots_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
+                         int64_t d, float *s, int64_t lds);
 
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
     const float *q; int64_t ldq;
-    const float *k, *v;        /* packed */
+    const float *k, *v;        /* packed; k NULL: the scores are in s already */
     float *s; int64_t lds;     /* scratch: rows x block keys */
     float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
@@ -135,6 +173,7 @@ typedef struct tp__kernels {
     tp__load_q_fn *load_q[4];
     tp__pack_k_fn *pack_k[4];
     tp__pack_v_fn *pack_v[4];
+    tp__dots_fn *dots[4];
     tp__store_o_fn *store_o[4];
     tp__attend_fn *attend;
     tp__fold_fn *fold;

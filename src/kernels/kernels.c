@@ -24,3 +24,8 @@ int tp_block_keys(int64_t head_dim) {
         if (head_dim <= blocks[i].head_dim) return blocks[i].keys;
     return 64;
 }
+
+/* As tp_block_keys, for few rows: a block of all KV heads and the next one should lie in L2. */
+int tp_decode_block_keys(int64_t head_dim) {
+    return head_dim <= 64 ? 128 : head_dim <= 128 ? 64 : 32;
+}

@@ -69,7 +69,7 @@ static void collect_reasons(const tp_problem *problem, const tp__option *option,
     if (most != 0 && dim > most)
         add_reason(candidate, TP_WHY_HEAD_DIM, dim, most, "head_dim %lld, need <= %d",
                    (long long)dim, most);
-    if (option->strategy->workspace(problem, kernels, 1) == SIZE_MAX)
+    if (option->strategy->workspace(problem, kernels, rules->path, 1) == SIZE_MAX)
         add_reason(candidate, TP_WHY_MEMORY, INT64_MAX, PTRDIFF_MAX,
                    "temporary memory beyond what can be addressed, need < 2^63 bytes");
 }
@@ -102,6 +102,11 @@ static void write_hint(tp_decision *decision) {
     }
 }
 
+/* The loop that a sequence of the problem's bounds takes. */
+static const char *path_name(const tp_problem *problem, tp__path path) {
+    return tp__decodes(problem, tp__path_of(problem, path), problem->q_len) ? "decode" : "prefill";
+}
+
 tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
                      const tp__kernels **kernels) {
     int refused = 0;
@@ -111,7 +116,8 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
         const tp__option *option = &tp__options[i];
         tp_candidate *candidate = &decision->candidate[i];
         candidate->kernel = option->name;
-        candidate->strategy = option->strategy->name;
+        candidate->strategy = option->strategy->fused ? path_name(problem, rules->path)
+                                                      : option->strategy->name;
         candidate->tier = tier_of(option, rules);
         collect_reasons(problem, option, rules, candidate);
         if (candidate->reason_count > 0) continue;

@@ -19,7 +19,19 @@ static int is_causal(const tp_problem *problem) {
 
 static double times(int64_t a, int64_t b) { return (double)a * (double)b; }
 
-void tp__figures(const tp_problem *problem, const tp__strategy *strategy,
+/* Each path's own constants, so that equal ids mean equal bits: of both where rows decide. */
+static void fused_id(tp__path path, const char *isa, int64_t dim, char id[64]) {
+    int block = tp_block_keys(dim), few = tp_decode_block_keys(dim);
+    if (path == TP__PREFILL)
+        snprintf(id, 64, "prefill/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, block, TP_CHUNK_KEYS);
+    else if (path == TP__DECODE)
+        snprintf(id, 64, "decode/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, few, TP_DECODE_CHUNK_KEYS);
+    else
+        snprintf(id, 64, "fused/%s-%d bk%d c%d r%d:bk%d,c%d exp2p5", isa, NUMERICS_VERSION, block,
+                 TP_CHUNK_KEYS, TP_DECODE_ROWS, few, TP_DECODE_CHUNK_KEYS);
+}
+
+void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
                  const tp__kernels *kernels, tp_decision *decision) {
     int64_t dims = problem->head_dim_qk + problem->head_dim_v;
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
@@ -37,14 +49,13 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy,
     decision->bytes_compulsory =
         q_rows * (problem->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)problem->q_dtype) +
                   problem->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)problem->o_dtype)) +
-        keys * tp__key_bytes(problem);
+        keys * tp__key_bytes(problem, NULL);
     if (kernels == NULL) return;
     if (strategy->fused)
-        snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d bk%d c%d exp2p5",
-                 strategy->name, kernels->isa, NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
+        fused_id(tp__path_of(problem, path), kernels->isa, dim, decision->numerics_id);
     else
         snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d exp2p5",
                  strategy->name, kernels->isa, NUMERICS_VERSION);
-    decision->workspace_bytes = (int64_t)strategy->workspace(problem, kernels, 1);
+    decision->workspace_bytes = (int64_t)strategy->workspace(problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 const tp__option tp__options[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_prefill, &tp__kernels_##isa},
+#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_fused, &tp__kernels_##isa},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     {"math", &tp__strategy_math, NULL},
@@ -50,7 +50,7 @@ tp_status tp__policy_check(int32_t policy, tp_error *error) {
 
 const tp_kernel_info *tp_kernel_at(int index) {
     static const tp_kernel_info infos[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, "prefill", needs, mr, nr, TP_MAX_HEAD_DIM},
+#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, "fused", needs, mr, nr, TP_MAX_HEAD_DIM},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
         {"math", "math", 0, 0, 0, 0},

@@ -4,6 +4,7 @@
 #define TP_PLAN_PLAN_H
 
 #include "kernels/kernel.h"
+#include "strategies/schedule.h"
 #include "strategies/strategy.h"
 #include "tileproof.h"
 
@@ -31,6 +32,7 @@ typedef struct tp__rules {
     int32_t policy;
     const char *disable[2]; /* the context's and the choice's; NULL: none */
     const char *kernel;     /* NULL: any */
+    tp__path path;          /* of the fused strategy */
 } tp__rules;
 
 /* Fills in the decision's candidates, status, chosen, fallback, hint; the option's leaves come out in
@@ -39,7 +41,7 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
                      const tp__kernels **kernels);
 
 /* Fills in the decision's text, numerics id and figures; kernels NULL when nothing was chosen. */
-void tp__figures(const tp_problem *problem, const tp__strategy *strategy,
+void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
                  const tp__kernels *kernels, tp_decision *decision);
 
 struct tp_plan {
@@ -47,6 +49,7 @@ struct tp_plan {
     tp_problem problem;
     const tp__strategy *strategy;
     const tp__kernels *kernels;
+    tp__path path;
     tp_decision decision;
 };
 

@@ -7,12 +7,25 @@
 
 typedef struct tp__sequence {
     int64_t q_len, kv_len;
-    /* element offset of token 0, head 0, of each tensor */
+    /* element offset of token 0, head 0, of each tensor; of k and v only where they are not paged */
     int64_t q, k, v, o, lse;
+    int64_t list; /* row of its first token in the lists of keys */
 } tp__sequence;
 
 /* Valid only for tensors that passed tp__tensors_check. */
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
+
+/* Element offsets of head 0 of a key, in k and in v. */
+typedef struct tp__key_place {
+    int64_t k, v;
+} tp__key_place;
+tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
+                               const tp__sequence *seq, int64_t key);
+
+/* How many keys a token's list holds, and which one stands in a slot. */
+int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
+                       int64_t token);
+int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
 
 /* Everything a run checks of its tensors, in time proportional to the batch. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);

@@ -52,6 +52,7 @@ static int64_t offset(const tp_tensor *tensor, int packed, int64_t start) {
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index) {
     const tp_tensors *t = tensors;
     int q_packed = problem->q_layout == TP_PACKED, kv_packed = problem->kv_layout == TP_PACKED;
+    int paged = problem->kv_layout == TP_PAGED;
     int64_t q_start = index, kv_start = index;
     tp__sequence s = {.q_len = t->q_len, .kv_len = t->kv_len};
     if (q_packed) {
@@ -67,9 +68,33 @@ tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensor
     s.q = offset(&t->q, q_packed, q_start);
     s.o = offset(&t->o, q_packed, q_start);
     s.lse = offset(&t->lse, q_packed, q_start);
-    s.k = offset(&t->k, kv_packed, kv_start);
-    s.v = offset(&t->v, kv_packed, kv_start);
+    s.k = paged ? 0 : offset(&t->k, kv_packed, kv_start);
+    s.v = paged ? 0 : offset(&t->v, kv_packed, kv_start);
+    s.list = q_packed ? q_start : times(index, t->q_len);
     return s;
+}
+
+tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
+                               const tp__sequence *seq, int64_t key) {
+    const tp_tensors *t = tensors;
+    if (problem->kv_layout != TP_PAGED)
+        return (tp__key_place){seq->k + key * t->k.stride[1], seq->v + key * t->v.stride[1]};
+    int64_t slot = index * t->page_slots + key / problem->page_size, token = key % problem->page_size;
+    int64_t k_page = index_at(t, t->k_pages, slot);
+    int64_t v_page = t->v_pages != NULL ? index_at(t, t->v_pages, slot) : k_page;
+    return (tp__key_place){k_page * t->k.stride[0] + token * t->k.stride[1],
+                           v_page * t->v.stride[0] + token * t->v.stride[1]};
+}
+
+int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
+    return index_at(tensors, tensors->key_lists, (seq->list + token) * tensors->key_list_stride + slot);
+}
+
+int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
+                       int64_t token) {
+    int64_t n = 0;
+    while (n < problem->list_len && tp__list_key(tensors, seq, token, n) != -1) n++;
+    return n;
 }
 
 /* What q, o and lse share, or k and v. */

@@ -9,15 +9,15 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "masks/mask.h"
-#include "problem/sequence.h"
+#include "strategies/sight.h"
 
 #define MATRIX_STEP 64 /* floats: rows of the matrices start on cache lines; a multiple of every NR */
 
 typedef struct room {
     tp__trace *trace;
     float *q, *k, *v, *s, *p, *o, *m, *l, *one;
-    int64_t *lo, *hi;
+    tp__sight sight;
+    const char **k_row, **v_row;
 } room;
 
 typedef struct work {
@@ -46,73 +46,84 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
         one.m = TP_TAKE(arena, float, rows);
         one.l = TP_TAKE(arena, float, rows);
         one.one = TP_TAKE(arena, float, rows);
-        one.lo = TP_TAKE(arena, int64_t, rows);
-        one.hi = TP_TAKE(arena, int64_t, rows);
+        one.sight = tp__sight_take(arena, rows, 0);
+        one.k_row = TP_TAKE(arena, const char *, w->lds);
+        one.v_row = TP_TAKE(arena, const char *, w->lds);
         if (arena->base != NULL) w->slots[i] = one;
     }
 }
 
-static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int threads) {
+static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
+    (void)path;
     tp__arena arena = {NULL, 0};
     work w;
     lay_out(&w, problem, kernels, threads, &arena);
     return arena.used;
 }
 
-static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
+/* Rows first..first+count-1 of one query head: all of them, or one token with its list of keys. */
+static void run_rows(const work *w, room *slot, int64_t index, int64_t head, int64_t first, int64_t count) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
-    tp__sequence seq = tp__sequence_at(problem, tensors, index);
-    if (seq.q_len == 0) return;
-    int64_t kv_head = head / (problem->q_heads / problem->kv_heads);
-    tp__rows rows = {0, seq.q_len, 1, tensors->q.stride[1], tensors->q.stride[2]};
-    int64_t position = tp__mask_first_position(problem, seq.q_len, seq.kv_len);
-    for (int64_t r = 0; r < seq.q_len; r++) {
-        tp__interval seen = tp__mask_interval(problem, position + r, seq.kv_len);
-        slot->lo[r] = seen.lo;
-        slot->hi[r] = seen.hi;
-        slot->trace->pairs_visible += seen.hi - seen.lo;
-    }
+    int64_t group = problem->q_heads / problem->kv_heads, kv_head = head / group;
+    tp__keys keys = tp__keys_of(problem, tensors, index, first);
+    tp__rows rows = {first, count, 1, tensors->q.stride[1], tensors->q.stride[2]};
+    slot->trace->pairs_visible += tp__sight_tokens(&slot->sight, problem, &keys, first, count);
+    tp__interval any = slot->sight.any;
     tp__math head_math = {
         .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
-        .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
-        .hi = slot->hi, .rows = seq.q_len, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
-        .keys = seq.kv_len, .block = w->lds,
+        .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->sight.lo,
+        .hi = slot->sight.hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
+        .keys = any.lo < any.hi ? keys.count : 0, .block = w->lds,
     };
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
-        tp__element(&tensors->q, seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
+        tp__element(&tensors->q, keys.seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
         problem->head_dim_qk, tp__scale_log2(problem));
-    if (seq.kv_len > 0) {
-        kernels->pack_k[problem->k_dtype](
-            slot->trace, slot->k,
-            tp__element(&tensors->k, seq.k + kv_head * tensors->k.stride[2], problem->k_dtype),
-            tensors->k.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_qk);
-        head_math.v_not_finite = kernels->pack_v[problem->v_dtype](
-            slot->trace, slot->v,
-            tp__element(&tensors->v, seq.v + kv_head * tensors->v.stride[2], problem->v_dtype),
-            tensors->v.stride[1], 0, seq.kv_len, w->lds, problem->head_dim_v);
+    if (any.lo < any.hi) {
+        tp__ahead none = {0};
+        tp__keys_rows(&keys, any.lo, keys.count - any.lo, any.hi, slot->k_row + any.lo,
+                      slot->v_row + any.lo);
+        for (int64_t key = 0; key < any.lo; key++) { /* computed and masked like the others */
+            slot->k_row[key] = slot->k_row[any.lo];
+            slot->v_row[key] = slot->v_row[any.lo];
+        }
+        tp__keys_in in = {(const char *const *)slot->k_row,
+                          kv_head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype),
+                          0, keys.count, &none};
+        kernels->pack_k[problem->k_dtype](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
+        in.row = (const char *const *)slot->v_row;
+        in.offset = kv_head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
+        head_math.v_not_finite =
+            kernels->pack_v[problem->v_dtype](slot->trace, slot->v, &in, w->lds, problem->head_dim_v);
     }
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
-    for (int64_t r = 0; r < seq.q_len; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
+    for (int64_t r = 0; r < count; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
     /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
-    slot->trace->bytes += seq.q_len * tp__row_bytes(problem, tensors) +
-                          seq.kv_len * tp__key_bytes(problem) +
-                          4 * seq.q_len * seq.kv_len * (int64_t)sizeof(float);
+    slot->trace->bytes += count * tp__row_bytes(problem, tensors) +
+                          (any.hi - any.lo) * tp__key_bytes(problem, tensors) +
+                          4 * count * keys.count * (int64_t)sizeof(float);
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](
         slot->trace,
-        tp__element(&tensors->o, seq.o + head * tensors->o.stride[2], problem->o_dtype),
-        &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
-    tp__store_lse(tensors, seq.lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
+        tp__element(&tensors->o, keys.seq.o + head * tensors->o.stride[2], problem->o_dtype), &rows,
+        problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
+    tp__store_lse(tensors, keys.seq.lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
+}
+
+static void run_head(const work *w, room *slot, int64_t index, int64_t head) {
+    const tp_problem *problem = w->job->problem;
+    int64_t rows = tp__sequence_at(problem, w->job->tensors, index).q_len;
+    int64_t step = problem->list_len > 0 ? 1 : rows;
+    for (int64_t first = 0; first < rows; first += step) run_rows(w, slot, index, head, first, step);
 }
 
 static void run_task(void *context, size_t index) {
     work *w = context;
-    const room *slot = &w->slots[index];
+    room *slot = &w->slots[index];
     int64_t heads = w->job->problem->q_heads, count = w->job->tensors->batch * heads, ticket;
     memset(slot->trace, 0, sizeof *slot->trace);
     while ((ticket = atomic_fetch_add_explicit(&w->ticket, 1, memory_order_relaxed)) < count)

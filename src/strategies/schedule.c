@@ -3,34 +3,73 @@
 
 #include "base/arena.h"
 #include "masks/mask.h"
-#include "problem/sequence.h"
 
-/* Ranges a thread should find, so that the last ones even out. */
-#define RANGES_PER_THREAD 4
+/* Tasks a thread should find, so that the last ones even out. */
+#define TASKS_PER_THREAD 4
+/* What reading and packing a key costs, in rows of work. */
+#define KEY_ROWS 27
+/* A part of fewer heads would read short pieces of each token. */
+#define PART_HEADS 8
 
-int64_t tp__schedule_bound(const tp_problem *problem, int64_t range_rows, int threads) {
-    int64_t heads = tp__times(problem->batch, problem->kv_heads);
-    int64_t rows = tp__times(heads, tp__times(problem->q_len, problem->q_heads / problem->kv_heads));
-    int64_t ranges = rows / range_rows, spare = (int64_t)(RANGES_PER_THREAD + 1) * threads + 2;
-    return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 ? INT64_MAX : heads + ranges + spare;
+tp__path tp__path_of(const tp_problem *problem, tp__path chosen) {
+    return problem->invariant ? TP__PREFILL : chosen;
 }
 
-/* The visible pairs of a range, taking the mean of its first and last row for all. */
-static double range_cost(const tp_problem *problem, const tp__sequence *seq, int64_t group,
-                         int64_t first, int64_t count) {
+int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
+    if (path != TP__BY_ROWS) return path == TP__DECODE;
+    /* with lists every token is on its own */
+    int64_t rows = (problem->list_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
+    return rows <= TP_DECODE_ROWS;
+}
+
+int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
+
+/* A range becomes a relay only when it is more than a 2*threads-th of all cost. */
+int tp__relay_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
+
+int64_t tp__schedule_bound(const tp__cut *cut) {
+    const tp_problem *p = cut->problem;
+    int64_t group = p->q_heads / p->kv_heads, heads = tp__times(p->batch, p->kv_heads);
+    int64_t range = tp__min(cut->range_rows, cut->path == TP__DECODE ? TP__RELAY_ROWS : INT64_MAX);
+    int64_t ranges = tp__times(heads, tp__times(p->q_len, group)) / range;
+    if (p->list_len > 0) /* every token by itself */
+        ranges = tp__times(heads, tp__times(p->q_len, (group + range - 1) / range));
+    int64_t chunks = p->kv_len / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
+    spare += tp__times(tp__relay_bound(cut->threads), chunks);
+    return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 || spare > INT64_MAX / 4
+               ? INT64_MAX
+               : heads + ranges + spare;
+}
+
+static int64_t keys_of_token(const tp__cut *cut, const tp_tensors *tensors, const tp__sequence *seq,
+                             int64_t token) {
+    const tp_problem *problem = cut->problem;
+    if (problem->list_len > 0) return tp__list_count(problem, tensors, seq, token);
     int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
-    tp__interval a = tp__mask_interval(problem, position + first / group, seq->kv_len);
-    tp__interval b =
-        tp__mask_interval(problem, position + (first + count - 1) / group, seq->kv_len);
-    return (double)count * 0.5 * (double)(a.hi - a.lo + b.hi - b.lo);
+    tp__interval seen = tp__mask_interval(problem, position + token, seq->kv_len);
+    return seen.hi - seen.lo;
+}
+
+/* Of one head: about the keys its rows see, taking the mean of its first and last row for all. */
+static double range_cost(const tp__cut *cut, const tp_tensors *tensors, const tp__sequence *seq,
+                         int64_t first, int64_t count) {
+    int64_t group = cut->problem->q_heads / cut->problem->kv_heads;
+    int64_t a = keys_of_token(cut, tensors, seq, first / group);
+    int64_t b = keys_of_token(cut, tensors, seq, (first + count - 1) / group);
+    return (double)(count + KEY_ROWS) * 0.5 * (double)(a + b);
+}
+
+/* Most costly first, and as built where costs are equal: a relay's tasks stay in order. */
+static int before(const tp__task *a, const tp__task *b) {
+    return a->cost != b->cost ? a->cost > b->cost : a->order < b->order;
 }
 
 static void sift(tp__task *task, size_t root, size_t count) {
     for (;;) {
         size_t child = 2 * root + 1;
         if (child >= count) return;
-        if (child + 1 < count && task[child + 1].cost < task[child].cost) child++;
-        if (task[root].cost <= task[child].cost) return;
+        if (child + 1 < count && before(&task[child], &task[child + 1])) child++;
+        if (before(&task[child], &task[root])) return;
         tp__task swap = task[root];
         task[root] = task[child];
         task[child] = swap;
@@ -38,7 +77,7 @@ static void sift(tp__task *task, size_t root, size_t count) {
     }
 }
 
-/* Heap sort, most costly first: qsort may allocate, and a run must not. */
+/* Heap sort: qsort may allocate, and a run must not. */
 static void sort_by_cost(tp__task *task, size_t count) {
     for (size_t i = count / 2; i-- > 0;) sift(task, i, count);
     for (size_t end = count; end-- > 1;) {
@@ -49,29 +88,85 @@ static void sort_by_cost(tp__task *task, size_t count) {
     }
 }
 
-void tp__schedule_build(tp__schedule *schedule, const tp_problem *problem, const tp_tensors *tensors,
-                        int64_t range_rows, int threads) {
-    int64_t group = problem->q_heads / problem->kv_heads, total = 0, range = range_rows;
-    for (int64_t s = 0; s < tensors->batch; s++)
-        total += tp__sequence_at(problem, tensors, s).q_len * problem->q_heads;
-    if (threads > 1) {
-        int64_t fair = tp__max(total / (RANGES_PER_THREAD * (int64_t)threads), TP__RANGE_ROWS_MIN);
-        range = tp__min(range, fair);
+static void add(tp__schedule *schedule, tp__task task) {
+    task.order = (int64_t)schedule->count;
+    schedule->task[schedule->count++] = task;
+}
+
+/* One task, or a relay of its chunks where it would keep one thread busy too long. */
+static void add_range(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors,
+                      const tp__sequence *seq, tp__task task, double total) {
+    int64_t keys = cut->problem->list_len > 0
+                       ? tp__list_count(cut->problem, tensors, seq, task.first * cut->problem->kv_heads /
+                                                                        cut->problem->q_heads)
+                       : seq->kv_len;
+    int64_t step = tp__chunk_keys(task.decode), chunks = (keys + step - 1) / step;
+    int splits = schedule->relays < tp__relay_bound(cut->threads) && chunks > 1 &&
+                 task.heads * task.count <= TP__RELAY_ROWS &&
+                 task.cost > total / (2.0 * cut->threads);
+    if (!splits) {
+        add(schedule, task);
+        return;
     }
-    size_t n = 0;
-    for (int64_t s = 0; s < tensors->batch; s++) {
-        tp__sequence seq = tp__sequence_at(problem, tensors, s);
-        int64_t rows = seq.q_len * group, ranges = (rows + range - 1) / range;
-        /* even ranges: a short last one would pack all its keys for a few rows */
-        int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
-        for (int64_t first = 0; first < rows; first += even) {
-            int64_t count = tp__min(even, rows - first);
-            double cost = range_cost(problem, &seq, group, first, count);
-            for (int64_t head = 0; head < problem->kv_heads; head++)
-                schedule->task[n++] = (tp__task){s, head, first, count, cost};
+    task.relay = schedule->relays++;
+    task.cost /= (double)chunks;
+    for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
+}
+
+/* How many heads a decode task takes: all, unless threads or room ask for parts of them. */
+static int64_t heads_of_part(const tp__cut *cut, int64_t rows, double cost, double total) {
+    int64_t heads = cut->problem->kv_heads;
+    double fair = total / (TASKS_PER_THREAD * cut->threads);
+    int64_t parts = cut->threads > 1 && cost > fair ? (int64_t)tp__min(heads, (int64_t)(cost / fair) + 1) : 1;
+    parts = tp__min(parts, tp__max(heads / PART_HEADS, 1));
+    int64_t part = tp__min((heads + parts - 1) / parts, tp__max(TP__RELAY_ROWS / rows, 1));
+    /* as even as they come */
+    parts = (heads + part - 1) / part;
+    return (heads + parts - 1) / parts;
+}
+
+static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors,
+                         int64_t index, int64_t range, double total) {
+    const tp_problem *problem = cut->problem;
+    tp__sequence seq = tp__sequence_at(problem, tensors, index);
+    int64_t group = problem->q_heads / problem->kv_heads, rows = seq.q_len * group;
+    int decode = tp__decodes(problem, cut->path, seq.q_len);
+    if (decode) range = tp__min(range, TP__RELAY_ROWS);
+    int64_t ranges = (rows + range - 1) / range, count;
+    /* even ranges: a short last one would pack all its keys for a few rows */
+    int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
+    for (int64_t first = 0; first < rows; first += count) {
+        count = tp__min(even, rows - first);
+        if (problem->list_len > 0) /* each token has keys of its own */
+            count = tp__min(range, group - first % group);
+        double cost = range_cost(cut, tensors, &seq, first, count);
+        int64_t heads = decode ? heads_of_part(cut, count, cost * (double)problem->kv_heads, total) : 1;
+        for (int64_t head = 0; head < problem->kv_heads; head += heads) {
+            int64_t n = tp__min(heads, problem->kv_heads - head);
+            tp__task task = {index, head, n, first, count, -1, -1, decode, 0, cost * (double)n};
+            add_range(schedule, cut, tensors, &seq, task, total);
         }
     }
-    schedule->count = n;
+}
+
+void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors) {
+    const tp_problem *problem = cut->problem;
+    int64_t rows = 0, range = cut->range_rows;
+    double total = 0;
+    for (int64_t s = 0; s < tensors->batch; s++) {
+        tp__sequence seq = tp__sequence_at(problem, tensors, s);
+        rows += seq.q_len * problem->q_heads;
+        if (cut->threads > 1 && seq.q_len > 0)
+            total += range_cost(cut, tensors, &seq, 0, seq.q_len * (problem->q_heads / problem->kv_heads)) *
+                     (double)problem->kv_heads;
+    }
+    if (cut->threads > 1) {
+        int64_t fair = tp__max(rows / (TASKS_PER_THREAD * (int64_t)cut->threads), TP__RANGE_ROWS_MIN);
+        range = tp__min(range, fair);
+    }
+    schedule->count = 0;
+    schedule->relays = 0;
+    for (int64_t s = 0; s < tensors->batch; s++) cut_sequence(schedule, cut, tensors, s, range, total);
     atomic_init(&schedule->ticket, 0);
-    if (threads > 1) sort_by_cost(schedule->task, n);
+    if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);
 }

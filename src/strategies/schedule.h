@@ -1,22 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cutting a call into tasks, most costly first, claimed by an ascending ticket. A task is a range of
- * merged rows of one KV head of one sequence. How rows are cut changes no bit of the result, so the
- * cut may follow the number of threads.
+ * Cutting a call into tasks, most costly first, claimed by an ascending ticket. A task is a range of merged
+ * rows of some KV heads of one sequence, and all the keys they see or one chunk of them. How a call is cut
+ * changes no bit of the result, so the cut may follow the number of threads.
+ *
+ * Where rows and heads are too few for the threads, a range is split into its chunks: a *relay*, whose tasks
+ * hand over their chunks' states in order. They stand in order among the tickets, so a task waits only for
+ * one that another thread has claimed already.
  */
 #ifndef TP_STRATEGIES_SCHEDULE_H
 #define TP_STRATEGIES_SCHEDULE_H
 
 #include <stdatomic.h>
 
+#include "problem/sequence.h"
 #include "tileproof.h"
 
 /* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
 #define TP__RANGE_ROWS_MIN 256
+/* Most rows, over all its heads, of a decode task and of a relay. */
+#define TP__RELAY_ROWS 256
 
 typedef struct tp__task {
-    int64_t seq, head;    /* sequence, KV head */
-    int64_t first, count; /* merged rows */
+    int64_t seq;
+    int64_t head, heads;  /* KV heads */
+    int64_t first, count; /* merged rows of each head */
+    int64_t chunk;        /* of a relay: its only chunk, by number; otherwise -1: all of them */
+    int32_t relay;        /* -1: none */
+    int32_t decode;       /* by the decode loop, otherwise by the prefill loop */
+    int64_t order;        /* among tasks of equal cost */
     double cost;          /* about the pairs it sees */
 } tp__task;
 
@@ -24,14 +36,35 @@ typedef struct tp__schedule {
     atomic_size_t ticket;
     size_t count;
     tp__task *task;
+    int relays; /* in use */
 } tp__schedule;
 
-/* Most tasks a call within the problem's bounds can have when ranges hold at most range_rows rows. */
-int64_t tp__schedule_bound(const tp_problem *problem, int64_t range_rows, int threads);
+/* Which loop serves a sequence. */
+typedef enum tp__path { TP__BY_ROWS = 0, TP__PREFILL = 1, TP__DECODE = 2 } tp__path;
+
+/* The path that was asked for: by the choice, or because the problem is invariant. */
+tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
+
+/* Whether a sequence of this many rows goes by the decode loop. */
+int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
+
+/* What the cut depends on besides the tensors. */
+typedef struct tp__cut {
+    const tp_problem *problem;
+    tp__path path;
+    int threads;
+    int64_t range_rows; /* most rows of a prefill range */
+} tp__cut;
+
+/* Keys of a chunk. */
+int64_t tp__chunk_keys(int decode);
+
+/* Most tasks, and most relays, that a call within the problem's bounds can have. */
+int64_t tp__schedule_bound(const tp__cut *cut);
+int tp__relay_bound(int threads);
 
 /* Fills in the tasks, which has room for tp__schedule_bound of them. */
-void tp__schedule_build(tp__schedule *schedule, const tp_problem *problem, const tp_tensors *tensors,
-                        int64_t range_rows, int threads);
+void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors);
 
 /* The next task, or NULL when none is left. */
 static inline const tp__task *tp__schedule_next(tp__schedule *schedule) {

@@ -15,8 +15,9 @@ typedef struct tp__job {
     const tp_tensors *tensors;
     const tp__kernels *kernels;
     tp__parallel parallel;
+    int path;        /* tp__path: which of its loops; math has one */
     int threads;     /* tasks that may run at once: slots of the workspace */
-    char *workspace; /* at least workspace(problem, kernels, threads) bytes */
+    char *workspace; /* at least workspace(problem, kernels, path, threads) bytes */
     tp__trace *trace; /* the sum over all tasks comes out here */
 } tp__job;
 
@@ -25,7 +26,7 @@ typedef struct tp__strategy {
     int max_head_dim; /* 0: no limit */
     int fused;        /* never writes the score matrix */
     /* Bytes for any call within the problem's bounds; SIZE_MAX: cannot be addressed. */
-    size_t (*workspace)(const tp_problem *problem, const tp__kernels *kernels, int threads);
+    size_t (*workspace)(const tp_problem *problem, const tp__kernels *kernels, int path, int threads);
     void (*run)(const tp__job *job);
 } tp__strategy;
 
@@ -38,9 +39,10 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
     return (char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
 }
 
-/* Bytes of the rows' q, o and lse, and of one key's k and v, for one head. */
+/* Bytes of one row's q, o and lse, and of one key's k and v, for one head. A v that lies within k, as that of
+   a latent cache does, is not counted again. */
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
-int64_t tp__key_bytes(const tp_problem *problem);
+int64_t tp__key_bytes(const tp_problem *problem, const tp_tensors *tensors);
 
 /* lse of rows in units of natural log from m (log2) and l, written to the tensor if wanted. */
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,

@@ -14,9 +14,15 @@ void tp_receipt_init(tp_receipt *receipt) {
     receipt->struct_size = sizeof *receipt;
 }
 
-/* Keys that any row sees. Both ends of a row's interval never move left as its position grows, so the
+/* Keys that any row sees; with lists, the entries of all. Both ends of a row's interval never move left as its position grows, so the
    first row that sees anything has the left end and the last one the right end. */
-static int64_t keys_read(const tp_problem *problem, const tp__sequence *seq) {
+static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq) {
+    if (problem->list_len > 0) {
+        int64_t listed = 0;
+        for (int64_t token = 0; token < seq->q_len; token++)
+            listed += tp__list_count(problem, tensors, seq, token);
+        return listed;
+    }
     int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
     tp__interval first = {0, 0}, last = {0, 0};
     for (int64_t row = 0; row < seq->q_len && first.lo == first.hi; row++)
@@ -31,10 +37,10 @@ static int64_t compulsory(const tp_problem *problem, const tp_tensors *tensors) 
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len;
-        keys += keys_read(problem, &seq);
+        keys += keys_read(problem, tensors, &seq);
     }
     return rows * problem->q_heads * tp__row_bytes(problem, tensors) +
-           keys * problem->kv_heads * tp__key_bytes(problem);
+           keys * problem->kv_heads * tp__key_bytes(problem, tensors);
 }
 
 /* The option whose leaf did the scores, told by the leaves alone. */

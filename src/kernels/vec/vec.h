@@ -8,6 +8,7 @@
  *     vec_f, vec_i, vec_f_any                      float and int32 vectors; unaligned loads
  *     vec_fma, vec_max, vec_scale                  fused where the ISA fuses; NaN rules as written
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
+ *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of dots, and vec_sum16 of all its sums
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
  *
  * and adds what plain C can say for all of them. Vectors never cross a real call.

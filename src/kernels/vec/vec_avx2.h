@@ -10,6 +10,8 @@
 #define VEC_LANES 8
 #define VEC_MR    6 /* 6x2 accumulators, 2 of K or V, 1 broadcast: 15 of 16 registers */
 #define VEC_NRV   2
+#define VEC_DOT_ROWS 2 /* 2x2x2 accumulators, 2 of K, 1 of Q: 11 of 16 registers */
+#define VEC_DOT_KEYS 2
 #define VEC_STRIPS 16 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
@@ -40,6 +42,17 @@ static inline float vec_sum16(const vec_f parts[2]) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. */
+static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[8], float *s, int64_t lds) {
+    vec_f a = acc[0] + acc[1], b = acc[4] + acc[5], c = acc[2] + acc[3], d = acc[6] + acc[7];
+    vec_f e = _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
+    vec_f f = _mm256_permute2f128_ps(c, d, 0x20) + _mm256_permute2f128_ps(c, d, 0x31);
+    vec_f g = _mm256_shuffle_ps(e, f, 0x44) + _mm256_shuffle_ps(e, f, 0xee);
+    vec_f h = _mm256_shuffle_ps(g, g, 0x88) + _mm256_shuffle_ps(g, g, 0xdd);
+    _mm_storel_pi((__m64 *)s, _mm256_castps256_ps128(h));
+    if (rows > 1) _mm_storel_pi((__m64 *)(s + lds), _mm256_extractf128_ps(h, 1));
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {

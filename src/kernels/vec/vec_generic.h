@@ -8,6 +8,8 @@
 #define VEC_LANES 4
 #define VEC_MR    4 /* 4x2 accumulators, 2 of K or V, 1 broadcast: 11 of 16 registers */
 #define VEC_NRV   2
+#define VEC_DOT_ROWS 1 /* 1x2x4 accumulators */
+#define VEC_DOT_KEYS 2
 #define VEC_STRIPS 24 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4)
 
@@ -40,6 +42,14 @@ static inline float vec_sum16(const vec_f parts[4]) {
     vec_f x = (parts[0] + parts[2]) + (parts[1] + parts[3]);
     x += __builtin_shufflevector(x, x, 2, 3, 0, 1);
     return x[0] + x[1];
+}
+
+/* s[i][t] = vec_sum16 of acc[i][t] */
+static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[8], float *s, int64_t lds) {
+    (void)rows;
+    (void)lds;
+    s[0] = vec_sum16(acc);
+    s[1] = vec_sum16(acc + 4);
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * decode: few rows, which meet each key once, so that reading the keys is all the cost. For each block of
+ * the chunk, and then each KV head of the task, so that tokens are read from end to end:
+ *
+ *     scores of all the group's rows straight from the keys
+ *     convert and pack V
+ *     attend
+ *
+ * and for every line that is read, one of the next block is asked for.
+ */
+#include "strategies/fused.h"
+
+/* Lines to ask for in each token of the next block: from the task's first head to its last. */
+static tp__ahead ahead_of(const tp__work *work, const char *const *row, int64_t count,
+                          const tp_tensor *tensor, int64_t dim, int32_t dtype) {
+    int64_t size = (int64_t)tp_dtype_bytes((tp_dtype)dtype), step = tensor->stride[2];
+    int64_t span = (work->task->heads - 1) * step + dim;
+    return (tp__ahead){row, row + count, NULL, work->task->head * step * size,
+                       (span * size + TP__LINE - 1) / TP__LINE, 0};
+}
+
+static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__keys_in *k_in,
+                        tp__keys_in *v_in, const tp__state *state) {
+    const tp__fused *f = work->fused;
+    const tp_problem *problem = f->job->problem;
+    const tp_tensors *tensors = f->job->tensors;
+    const tp__kernels *kernels = f->job->kernels;
+    const tp__task *task = work->task;
+    tp__room *room = work->room;
+    int64_t head = task->head + part;
+    k_in->offset = head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
+    v_in->offset = head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    int v_not_finite = 0;
+    for (int64_t row = 0; row < task->count; row += f->tile_rows) {
+        int64_t rows = tp__min(f->tile_rows, task->count - row);
+        tp__tile tile = tp__work_tile(work, part, row, rows, state);
+        tile.block = tile.lds = f->decode_block;
+        kernels->dots[problem->k_dtype](room->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
+                                        tile.s, tile.lds);
+        if (row == 0)
+            v_not_finite = kernels->pack_v[problem->v_dtype](room->trace, room->v, v_in, f->decode_block,
+                                                             problem->head_dim_v);
+        tile.v_not_finite = v_not_finite;
+        if (tp__sight_tile(&room->sight, row, rows, key, v_in->last)) kernels->attend(room->trace, &tile);
+    }
+}
+
+static void attend_block(const tp__work *work, int64_t key, const tp__state *state) {
+    const tp__fused *f = work->fused;
+    const tp_problem *problem = f->job->problem;
+    const tp_tensors *tensors = f->job->tensors;
+    tp__room *room = work->room;
+    tp__interval any = room->sight.any;
+    int64_t block = f->decode_block;
+    int64_t first = tp__max(any.lo - key, 0), last = tp__min(any.hi - key, block);
+    int64_t next = tp__max(tp__min(any.hi - key - block, block), 0);
+    tp__keys_rows(&work->keys, key + first, last - first + next, any.hi, room->k_row + first,
+                  room->v_row + first);
+    const char *const *k_row = room->k_row, *const *v_row = room->v_row;
+    tp__ahead k_ahead =
+        ahead_of(work, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
+    tp__ahead v_ahead =
+        ahead_of(work, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
+    for (int64_t part = 0; part < work->task->heads; part++)
+        attend_head(work, part, key, &k_in, &v_in, state);
+    room->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem, tensors);
+}
+
+void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {
+    int64_t block = work->fused->decode_block;
+    for (int64_t key = from / block * block; key < to; key += block) attend_block(work, key, state);
+}

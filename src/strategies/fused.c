@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fused: the score matrix is never written. For each task
+ *
+ *     load its Q rows once
+ *     for each chunk of keys its rows see                 keys are cut at absolute indices,
+ *         start from the empty state                      never by rows, threads or lengths
+ *         attend the chunk: prefill's loop or decode's    by the sequence's own number of rows
+ *         fold the chunk's state into the rows' state
+ *     store O = o/l and lse
+ *
+ * so that a row's bits depend on its own q, its keys, its sequence's path and nothing else.
+ */
+#include "strategies/fused.h"
+
+#include <math.h>
+#include <sched.h>
+#include <string.h>
+
+#define RANGE_ROWS 2048
+#define RANGE_FLOATS (RANGE_ROWS * 128) /* of one row buffer: wide heads take fewer rows */
+
+static tp__state take_state(tp__arena *arena, int64_t rows, int64_t ldo) {
+    tp__state s;
+    s.m = TP_TAKE(arena, float, rows);
+    s.l = TP_TAKE(arena, float, rows);
+    s.o = TP_TAKE(arena, float, tp__times(rows, ldo));
+    return s;
+}
+
+/* Rows a task of either loop can have, at the problem's bounds. */
+static int64_t prefill_rows(const tp__fused *f, int mr) {
+    const tp_problem *p = f->cut.problem;
+    int64_t rows = tp__min(RANGE_ROWS, RANGE_FLOATS / tp__max(f->ldq, f->ldo));
+    rows = tp__round_up(rows, mr);
+    /* a problem that is smaller than a range needs no more room than its rows */
+    return tp__max(tp__min(rows, tp__times(p->q_len, p->q_heads / p->kv_heads)), 1);
+}
+
+static int64_t decode_rows(const tp__fused *f) {
+    const tp_problem *p = f->cut.problem;
+    int64_t rows = tp__times(p->q_len, p->q_heads / p->kv_heads);
+    if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, TP_DECODE_ROWS);
+    rows = tp__min(tp__times(rows, p->kv_heads), TP__RELAY_ROWS);
+    return tp__max(rows, TP_DECODE_ROWS);
+}
+
+static tp__room take_room(const tp__fused *f, tp__arena *arena) {
+    const tp_problem *p = f->cut.problem;
+    int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
+    int64_t rows = 0, block = 0;
+    if (prefills) rows = f->cut.range_rows, block = f->block;
+    if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);
+    /* with one chunk its state is the whole */
+    int64_t chunk = tp__min(prefills ? TP_CHUNK_KEYS : INT64_MAX, decodes ? TP_DECODE_CHUNK_KEYS : INT64_MAX);
+    int64_t keys = p->list_len > 0 ? tp__min(p->list_len, p->kv_len) : p->kv_len;
+    tp__room room;
+    room.trace = TP_TAKE(arena, tp__trace, 1);
+    room.q = TP_TAKE(arena, float, tp__times(rows, f->ldq));
+    room.k = TP_TAKE(arena, float, prefills ? f->block *p->head_dim_qk : 0);
+    room.v = TP_TAKE(arena, float, block *f->ldo);
+    room.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
+    room.whole = take_state(arena, rows, f->ldo);
+    room.chunk = keys > chunk ? take_state(arena, rows, f->ldo) : room.whole;
+    room.sight = tp__sight_take(arena, rows, f->tile_rows);
+    int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
+    room.k_row = TP_TAKE(arena, const char *, block + ahead);
+    room.v_row = TP_TAKE(arena, const char *, block + ahead);
+    return room;
+}
+
+/* Everything that depends only on problem, kernels, path and threads; pointers when arena has a base. */
+static tp__fused lay_out(const tp_problem *problem, const tp__kernels *kernels, int path, int threads,
+                         tp__arena *arena) {
+    tp__fused f = {0};
+    int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
+    f.cut = (tp__cut){problem, tp__path_of(problem, (tp__path)path), threads, 0};
+    f.ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
+    f.ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
+    f.block = tp_block_keys(dim);
+    f.decode_block = tp_decode_block_keys(dim);
+    f.tile_rows = kernels->tile_rows;
+    f.cut.range_rows = prefill_rows(&f, kernels->mr);
+    f.schedule.task = TP_TAKE(arena, tp__task, tp__schedule_bound(&f.cut));
+    f.room = TP_TAKE(arena, tp__room, threads);
+    for (int i = 0; i < threads; i++) {
+        tp__room room = take_room(&f, arena);
+        if (arena->base != NULL) f.room[i] = room;
+    }
+    int relays = tp__relay_bound(threads);
+    int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__RELAY_ROWS);
+    f.relay = TP_TAKE(arena, tp__relay, relays);
+    for (int i = 0; i < relays; i++) {
+        tp__state state = take_state(arena, rows, f.ldo);
+        if (arena->base != NULL) f.relay[i].state = state;
+    }
+    return f;
+}
+
+static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
+    tp__arena arena = {NULL, 0};
+    lay_out(problem, kernels, path, threads, &arena);
+    return arena.used;
+}
+
+static void clear(const tp__state *s, int64_t rows, int64_t ldo) {
+    for (int64_t r = 0; r < rows; r++) s->m[r] = -INFINITY;
+    memset(s->l, 0, (size_t)rows * sizeof(float));
+    memset(s->o, 0, (size_t)(rows * ldo) * sizeof(float));
+}
+
+tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
+                       const tp__state *state) {
+    const tp__fused *f = work->fused;
+    const tp_problem *problem = f->job->problem;
+    int64_t at = part * work->task->count + row;
+    return (tp__tile){
+        .q = work->room->q + at * f->ldq,
+        .ldq = f->ldq,
+        .v = work->room->v,
+        .s = work->room->s,
+        .o = state->o + at * f->ldo,
+        .ldo = f->ldo,
+        .m = state->m + at,
+        .l = state->l + at,
+        .lo = work->room->sight.tile_lo,
+        .hi = work->room->sight.tile_hi,
+        .rows = rows,
+        .d = problem->head_dim_qk,
+        .dv = problem->head_dim_v,
+    };
+}
+
+static tp__rows rows_of(const tp__work *work, const tp_tensor *tensor) {
+    const tp_problem *p = work->fused->job->problem;
+    return (tp__rows){work->task->first, work->task->count, p->q_heads / p->kv_heads, tensor->stride[1],
+                      tensor->stride[2]};
+}
+
+static void load_rows(const tp__work *work) {
+    const tp__fused *f = work->fused;
+    const tp_problem *p = f->job->problem;
+    const tp_tensor *q = &f->job->tensors->q;
+    tp__rows rows = rows_of(work, q);
+    for (int64_t part = 0; part < work->task->heads; part++) {
+        int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
+        f->job->kernels->load_q[p->q_dtype](
+            work->room->trace, work->room->q + part * rows.count * f->ldq, f->ldq,
+            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, tp__scale_log2(p));
+    }
+}
+
+static void store_rows(const tp__work *work, const tp__state *state) {
+    const tp__fused *f = work->fused;
+    const tp_problem *p = f->job->problem;
+    const tp_tensors *tensors = f->job->tensors;
+    tp__rows rows = rows_of(work, &tensors->o);
+    for (int64_t part = 0; part < work->task->heads; part++) {
+        int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
+        f->job->kernels->store_o[p->o_dtype](
+            work->room->trace,
+            tp__element(&tensors->o, work->keys.seq.o + head * tensors->o.stride[2], p->o_dtype), &rows,
+            p->head_dim_v, state->o + at * f->ldo, f->ldo, state->m + at, state->l + at);
+        tp__store_lse(tensors, work->keys.seq.lse + head * tensors->lse.stride[2], &rows, state->m + at,
+                      state->l + at);
+    }
+}
+
+static void fold(const tp__work *work, const tp__state *into, const tp__state *from) {
+    const tp__fused *f = work->fused;
+    f->job->kernels->fold(work->room->trace, work->task->heads * work->task->count, f->ldo, into->m,
+                          into->l, into->o, from->m, from->l, from->o);
+}
+
+/* What is counted once for all of a range: pairs, tiles that there are, bytes of its rows. */
+static void count_range(const tp__work *work, int64_t pairs_of_head) {
+    const tp__job *job = work->fused->job;
+    const tp__task *task = work->task;
+    int64_t strips = (task->count + job->kernels->mr - 1) / job->kernels->mr;
+    tp__trace *trace = work->room->trace;
+    trace->pairs_visible += pairs_of_head * task->heads;
+    trace->bytes += task->count * task->heads * tp__row_bytes(job->problem, job->tensors);
+    trace->tiles_skipped +=
+        task->heads * strips * ((work->keys.count + job->kernels->nr - 1) / job->kernels->nr);
+}
+
+/* All chunks, one after another, on this thread. */
+static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
+    const tp__room *room = work->room;
+    int64_t rows = work->task->heads * work->task->count, ldo = work->fused->ldo;
+    tp__interval any = room->sight.any;
+    clear(&room->whole, rows, ldo);
+    int chunks = 0;
+    for (int64_t chunk = any.lo / step * step; chunk < any.hi; chunk += step) {
+        const tp__state *to = chunks == 0 ? &room->whole : &room->chunk;
+        if (chunks++ > 0) clear(to, rows, ldo);
+        attend(work, tp__max(chunk, any.lo), tp__min(chunk + step, any.hi), to);
+        if (to == &room->chunk) fold(work, &room->whole, to);
+    }
+    store_rows(work, &room->whole);
+}
+
+/* One chunk; its state is folded when those before it have been. */
+static void run_leg(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
+    const tp__room *room = work->room;
+    tp__relay *relay = &work->fused->relay[work->task->relay];
+    int64_t chunk = work->task->chunk, rows = work->task->heads * work->task->count;
+    int64_t from = tp__max(chunk * step, room->sight.any.lo);
+    int64_t to = tp__min((chunk + 1) * step, room->sight.any.hi);
+    if (from < to) {
+        clear(&room->chunk, rows, work->fused->ldo);
+        attend(work, from, to, &room->chunk);
+    }
+    while (atomic_load_explicit(&relay->turn, memory_order_acquire) != chunk) sched_yield();
+    if (chunk == 0) clear(&relay->state, rows, work->fused->ldo);
+    if (from < to) fold(work, &relay->state, &room->chunk);
+    if ((chunk + 1) * step >= work->keys.count) store_rows(work, &relay->state);
+    atomic_store_explicit(&relay->turn, chunk + 1, memory_order_release);
+}
+
+static void run_task(tp__fused *f, tp__room *room, const tp__task *task) {
+    const tp_problem *problem = f->job->problem;
+    int64_t group = problem->q_heads / problem->kv_heads, step = tp__chunk_keys(task->decode);
+    tp__chunk_fn *attend = task->decode ? tp__decode_chunk : tp__prefill_chunk;
+    tp__work work = {f, task, room,
+                     tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
+    load_rows(&work);
+    int64_t pairs = tp__sight_range(&room->sight, problem, &work.keys, task->first, task->count);
+    if (task->chunk <= 0) count_range(&work, pairs);
+    if (task->relay < 0)
+        run_whole(&work, attend, step);
+    else
+        run_leg(&work, attend, step);
+}
+
+static void run_tasks(void *context, size_t index) {
+    tp__fused *f = context;
+    tp__room *room = &f->room[index];
+    const tp__task *task;
+    memset(room->trace, 0, sizeof *room->trace);
+    while ((task = tp__schedule_next(&f->schedule)) != NULL) run_task(f, room, task);
+}
+
+static void run(const tp__job *job) {
+    tp__arena arena = {job->workspace, 0};
+    tp__fused f = lay_out(job->problem, job->kernels, job->path, job->threads, &arena);
+    f.job = job;
+    tp__schedule_build(&f.schedule, &f.cut, job->tensors);
+    for (int i = 0; i < f.schedule.relays; i++) atomic_init(&f.relay[i].turn, 0);
+    tp__parallel_run(&job->parallel, (size_t)job->threads, run_tasks, &f);
+    for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, f.room[i].trace);
+    /* counted as all tiles there are; what was computed was not skipped */
+    job->trace->tiles_skipped -= job->trace->tiles_full + job->trace->tiles_partial;
+}
+
+const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run};

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the two fused loops, prefill and decode, share: a task's room, and what is done with a chunk. */
+#ifndef TP_STRATEGIES_FUSED_H
+#define TP_STRATEGIES_FUSED_H
+
+#include "strategies/keys.h"
+#include "strategies/schedule.h"
+#include "strategies/sight.h"
+#include "strategies/strategy.h"
+
+/* Rows of keys that are asked for ahead of those that are packed. */
+#define TP__AHEAD_KEYS 32
+
+typedef struct tp__state {
+    float *m, *l, *o; /* [rows], [rows], [rows][ldo] */
+} tp__state;
+
+/* A range whose chunks are worked on by several threads: their states are folded in order. */
+typedef struct tp__relay {
+    atomic_llong turn; /* the chunk whose state may be folded next */
+    tp__state state;
+} tp__relay;
+
+/* One task's part of the workspace. */
+typedef struct tp__room {
+    tp__trace *trace;
+    float *q, *k, *v, *s;
+    tp__state whole, chunk;
+    tp__sight sight;
+    const char **k_row, **v_row; /* where the keys of a block lie, and those ahead */
+} tp__room;
+
+typedef struct tp__fused {
+    const tp__job *job;
+    tp__schedule schedule;
+    tp__cut cut;
+    int64_t ldq, ldo;
+    int block, decode_block, tile_rows;
+    tp__room *room;
+    tp__relay *relay;
+} tp__fused;
+
+/* What is at work: a task, its keys, its room. */
+typedef struct tp__work {
+    const tp__fused *fused;
+    const tp__task *task;
+    tp__room *room;
+    tp__keys keys;
+} tp__work;
+
+/* Attends the keys from..to-1, which lie in one chunk, into the state, whose rows are those of the task's
+   first head, then those of its next. */
+typedef void tp__chunk_fn(const tp__work *work, int64_t from, int64_t to, const tp__state *state);
+tp__chunk_fn tp__prefill_chunk, tp__decode_chunk;
+
+/* A tile of the task's rows row..row+rows-1 of its head number `part`, with all but k, v and the block. */
+tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
+                       const tp__state *state);
+
+#endif

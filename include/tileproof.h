@@ -207,6 +207,9 @@ typedef struct tp_problem {
     int64_t list_len;            /* each row has a list of the keys it may see, of at most this many;
                                     0: no lists                                                     */
     int32_t lists_sorted;        /* promise: every list ascends, no key twice. Masks need it        */
+    int32_t latent;              /* 1: v's rows are parts of k's, as in a latent cache: the same strides
+                                    and dtype, v.data at or behind k.data. Each row is then read once */
+    int32_t reserved;            /* 0 */
     int32_t invariant;           /* 1: a row's bits depend on its own q and keys alone, not on how many
                                     rows its sequence has in the call: decode, chunked prefill and whole
                                     prefill agree bit for bit. Costs speed with few rows            */
@@ -429,6 +432,10 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     bf16 | bf16->f32           one dtype for q, k and v, and o's if different; or each by itself:
  *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q)
  *     packed | packed-q | packed-kv   cu_seqlens for both, or for one side only
+ *     paged=16                   k and v in pages of so many tokens
+ *     lists=64 | lists-sorted=64 a list of at most so many keys for every row
+ *     latent                     v is part of k
+ *     invariant                  the same bits for decode, chunked and whole prefill
  *     padded                     used lengths in a batch; default: a plain batch
  *     top-left                   alignment; default bottom-right
  *     causal  window=L,R         masks, all of which must allow a key

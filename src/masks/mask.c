@@ -74,6 +74,18 @@ tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t
     return seen;
 }
 
+/* Both ends of a row's interval never move left as its position grows, so the first row that sees anything
+   has the left end and the last one the right end. */
+tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_len) {
+    int64_t position = tp__mask_first_position(problem, q_len, kv_len);
+    tp__interval first = {0, 0}, last = {0, 0};
+    for (int64_t row = 0; row < q_len && first.lo == first.hi; row++)
+        first = tp__mask_interval(problem, position + row, kv_len);
+    for (int64_t row = q_len; row-- > 0 && last.lo == last.hi;)
+        last = tp__mask_interval(problem, position + row, kv_len);
+    return (tp__interval){first.lo, last.hi};
+}
+
 int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
                     int64_t key) {
     if (problem == NULL || row < 0 || row >= q_len || key < 0 || key >= kv_len) return -1;

@@ -45,6 +45,9 @@ int tp__mask_allowed(const tp_problem *problem, int64_t q_pos, int64_t k_pos);
 /* The keys [lo, hi) that the row at q_pos sees, within 0..kv_len. */
 tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t kv_len);
 
+/* From the first key that any row of the sequence sees to the last. */
+tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_len);
+
 /* Visible pairs of one head of one sequence. */
 int64_t tp__mask_pairs(const tp_problem *problem, int64_t q_len, int64_t kv_len);
 

@@ -49,7 +49,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     decision->bytes_compulsory =
         q_rows * (problem->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)problem->q_dtype) +
                   problem->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)problem->o_dtype)) +
-        keys * tp__key_bytes(problem, NULL);
+        keys * tp__key_bytes(problem);
     if (kernels == NULL) return;
     if (strategy->fused)
         fused_id(tp__path_of(problem, path), kernels->isa, dim, decision->numerics_id);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "masks/mask.h"
 #include "problem/overlap.h"
 #include "problem/sequence.h"
 
@@ -25,7 +26,7 @@ typedef struct walk {
     const tp_tensor *tensor;
     int64_t heads, row_bytes, element_bytes;
     int of_q;     /* follows the q lengths */
-    size_t start; /* where in tp__sequence its first element stands */
+    size_t start; /* where in tp__sequence its first element stands, or in tp__key_place its key */
 } walk;
 
 enum { TENSORS = 5, OUTPUTS = 2 };
@@ -39,8 +40,8 @@ static void make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENS
         {"o", &t->o, p->q_heads, p->head_dim_v * o, o, 1, offsetof(tp__sequence, o)},
         {"lse", &t->lse, lse_heads, 4, 4, 1, offsetof(tp__sequence, lse)},
         {"q", &t->q, p->q_heads, p->head_dim_qk * q, q, 1, offsetof(tp__sequence, q)},
-        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, offsetof(tp__sequence, k)},
-        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, offsetof(tp__sequence, v)},
+        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, offsetof(tp__key_place, k)},
+        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, offsetof(tp__key_place, v)},
     };
     for (int i = 0; i < TENSORS; i++) walks[i] = all[i];
 }
@@ -48,16 +49,23 @@ static void make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENS
 typedef tp_status (*visit)(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
                            range row);
 
+static int64_t row_start(const tp_problem *problem, const tp_tensors *tensors, const walk *w, int64_t seq,
+                         const tp__sequence *s, int64_t token) {
+    if (w->of_q) return *(const int64_t *)((const char *)s + w->start) + token * w->tensor->stride[1];
+    tp__key_place place = tp__key_place_of(problem, tensors, seq, s, token);
+    return *(const int64_t *)((const char *)&place + w->start);
+}
+
 static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors, const walk *w,
                            visit visit_row, void *user) {
     for (int64_t seq = 0; seq < tensors->batch; seq++) {
         tp__sequence s = tp__sequence_at(problem, tensors, seq);
-        int64_t start = *(const int64_t *)((const char *)&s + w->start);
-        int64_t tokens = w->of_q ? s.q_len : s.kv_len;
-        for (int64_t token = 0; token < tokens; token++)
+        tp__interval tokens = {0, s.q_len};
+        if (!w->of_q) tokens = tp__mask_hull(problem, s.q_len, s.kv_len);
+        for (int64_t token = tokens.lo; token < tokens.hi; token++)
             for (int64_t head = 0; head < w->heads; head++) {
-                int64_t element =
-                    start + token * w->tensor->stride[1] + head * w->tensor->stride[2];
+                int64_t element = row_start(problem, tensors, w, seq, &s, token) +
+                                  head * w->tensor->stride[2];
                 uintptr_t lo = (uintptr_t)w->tensor->data + (uintptr_t)(element * w->element_bytes);
                 range row = {lo, lo + (uintptr_t)w->row_bytes};
                 TP_TRY(visit_row(user, w, seq, token, head, row));
@@ -179,7 +187,9 @@ static tp_status check_arrays(checker *c) {
     } arrays[] = {{"cu_seqlens_q", t->cu_seqlens_q, t->batch + 1},
                   {"cu_seqlens_kv", t->cu_seqlens_kv, t->batch + 1},
                   {"q_lens", t->q_lens, t->batch},
-                  {"kv_lens", t->kv_lens, t->batch}};
+                  {"kv_lens", t->kv_lens, t->batch},
+                  {"k_pages", t->k_pages, t->batch * t->page_slots},
+                  {"v_pages", t->v_pages, t->batch * t->page_slots}};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i].data == NULL) continue;
         uintptr_t lo = (uintptr_t)arrays[i].data;
@@ -216,5 +226,6 @@ tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, t
 tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(tp__tensors_check(problem, tensors, error));
+    TP_TRY(tp__pages_check_owners(problem, tensors, error));
     return tp__check_rows(problem, tensors, error);
 }

@@ -124,6 +124,32 @@ static tp_status check_sizes(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
+/* What is said of the keys: pages, lists, a latent cache. */
+static tp_status check_cache(const tp_problem *p, tp_error *error) {
+    if (p->kv_layout == TP_PAGED)
+        TP_TRY(check_range("page_size", p->page_size, 1, TP__LENGTH_MAX, 40, error));
+    else
+        TP_REQUIRE(p->page_size == 0, error, TP_INVALID,
+                   "page_size is %lld though kv_layout is not TP_PAGED: it must be 0",
+                   (long long)p->page_size);
+    TP_TRY(check_range("list_len", p->list_len, 0, TP__LENGTH_MAX, 40, error));
+    TP_TRY(check_either("lists_sorted", p->lists_sorted, "0 or 1", error));
+    TP_TRY(check_either("latent", p->latent, "0 or 1", error));
+    TP_TRY(check_either("invariant", p->invariant, "0 or 1", error));
+    TP_REQUIRE(p->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", p->reserved);
+    TP_REQUIRE(!p->lists_sorted || p->list_len > 0, error, TP_INVALID,
+               "lists_sorted is 1 with list_len 0: there are no lists");
+    TP_REQUIRE(p->list_len == 0 || p->lists_sorted || p->mask_nodes == 0, error, TP_INVALID,
+               "mask_nodes is %d with lists that are not sorted: a mask needs lists_sorted",
+               p->mask_nodes);
+    TP_REQUIRE(!p->latent || (p->k_dtype == p->v_dtype && p->head_dim_v <= p->head_dim_qk), error,
+               TP_INVALID,
+               "latent with k %s of head dim %lld and v %s of %lld: v must be part of k's rows",
+               tp_dtype_name(p->k_dtype), (long long)p->head_dim_qk, tp_dtype_name(p->v_dtype),
+               (long long)p->head_dim_v);
+    return TP_OK;
+}
+
 tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE_STRUCT(problem, tp_problem, error);
     TP_REQUIRE(problem->op == 0, error, TP_INVALID, "op is %d: it must be 0 (forward)",
@@ -133,7 +159,9 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_TRY(check_dtype("v_dtype", problem->v_dtype, error));
     TP_TRY(check_dtype("o_dtype", problem->o_dtype, error));
     TP_TRY(check_either("q_layout", problem->q_layout, "TP_BATCH (0) or TP_PACKED (1)", error));
-    TP_TRY(check_either("kv_layout", problem->kv_layout, "TP_BATCH (0) or TP_PACKED (1)", error));
+    TP_REQUIRE(problem->kv_layout >= TP_BATCH && problem->kv_layout <= TP_PAGED, error, TP_INVALID,
+               "kv_layout is %d: it must be TP_BATCH (0), TP_PACKED (1) or TP_PAGED (2)",
+               problem->kv_layout);
     TP_TRY(check_either("align", problem->align, "TP_BOTTOM_RIGHT (0) or TP_TOP_LEFT (1)", error));
     TP_TRY(check_either("scale_set", problem->scale_set, "0 (default scale) or 1", error));
     TP_TRY(check_sizes(problem, error));
@@ -143,6 +171,7 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
         TP_REQUIRE(isfinite(tp__scale_log2(problem)), error, TP_INVALID,
                    "scale is %g: scale * log2(e) must be finite in float", (double)problem->scale);
     }
+    TP_TRY(check_cache(problem, error));
     return tp__mask_check(problem, error);
 }
 

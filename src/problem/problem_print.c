@@ -115,8 +115,13 @@ static void put_dtypes(printer *p, const tp_problem *problem) {
 static void put_layout(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
     int q = problem->q_layout == TP_PACKED, kv = problem->kv_layout == TP_PACKED;
     if (q || kv) put(p, " %s", q && kv ? "packed" : q ? "packed-q" : "packed-kv");
-    if (tensors != NULL && ((!q && tensors->q_lens != NULL) || (!kv && tensors->kv_lens != NULL)))
+    int batch = problem->kv_layout == TP_BATCH;
+    if (tensors != NULL && ((!q && tensors->q_lens != NULL) || (batch && tensors->kv_lens != NULL)))
         put(p, " padded");
+    if (problem->kv_layout == TP_PAGED) put(p, " paged=%lld", (long long)problem->page_size);
+    if (problem->list_len > 0)
+        put(p, " lists%s=%lld", problem->lists_sorted ? "-sorted" : "", (long long)problem->list_len);
+    if (problem->latent) put(p, " latent");
 }
 
 static int equal_nodes(const tp_mask_node *one, const tp_mask_node *other) {
@@ -154,6 +159,7 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
         tp__write_float(problem->scale, scale);
         put(p, " scale=%s", scale);
     }
+    if (problem->invariant) put(p, " invariant");
 }
 
 /* The arrays that the walk over the sequences reads must be there. */

@@ -23,6 +23,10 @@ typedef enum subject {
     CAUSAL,
     WINDOW,
     SCALE,
+    PAGED,
+    LISTS,
+    LATENT,
+    INVARIANT,
     UNKNOWN
 } subject;
 
@@ -48,6 +52,11 @@ static const struct word {
     {"packed-q", WHOLE, PACKED, tp__take_packed_q},
     {"packed-kv", WHOLE, PACKED, tp__take_packed_kv},
     {"padded", WHOLE, PADDED, tp__take_padded},
+    {"paged=", VALUE, PAGED, tp__take_paged},
+    {"lists=", VALUE, LISTS, tp__take_lists},
+    {"lists-sorted=", VALUE, LISTS, tp__take_sorted_lists},
+    {"latent", WHOLE, LATENT, tp__take_latent},
+    {"invariant", WHOLE, INVARIANT, tp__take_invariant},
     {"top-left", WHOLE, ALIGN, tp__take_top_left},
     {"causal", WHOLE, CAUSAL, tp__take_causal},
     {"window=", VALUE, WINDOW, tp__take_window},
@@ -78,7 +87,8 @@ static tp_status take_word(tp__words *w) {
         return TP__REFUSE_WORD(w,
                                "unknown; words are prefill decode mixed b h q k seqs= d, a dtype "
                                "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
-                               "top-left causal window= scale=");
+                               "paged= lists= lists-sorted= latent top-left causal window= scale= "
+                               "invariant");
     if (word->about != WINDOW && w->seen >> word->about & 1)
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;
@@ -127,8 +137,8 @@ static tp_status finish_sequences(tp__words *w, int want_lengths) {
     TP_REQUIRE(!has(w, BATCH) || p->batch == total, w->error, TP_INVALID,
                "word 'b%lld' contradicts seqs=, which holds %lld sequences", (long long)p->batch,
                (long long)total);
-    TP_REQUIRE(has(w, PACKED) || has(w, PADDED), w->error, TP_INVALID,
-               "word 'seqs=' needs 'packed' or 'padded': in a plain batch all lengths are equal");
+    TP_REQUIRE(has(w, PACKED) || has(w, PADDED) || has(w, PAGED), w->error, TP_INVALID,
+               "word 'seqs=' needs 'packed', 'padded' or 'paged=': in a plain batch all lengths are equal");
     int differ = (p->q_layout == TP_BATCH && lengths_differ(&w->lengths, 1)) ||
                  (p->kv_layout == TP_BATCH && lengths_differ(&w->lengths, 0));
     TP_REQUIRE(
@@ -156,6 +166,10 @@ static tp_status finish(tp__words *w, int want_lengths) {
                "word 'q' is missing: the rows must be given, such as q512, or seqs=");
     TP_REQUIRE(!has(w, PADDED) || p->q_layout == TP_BATCH || p->kv_layout == TP_BATCH, w->error,
                TP_INVALID, "word 'padded' contradicts 'packed': give one or the other");
+    TP_REQUIRE(!has(w, PAGED) || p->kv_layout == TP_BATCH, w->error, TP_INVALID,
+               "word 'paged=%lld' contradicts 'packed': write 'packed-q' for q alone",
+               (long long)p->page_size);
+    if (has(w, PAGED)) p->kv_layout = TP_PAGED;
     if (has(w, SEQUENCES))
         TP_TRY(finish_sequences(w, want_lengths));
     else if (!has(w, KEYS))

@@ -12,6 +12,14 @@ typedef struct tp__sequence {
     int64_t list; /* row of its first token in the lists of keys */
 } tp__sequence;
 
+/* Entry i of an array of the tensors' index_type. */
+static inline int64_t tp__index_at(const tp_tensors *tensors, const void *array, int64_t i) {
+    return tensors->index_type == TP_I64 ? ((const int64_t *)array)[i] : ((const int32_t *)array)[i];
+}
+static inline int64_t tp__index_size(const tp_tensors *tensors) {
+    return tensors->index_type == TP_I64 ? 8 : 4;
+}
+
 /* Valid only for tensors that passed tp__tensors_check. */
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
 
@@ -22,12 +30,21 @@ typedef struct tp__key_place {
 tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
                                const tp__sequence *seq, int64_t key);
 
+/* Rows of lists that a call has: one for each token of q. */
+int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors);
 /* How many keys a token's list holds, and which one stands in a slot. */
 int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
                        int64_t token);
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
 
-/* Everything a run checks of its tensors, in time proportional to the batch. */
+/* The rules of page tables, lists and a latent cache, once everything else has been found right: in time
+   proportional to the pages that are seen and to the entries of lists. */
+tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* A page stands twice only where sequences share the beginning: at the same place of their tables. */
+tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* Everything a run checks of its tensors, in time proportional to the batch, its pages and lists. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
 /* scale * log2(e): scores are kept in units of log2 so that exp is exp2. */

@@ -40,11 +40,6 @@ void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void 
     tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
 }
 
-static int64_t index_at(const tp_tensors *tensors, const void *array, int64_t i) {
-    return tensors->index_type == TP_I64 ? ((const int64_t *)array)[i]
-                                         : ((const int32_t *)array)[i];
-}
-
 static int64_t offset(const tp_tensor *tensor, int packed, int64_t start) {
     return times(start, tensor->stride[packed ? 1 : 0]);
 }
@@ -56,15 +51,15 @@ tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensor
     int64_t q_start = index, kv_start = index;
     tp__sequence s = {.q_len = t->q_len, .kv_len = t->kv_len};
     if (q_packed) {
-        q_start = index_at(t, t->cu_seqlens_q, index);
-        s.q_len = minus(index_at(t, t->cu_seqlens_q, index + 1), q_start);
+        q_start = tp__index_at(t, t->cu_seqlens_q, index);
+        s.q_len = minus(tp__index_at(t, t->cu_seqlens_q, index + 1), q_start);
     }
     if (kv_packed) {
-        kv_start = index_at(t, t->cu_seqlens_kv, index);
-        s.kv_len = minus(index_at(t, t->cu_seqlens_kv, index + 1), kv_start);
+        kv_start = tp__index_at(t, t->cu_seqlens_kv, index);
+        s.kv_len = minus(tp__index_at(t, t->cu_seqlens_kv, index + 1), kv_start);
     }
-    if (t->q_lens != NULL) s.q_len = index_at(t, t->q_lens, index);
-    if (t->kv_lens != NULL) s.kv_len = index_at(t, t->kv_lens, index);
+    if (t->q_lens != NULL) s.q_len = tp__index_at(t, t->q_lens, index);
+    if (t->kv_lens != NULL) s.kv_len = tp__index_at(t, t->kv_lens, index);
     s.q = offset(&t->q, q_packed, q_start);
     s.o = offset(&t->o, q_packed, q_start);
     s.lse = offset(&t->lse, q_packed, q_start);
@@ -80,14 +75,14 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
     if (problem->kv_layout != TP_PAGED)
         return (tp__key_place){seq->k + key * t->k.stride[1], seq->v + key * t->v.stride[1]};
     int64_t slot = index * t->page_slots + key / problem->page_size, token = key % problem->page_size;
-    int64_t k_page = index_at(t, t->k_pages, slot);
-    int64_t v_page = t->v_pages != NULL ? index_at(t, t->v_pages, slot) : k_page;
+    int64_t k_page = tp__index_at(t, t->k_pages, slot);
+    int64_t v_page = t->v_pages != NULL ? tp__index_at(t, t->v_pages, slot) : k_page;
     return (tp__key_place){k_page * t->k.stride[0] + token * t->k.stride[1],
                            v_page * t->v.stride[0] + token * t->v.stride[1]};
 }
 
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
-    return index_at(tensors, tensors->key_lists, (seq->list + token) * tensors->key_list_stride + slot);
+    return tp__index_at(tensors, tensors->key_lists, (seq->list + token) * tensors->key_list_stride + slot);
 }
 
 int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
@@ -104,6 +99,7 @@ typedef struct side {
     int64_t bound, len, tokens, heads;
     const void *cu, *lens;
     int used; /* found out: does any sequence hold a token that is used? */
+    int64_t pages, page_size; /* page_size 0: not paged */
 } side;
 
 static tp_status check_alignment(const side *s, size_t size, tp_error *error) {
@@ -123,11 +119,11 @@ static tp_status check_packed(const tp_tensors *t, const side *s, tp_error *erro
                "cu_seqlens_%s is NULL with batch %lld: TP_PACKED needs its batch + 1 starts",
                s->name, (long long)t->batch);
     if (s->cu == NULL) return TP_OK;
-    int64_t last = index_at(t, s->cu, 0);
+    int64_t last = tp__index_at(t, s->cu, 0);
     TP_REQUIRE(last >= 0, error, TP_INVALID, "cu_seqlens_%s[0] is %lld: it must be at least 0",
                s->name, (long long)last);
     for (int64_t i = 1; i <= t->batch; i++) {
-        int64_t next = index_at(t, s->cu, i);
+        int64_t next = tp__index_at(t, s->cu, i);
         TP_REQUIRE(next >= last, error, TP_INVALID,
                    "cu_seqlens_%s[%lld] is %lld, below cu_seqlens_%s[%lld] = %lld: it must not "
                    "decrease",
@@ -159,8 +155,8 @@ static tp_status check_batch(const side *s, tp_error *error) {
 /* Also finds out whether any token is used. */
 static tp_status check_lens(const tp_tensors *t, side *s, tp_error *error) {
     for (int64_t i = 0; i < t->batch; i++) {
-        int64_t holds = s->packed ? index_at(t, s->cu, i + 1) - index_at(t, s->cu, i) : s->len;
-        int64_t uses = s->lens != NULL ? index_at(t, s->lens, i) : holds;
+        int64_t holds = s->packed ? tp__index_at(t, s->cu, i + 1) - tp__index_at(t, s->cu, i) : s->len;
+        int64_t uses = s->lens != NULL ? tp__index_at(t, s->lens, i) : holds;
         TP_REQUIRE(uses >= 0 && uses <= holds, error, TP_INVALID,
                    "%s_lens[%lld] is %lld: it must be in 0..%lld, what the sequence holds", s->name,
                    (long long)i, (long long)uses, (long long)holds);
@@ -171,8 +167,7 @@ static tp_status check_lens(const tp_tensors *t, side *s, tp_error *error) {
 }
 
 static tp_status check_side(const tp_tensors *t, side *s, tp_error *error) {
-    size_t size = t->index_type == TP_I64 ? 8 : 4;
-    TP_TRY(check_alignment(s, size, error));
+    TP_TRY(check_alignment(s, (size_t)tp__index_size(t), error));
     TP_TRY(s->packed ? check_packed(t, s, error) : check_batch(s, error));
     return check_lens(t, s, error);
 }
@@ -187,6 +182,7 @@ static tp_status make_region(tp__region *region, const char *name, const tp_tens
                    (long long)tensor->stride[i]);
     if (!s->used) return TP_OK;
     int64_t extent[3] = {s->packed ? 1 : t->batch, s->packed ? s->tokens : s->len, s->heads};
+    if (s->page_size > 0) extent[0] = s->pages, extent[1] = s->page_size;
     TP_REQUIRE(tensor->data != NULL, error, TP_INVALID,
                "%s.data is NULL: it must point to %lld x %lld tokens x %lld heads", name,
                (long long)extent[0], (long long)extent[1], (long long)extent[2]);
@@ -195,8 +191,11 @@ static tp_status make_region(tp__region *region, const char *name, const tp_tens
 
 static tp_status check_regions(const tp_problem *p, const tp_tensors *t, const side *q,
                                const side *kv, tp_error *error) {
-    tp__region o, lse, input[7];
-    int64_t size = t->index_type == TP_I64 ? 8 : 4;
+    enum { INPUTS = 10 };
+    tp__region o, lse, input[INPUTS];
+    int64_t size = tp__index_size(t), tables = p->kv_layout == TP_PAGED ? t->batch * t->page_slots : 0;
+    int64_t lists = p->list_len > 0 ? tp__list_rows(p, t) : 0;
+    if (lists > 0) lists = (lists - 1) * t->key_list_stride + p->list_len;
     TP_TRY(make_region(&input[0], "q", &t->q, t, q, p->head_dim_qk, p->q_dtype, error));
     TP_TRY(make_region(&input[1], "k", &t->k, t, kv, p->head_dim_qk, p->k_dtype, error));
     TP_TRY(make_region(&input[2], "v", &t->v, t, kv, p->head_dim_v, p->v_dtype, error));
@@ -209,7 +208,10 @@ static tp_status check_regions(const tp_problem *p, const tp_tensors *t, const s
     tp__region_array(&input[4], "cu_seqlens_kv", kv->cu, (t->batch + 1) * size);
     tp__region_array(&input[5], "q_lens", q->lens, t->batch * size);
     tp__region_array(&input[6], "kv_lens", kv->lens, t->batch * size);
-    for (int i = 0; i < 7; i++) {
+    tp__region_array(&input[7], "k_pages", t->k_pages, tables * size);
+    tp__region_array(&input[8], "v_pages", t->v_pages, tables * size);
+    tp__region_array(&input[9], "key_lists", t->key_lists, lists * size);
+    for (int i = 0; i < INPUTS; i++) {
         TP_TRY(tp__region_check_apart(&o, &input[i], error));
         TP_TRY(tp__region_check_apart(&lse, &input[i], error));
     }
@@ -235,6 +237,8 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
               problem->q_heads,
               t->cu_seqlens_q,
               t->q_lens,
+              0,
+              0,
               0};
     side kv = {"kv",
                problem->kv_layout == TP_PACKED,
@@ -244,8 +248,11 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
                problem->kv_heads,
                t->cu_seqlens_kv,
                t->kv_lens,
-               0};
+               0,
+               t->pages,
+               problem->kv_layout == TP_PAGED ? problem->page_size : 0};
     TP_TRY(check_side(t, &q, error));
     TP_TRY(check_side(t, &kv, error));
+    TP_TRY(tp__cache_check(problem, t, error));
     return check_regions(problem, t, &q, &kv, error);
 }

@@ -195,6 +195,35 @@ tp_status tp__take_top_left(tp__words *w) {
     return TP_OK;
 }
 
+static tp_status take_count(tp__words *w, int64_t *value) {
+    if (!take_number(w, 1, TP__LENGTH_MAX, value) || w->at != w->end)
+        return TP__REFUSE_WORD(w, "it takes one whole number in 1..2^40");
+    return TP_OK;
+}
+
+tp_status tp__take_paged(tp__words *w) {
+    return take_count(w, &w->problem.page_size);
+}
+
+tp_status tp__take_lists(tp__words *w) {
+    return take_count(w, &w->problem.list_len);
+}
+
+tp_status tp__take_sorted_lists(tp__words *w) {
+    w->problem.lists_sorted = 1;
+    return take_count(w, &w->problem.list_len);
+}
+
+tp_status tp__take_latent(tp__words *w) {
+    w->problem.latent = 1;
+    return TP_OK;
+}
+
+tp_status tp__take_invariant(tp__words *w) {
+    w->problem.invariant = 1;
+    return TP_OK;
+}
+
 int tp__word_is_dtypes(const tp__words *w) {
     tp__words copy = *w;
     copy.at = copy.word;

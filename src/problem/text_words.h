@@ -44,6 +44,11 @@ tp_status tp__take_top_left(tp__words *w);
 tp_status tp__take_causal(tp__words *w);
 tp_status tp__take_window(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
+tp_status tp__take_paged(tp__words *w);
+tp_status tp__take_lists(tp__words *w);
+tp_status tp__take_sorted_lists(tp__words *w);
+tp_status tp__take_latent(tp__words *w);
+tp_status tp__take_invariant(tp__words *w);
 
 /* Does the word begin with a dtype's name? */
 int tp__word_is_dtypes(const tp__words *w);

@@ -36,18 +36,24 @@ typedef struct growth {
 static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
     const tp_problem *problem = row->problem;
     double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
-    double sum = 0, walk = 0, size = 0, input = 0;
-    int64_t at = row->k_at + key->index * row->tensors->k.stride[1];
+    double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0;
+    int64_t at = tp__row_k(row, key->index);
     for (int64_t x = 0; x < problem->head_dim_qk; x++) {
         double k = tp__load(problem->k_dtype, row->tensors->k.data, at + x);
         double q = c * row->q[x], term = q * k;
         sum += term;
         size += fabs(term);
         if (x > 0) walk += fabs(sum);
+        lane[x % LANES] += term;
+        if (x >= LANES) lanes_walk += fabs(lane[x % LANES]);
         input += fabs(k) * (UNIT * fabs(q) + (q != 0 && fabs(q) < FLT_MIN * 2 ? TINY : 0));
     }
     if (size == 0) return 0;
     if (size > *reach) *reach = size;
+    /* prefill sums one chain, decode sixteen and then their tree */
+    for (int step = LANES / 2; step > 0; step /= 2)
+        for (int i = 0; i < step; i++) lanes_walk += fabs(lane[i] += lane[i + step]);
+    walk = fmax(walk, lanes_walk);
     if (fabs(c) < FLT_MIN * 2) input += size / fabs(c) * TINY;
     return (UNIT * (walk + size + 2 * fabs(sum)) + input + d * TINY) / (1 - 2 * (d + 4) * UNIT);
 }
@@ -63,21 +69,26 @@ static int scores_overflow(tp__reference_row *row) {
     return !(reach * SECOND_ORDER < FLT_MAX);
 }
 
-/* Where the kernel cuts the keys: visible keys first..end-1 are one block of one chunk. */
+/* Where the kernel cuts the keys. */
+typedef struct grid {
+    int64_t block, chunk;
+} grid;
+
+/* Visible keys first..end-1 are one block of one chunk. */
 typedef struct cut {
     int64_t first, end;
     int new_chunk, last_of_chunk;
 } cut;
 
-static cut next_cut(const tp__reference_row *row, int64_t first, int64_t block) {
+static cut next_cut(const tp__reference_row *row, int64_t first, const grid *g) {
     const tp__key *keys = row->keys;
-    int64_t chunk = keys[first].index / TP_CHUNK_KEYS, end = first;
-    int64_t part = keys[first].index % TP_CHUNK_KEYS / block;
-    while (end < row->count && keys[end].index / TP_CHUNK_KEYS == chunk &&
-           keys[end].index % TP_CHUNK_KEYS / block == part)
+    int64_t chunk = keys[first].place / g->chunk, end = first;
+    int64_t part = keys[first].place % g->chunk / g->block;
+    while (end < row->count && keys[end].place / g->chunk == chunk &&
+           keys[end].place % g->chunk / g->block == part)
         end++;
-    return (cut){first, end, first == 0 || keys[first - 1].index / TP_CHUNK_KEYS != chunk,
-                 end == row->count || keys[end].index / TP_CHUNK_KEYS != chunk};
+    return (cut){first, end, first == 0 || keys[first - 1].place / g->chunk != chunk,
+                 end == row->count || keys[end].place / g->chunk != chunk};
 }
 
 /* A running maximum of the kernel's scores is only known to lie in an interval. */
@@ -96,11 +107,12 @@ static void count_rescale(tp__key *keys, int64_t first, int64_t end) {
 
 /* A factor 2^(m - m') is exactly 1, and costs nothing, unless the maximum can have moved. Returns
    what the greatest score can be. */
-static double count_rescales(tp__reference_row *row, int64_t block) {
+static double count_rescales(tp__reference_row *row, const grid *g) {
+    for (int64_t i = 0; i < row->count; i++) row->keys[i].rescales = 0;
     span nothing = {-INFINITY, -INFINITY}, total = nothing, chunk = nothing;
     int64_t chunk_first = 0;
     for (int64_t i = 0; i < row->count;) {
-        cut part = next_cut(row, i, block);
+        cut part = next_cut(row, i, g);
         span here = nothing;
         for (; i < part.end; i++) {
             double score = row->keys[i].score * LOG2_E, error = row->keys[i].error;
@@ -134,7 +146,7 @@ typedef struct walk {
 } walk;
 
 static void add_key(tp__reference_row *row, const tp__key *key, double up) {
-    int64_t at = row->v_at + key->index * row->tensors->v.stride[1];
+    int64_t at = tp__row_v(row, key->index);
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
         tp__column *column = &row->columns[x];
         double v = tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
@@ -150,24 +162,25 @@ static void add_key(tp__reference_row *row, const tp__key *key, double up) {
     }
 }
 
-static walk walk_keys(tp__reference_row *row, int64_t block, double highest) {
+static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
+    int64_t block = g->block;
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
     walk w = {0};
     for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){0};
     for (int64_t i = 0; i < row->count;) {
-        cut part = next_cut(row, i, block);
+        cut part = next_cut(row, i, g);
         double before = chunk, mass = 0;
         for (int64_t x = 0; x < dv; x++) {
             row->columns[x].walk += fabs(row->columns[x].chunk);
             row->columns[x].block = 0;
         }
         for (; i < part.end; i++) {
-            growth g = weight_growth(&row->keys[i], highest);
-            add_key(row, &row->keys[i], g.up);
+            growth factor = weight_growth(&row->keys[i], highest);
+            add_key(row, &row->keys[i], factor.up);
             mass += row->keys[i].weight;
-            w.grown += row->keys[i].weight * (1 + g.up);
-            w.shrunk += row->keys[i].weight * g.down;
+            w.grown += row->keys[i].weight * (1 + factor.up);
+            w.shrunk += row->keys[i].weight * factor.down;
         }
         chunk += mass;
         int64_t seen = part.end - part.first, lane = seen < block / LANES ? seen : block / LANES;
@@ -185,8 +198,8 @@ static walk walk_keys(tp__reference_row *row, int64_t block, double highest) {
             column->chunk = 0;
         }
     }
-    double folds = 2.0 * (double)((TP_CHUNK_KEYS + block - 1) / block) + 3.0 * (double)chunks;
-    w.steps = fmin((double)row->count, TP_CHUNK_KEYS) + folds + 2;
+    double folds = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks;
+    w.steps = fmin((double)row->count, (double)g->chunk) + folds + 2;
     w.sum_steps = (double)(block / LANES + 4) + folds;
     return w;
 }
@@ -219,17 +232,8 @@ static double column_bound(const tp__reference_row *row, const tp__column *colum
     return column->largest == 0 ? 0 : error + store_error(row->problem->o_dtype, fabs(o) + error);
 }
 
-void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
-    *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
-    if (!isfinite(row->lse)) return;
-    if (scores_overflow(row)) {
-        *bound = *lse_bound = INFINITY;
-        return;
-    }
-    int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
-                                                                       : row->problem->head_dim_v;
-    int64_t block = tp_block_keys(dim);
-    walk w = walk_keys(row, block, count_rescales(row, block));
+static void bound_of(tp__reference_row *row, const grid *g, double *bound, double *lse_bound) {
+    walk w = walk_keys(row, g, count_rescales(row, g));
     double sum_error = UNIT * (w.sum_walk + w.sum_steps * (w.grown - row->sum)) /
                        (1 - w.sum_steps * UNIT) / fmax(w.shrunk, DBL_MIN);
     sum_error = fmin(sum_error, 2 * w.sum_steps * UNIT);
@@ -240,5 +244,19 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     }
     double error = fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum)) - log1p(-sum_error);
     error *= SECOND_ORDER;
-    *lse_bound = error + UNIT * (fabs(row->lse) + error) + TINY;
+    *lse_bound = fmax(*lse_bound, error + UNIT * (fabs(row->lse) + error) + TINY);
+}
+
+void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
+    *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
+    if (!isfinite(row->lse)) return;
+    if (scores_overflow(row)) {
+        *bound = *lse_bound = INFINITY;
+        return;
+    }
+    int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
+                                                                       : row->problem->head_dim_v;
+    const grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS},
+                          {tp_decode_block_keys(dim), TP_DECODE_CHUNK_KEYS}};
+    for (int i = row->problem->invariant ? 1 : 2; i-- > 0;) bound_of(row, &grids[i], bound, lse_bound);
 }

@@ -9,11 +9,6 @@
 
 #define OFFSET_MAX ((int64_t)1 << 58) /* elements: the byte offset fits in int64 */
 
-static int64_t index_at(const tp_tensors *tensors, const void *array, int64_t i) {
-    return tensors->index_type == TP_I64 ? ((const int64_t *)array)[i]
-                                         : ((const int32_t *)array)[i];
-}
-
 /* The tokens of q, or of k and v: what the tensors say and the most the problem allows. */
 typedef struct side {
     const char *name;
@@ -27,7 +22,7 @@ static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *
     if (s->packed) {
         TP_REQUIRE(s->cu != NULL, error, TP_INVALID,
                    "cu_seqlens_%s is NULL: a packed layout needs it", s->name);
-        start = index_at(tensors, s->cu, 0);
+        start = tp__index_at(tensors, s->cu, 0);
         TP_REQUIRE(start >= 0, error, TP_INVALID, "cu_seqlens_%s[0] is %lld: it must be >= 0",
                    s->name, (long long)start);
     } else {
@@ -38,7 +33,7 @@ static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *
     for (int64_t i = 0; i < tensors->batch; i++) {
         int64_t len = s->len;
         if (s->packed) {
-            int64_t end = index_at(tensors, s->cu, i + 1);
+            int64_t end = tp__index_at(tensors, s->cu, i + 1);
             TP_REQUIRE(end >= start && end - start <= s->most && end <= s->tokens, error,
                        TP_INVALID,
                        "cu_seqlens_%s[%lld] is %lld after %lld: it must not fall, not rise by more "
@@ -48,7 +43,7 @@ static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *
             len = end - start;
             start = end;
         }
-        int64_t used = s->lens != NULL ? index_at(tensors, s->lens, i) : len;
+        int64_t used = s->lens != NULL ? tp__index_at(tensors, s->lens, i) : len;
         TP_REQUIRE(used >= 0 && used <= len, error, TP_INVALID,
                    "%s_lens[%lld] is %lld: it must be in 0..%lld, the tokens the sequence holds",
                    s->name, (long long)i, (long long)used, (long long)len);
@@ -106,9 +101,13 @@ static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tenso
     TP_TRY(check_side(tensors, &kv, error));
     const int64_t q_extent[3] = {q_packed ? 1 : tensors->batch,
                                  q_packed ? tensors->q_tokens : tensors->q_len, problem->q_heads};
-    const int64_t kv_extent[3] = {kv_packed ? 1 : tensors->batch,
-                                  kv_packed ? tensors->kv_tokens : tensors->kv_len,
+    int paged = problem->kv_layout == TP_PAGED;
+    const int64_t kv_extent[3] = {kv_packed ? 1 : paged ? tensors->pages : tensors->batch,
+                                  kv_packed ? tensors->kv_tokens
+                                  : paged   ? problem->page_size
+                                            : tensors->kv_len,
                                   problem->kv_heads};
+    TP_TRY(tp__cache_check(problem, tensors, error));
     TP_TRY(check_strides("q", &tensors->q, q_extent, error));
     TP_TRY(check_strides("k", &tensors->k, kv_extent, error));
     return check_strides("v", &tensors->v, kv_extent, error);
@@ -135,7 +134,9 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
         TP_REQUIRE(inputs[t].data != NULL || sequence.kv_len == 0, error, TP_INVALID,
                    "%s.data is NULL: sequence %lld has %lld keys to read", inputs[t].name,
                    (long long)row->seq, (long long)sequence.kv_len);
-    if (sequence.kv_len > *kv_len) *kv_len = sequence.kv_len;
+    int64_t keys = problem->list_len > 0 ? tp__list_count(problem, tensors, &sequence, row->row)
+                                         : sequence.kv_len;
+    if (keys > *kv_len) *kv_len = keys;
     return TP_OK;
 }
 
@@ -148,8 +149,11 @@ static void place_row(tp__reference_row *at, const tp_row *chosen) {
     at->position = tp__mask_first_position(problem, sequence.q_len, sequence.kv_len) + chosen->row;
     at->q_at =
         sequence.q + chosen->row * tensors->q.stride[1] + chosen->head * tensors->q.stride[2];
-    at->k_at = sequence.k + kv_head * tensors->k.stride[2];
-    at->v_at = sequence.v + kv_head * tensors->v.stride[2];
+    at->seq = chosen->seq;
+    at->token = chosen->row;
+    at->sequence = sequence;
+    at->k_head = kv_head * tensors->k.stride[2];
+    at->v_head = kv_head * tensors->v.stride[2];
 }
 
 tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_precision precision,

@@ -8,6 +8,7 @@
 /* A key the row sees. */
 typedef struct tp__key {
     int64_t index;    /* in its sequence */
+    int64_t place;    /* where the kernel meets it: the same, or its slot in the row's list */
     double score;     /* scale * q.k, natural units */
     double weight;    /* exp(score - max) */
     double error;     /* bound.c: of the kernel's score, in units of log2 */
@@ -27,7 +28,10 @@ typedef struct tp__reference_row {
     const tp_problem *problem;
     const tp_tensors *tensors;
     int64_t kv_len, position;
-    int64_t q_at, k_at, v_at; /* elements: the row's q; k and v of its KV head at token 0 */
+    int64_t seq, token;       /* whose it is */
+    tp__sequence sequence;
+    int64_t q_at;             /* elements: the row's q */
+    int64_t k_head, v_head;   /* elements: its KV head within a token */
     float scale;
     /* results */
     int64_t count;   /* visible keys */
@@ -39,6 +43,10 @@ typedef struct tp__reference_row {
     double *o;           /* [head_dim_v] */
     tp__column *columns; /* [head_dim_v] */
 } tp__reference_row;
+
+/* Elements where a key's k and v of the row's KV head lie. */
+int64_t tp__row_k(const tp__reference_row *row, int64_t key);
+int64_t tp__row_v(const tp__reference_row *row, int64_t key);
 
 /* The definition in double: fills in keys, max, sum, lse and o. */
 void tp__row_double(tp__reference_row *row);

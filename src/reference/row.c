@@ -16,12 +16,23 @@
 #include "base/dtype.h"
 #include "masks/mask.h"
 
-static int64_t k_index(const tp__reference_row *row, int64_t key) {
-    return row->k_at + key * row->tensors->k.stride[1];
+int64_t tp__row_k(const tp__reference_row *row, int64_t key) {
+    return tp__key_place_of(row->problem, row->tensors, row->seq, &row->sequence, key).k + row->k_head;
 }
 
-static int64_t v_index(const tp__reference_row *row, int64_t key) {
-    return row->v_at + key * row->tensors->v.stride[1];
+int64_t tp__row_v(const tp__reference_row *row, int64_t key) {
+    return tp__key_place_of(row->problem, row->tensors, row->seq, &row->sequence, key).v + row->v_head;
+}
+
+/* Keys to ask the mask about: all of the sequence, or those of the row's list. */
+static int64_t keys_met(const tp__reference_row *row) {
+    if (row->problem->list_len == 0) return row->kv_len;
+    return tp__list_count(row->problem, row->tensors, &row->sequence, row->token);
+}
+
+static int64_t key_met(const tp__reference_row *row, int64_t i) {
+    if (row->problem->list_len == 0) return i;
+    return tp__list_key(row->tensors, &row->sequence, row->token, i);
 }
 
 /* Fills in o and lse of a row that needs no arithmetic; 0 when it does. */
@@ -39,19 +50,20 @@ void tp__row_double(tp__reference_row *row) {
     int spoilt = 0;
     row->count = 0;
     row->max = -INFINITY;
-    for (int64_t j = 0; j < row->kv_len; j++) {
+    for (int64_t i = 0, met = keys_met(row); i < met; i++) {
+        int64_t j = key_met(row, i);
         if (!tp__mask_allowed(problem, row->position, j)) continue;
         if (row->count == 0) /* a row that sees no key does not even read q */
             for (int64_t x = 0; x < d; x++)
                 row->q[x] = tp__load(problem->q_dtype, tensors->q.data, row->q_at + x);
-        int64_t at = k_index(row, j);
+        int64_t at = tp__row_k(row, j);
         double dot = 0;
         for (int64_t x = 0; x < d; x++)
             dot += row->q[x] * tp__load(problem->k_dtype, tensors->k.data, at + x);
         double score = row->scale * dot;
         spoilt |= isnan(score) || score == INFINITY;
         if (score > row->max) row->max = score;
-        row->keys[row->count++] = (tp__key){.index = j, .score = score};
+        row->keys[row->count++] = (tp__key){.index = j, .place = i, .score = score};
     }
     if (settle(row, spoilt, row->max)) return;
 
@@ -59,7 +71,7 @@ void tp__row_double(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
-        int64_t at = v_index(row, key->index);
+        int64_t at = tp__row_v(row, key->index);
         key->weight = exp(key->score - row->max);
         row->sum += key->weight;
         for (int64_t x = 0; x < dv; x++)
@@ -84,7 +96,7 @@ void tp__row_naive(tp__reference_row *row) {
     int spoilt = 0;
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
-        int64_t at = k_index(row, key->index);
+        int64_t at = tp__row_k(row, key->index);
         float dot = 0;
         for (int64_t x = 0; x < d; x++)
             dot += (float)row->q[x] * tp__load(problem->k_dtype, tensors->k.data, at + x);
@@ -103,7 +115,7 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
-        int64_t at = v_index(row, key->index);
+        int64_t at = tp__row_v(row, key->index);
         float p = rounded(problem->v_dtype, (float)key->weight / sum);
         for (int64_t x = 0; x < dv; x++)
             row->o[x] = (float)row->o[x] + p * tp__load(problem->v_dtype, tensors->v.data, at + x);

@@ -10,20 +10,10 @@ int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {
     return bytes + (tensors->lse.data != NULL ? (int64_t)sizeof(float) : 0);
 }
 
-/* Whether every row of v is part of the same key's row of k. */
-static int v_in_k(const tp_problem *problem, const tp_tensors *t) {
-    int64_t size = (int64_t)tp_dtype_bytes(problem->k_dtype);
-    intptr_t apart = (intptr_t)t->v.data - (intptr_t)t->k.data;
-    int64_t spare = (problem->head_dim_qk - problem->head_dim_v) * size;
-    int same = problem->k_dtype == problem->v_dtype && apart >= 0 && apart <= spare;
-    for (int i = 0; i < 3; i++) same &= t->k.stride[i] == t->v.stride[i];
-    return same && (t->v_pages == NULL || t->v_pages == t->k_pages);
-}
-
-int64_t tp__key_bytes(const tp_problem *problem, const tp_tensors *tensors) {
+int64_t tp__key_bytes(const tp_problem *problem) {
     int64_t k = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->k_dtype);
     int64_t v = problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->v_dtype);
-    return tensors != NULL && v_in_k(problem, tensors) ? k : k + v;
+    return problem->latent ? k : k + v;
 }
 
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,

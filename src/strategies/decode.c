@@ -65,7 +65,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
     for (int64_t part = 0; part < work->task->heads; part++)
         attend_head(work, part, key, &k_in, &v_in, state);
-    room->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem, tensors);
+    room->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
 }
 
 void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {

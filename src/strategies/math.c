@@ -103,7 +103,7 @@ static void run_rows(const work *w, room *slot, int64_t index, int64_t head, int
     for (int64_t r = 0; r < count; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
     /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
     slot->trace->bytes += count * tp__row_bytes(problem, tensors) +
-                          (any.hi - any.lo) * tp__key_bytes(problem, tensors) +
+                          (any.hi - any.lo) * tp__key_bytes(problem) +
                           4 * count * keys.count * (int64_t)sizeof(float);
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];

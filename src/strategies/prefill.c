@@ -37,7 +37,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     kernels->pack_k[problem->k_dtype](room->trace, room->k, &k_in, f->block, problem->head_dim_qk);
     int v_not_finite =
         kernels->pack_v[problem->v_dtype](room->trace, room->v, &v_in, f->block, problem->head_dim_v);
-    room->trace->bytes += (last - first) * tp__key_bytes(problem, tensors);
+    room->trace->bytes += (last - first) * tp__key_bytes(problem);
     if (full) tp__sight_tile(sight, 0, tp__min(f->tile_rows, task->count), key, last);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);

@@ -39,10 +39,10 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
     return (char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
 }
 
-/* Bytes of one row's q, o and lse, and of one key's k and v, for one head. A v that lies within k, as that of
-   a latent cache does, is not counted again. */
+/* Bytes of one row's q, o and lse, and of one key's k and v, for one head. A latent cache's v is not counted
+   again. */
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
-int64_t tp__key_bytes(const tp_problem *problem, const tp_tensors *tensors);
+int64_t tp__key_bytes(const tp_problem *problem);
 
 /* lse of rows in units of natural log from m (log2) and l, written to the tensor if wanted. */
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,

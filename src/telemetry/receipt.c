@@ -14,22 +14,14 @@ void tp_receipt_init(tp_receipt *receipt) {
     receipt->struct_size = sizeof *receipt;
 }
 
-/* Keys that any row sees; with lists, the entries of all. Both ends of a row's interval never move left as its position grows, so the
-   first row that sees anything has the left end and the last one the right end. */
+/* Keys that any row sees; with lists, the entries of all. */
 static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq) {
-    if (problem->list_len > 0) {
-        int64_t listed = 0;
-        for (int64_t token = 0; token < seq->q_len; token++)
-            listed += tp__list_count(problem, tensors, seq, token);
-        return listed;
-    }
-    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
-    tp__interval first = {0, 0}, last = {0, 0};
-    for (int64_t row = 0; row < seq->q_len && first.lo == first.hi; row++)
-        first = tp__mask_interval(problem, position + row, seq->kv_len);
-    for (int64_t row = seq->q_len; row-- > 0 && last.lo == last.hi;)
-        last = tp__mask_interval(problem, position + row, seq->kv_len);
-    return last.hi - first.lo;
+    int64_t listed = 0;
+    tp__interval seen = tp__mask_hull(problem, seq->q_len, seq->kv_len);
+    if (problem->list_len == 0) return seen.hi - seen.lo;
+    for (int64_t token = 0; token < seq->q_len; token++)
+        listed += tp__list_count(problem, tensors, seq, token);
+    return listed;
 }
 
 static int64_t compulsory(const tp_problem *problem, const tp_tensors *tensors) {
@@ -40,7 +32,7 @@ static int64_t compulsory(const tp_problem *problem, const tp_tensors *tensors) 
         keys += keys_read(problem, tensors, &seq);
     }
     return rows * problem->q_heads * tp__row_bytes(problem, tensors) +
-           keys * problem->kv_heads * tp__key_bytes(problem, tensors);
+           keys * problem->kv_heads * tp__key_bytes(problem);
 }
 
 /* The option whose leaf did the scores, told by the leaves alone. */

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a run checks of page tables, lists of keys and a latent cache. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "masks/mask.h"
+#include "problem/sequence.h"
+
+int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors) {
+    return problem->q_layout == TP_PACKED ? tensors->q_tokens : tensors->batch * tensors->q_len;
+}
+
+static tp_status check_array(const tp_tensors *t, const char *name, const void *data, tp_error *error) {
+    TP_REQUIRE((uintptr_t)data % (uintptr_t)tp__index_size(t) == 0, error, TP_INVALID,
+               "%s is %p: it must be aligned to its elements of %lld bytes", name, data,
+               (long long)tp__index_size(t));
+    return TP_OK;
+}
+
+static tp_status check_page(const tp_problem *p, const tp_tensors *t, int64_t seq, int64_t slot,
+                            tp_error *error) {
+    const struct {
+        const char *name;
+        const void *table;
+    } tables[] = {{"k_pages", t->k_pages}, {"v_pages", t->v_pages}};
+    (void)p;
+    for (int i = 0; i < 2; i++) {
+        if (tables[i].table == NULL) continue;
+        int64_t page = tp__index_at(t, tables[i].table, seq * t->page_slots + slot);
+        TP_REQUIRE(page >= 0 && page < t->pages, error, TP_INVALID,
+                   "%s[%lld][%lld] is %lld: a page that is seen must be in 0..%lld", tables[i].name,
+                   (long long)seq, (long long)slot, (long long)page, (long long)t->pages - 1);
+    }
+    return TP_OK;
+}
+
+static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error *error) {
+    int64_t entries;
+    TP_REQUIRE(t->page_slots >= 0 && !__builtin_mul_overflow(t->page_slots, t->batch, &entries) &&
+                   entries <= (int64_t)1 << 58,
+               error, TP_INVALID, "page_slots is %lld for %lld sequences: it must be at least 0, and the "
+               "tables addressable", (long long)t->page_slots, (long long)t->batch);
+    TP_REQUIRE(t->pages >= 0, error, TP_INVALID, "pages is %lld: it must be at least 0",
+               (long long)t->pages);
+    TP_TRY(check_array(t, "k_pages", t->k_pages, error));
+    TP_TRY(check_array(t, "v_pages", t->v_pages, error));
+    for (int64_t seq = 0; seq < t->batch; seq++) {
+        tp__sequence s = tp__sequence_at(p, t, seq);
+        int64_t slots = s.kv_len > 0 ? (s.kv_len - 1) / p->page_size + 1 : 0;
+        TP_REQUIRE(slots <= t->page_slots, error, TP_INVALID,
+                   "sequence %lld has %lld keys in pages of %lld: its table must have %lld slots, and "
+                   "page_slots is %lld",
+                   (long long)seq, (long long)s.kv_len, (long long)p->page_size, (long long)slots,
+                   (long long)t->page_slots);
+        TP_REQUIRE(slots == 0 || t->k_pages != NULL, error, TP_INVALID,
+                   "k_pages is NULL though sequence %lld has %lld keys: TP_PAGED needs its table",
+                   (long long)seq, (long long)s.kv_len);
+        if (p->list_len > 0) continue; /* only the listed pages are seen */
+        tp__interval seen = tp__mask_hull(p, s.q_len, s.kv_len);
+        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++)
+            TP_TRY(check_page(p, t, seq, slot, error));
+    }
+    return TP_OK;
+}
+
+static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t seq,
+                            const tp__sequence *s, int64_t token, tp_error *error) {
+    int64_t last = -1;
+    for (int64_t i = 0; i < p->list_len; i++) {
+        int64_t key = tp__list_key(t, s, token, i);
+        if (key == -1) return TP_OK;
+        TP_REQUIRE(key >= 0 && key < s->kv_len, error, TP_INVALID,
+                   "key_lists: sequence %lld, token %lld, entry %lld is %lld: it must be in 0..%lld, or -1 "
+                   "at the end",
+                   (long long)seq, (long long)token, (long long)i, (long long)key,
+                   (long long)s->kv_len - 1);
+        TP_REQUIRE(!p->lists_sorted || key > last, error, TP_INVALID,
+                   "key_lists: sequence %lld, token %lld, entry %lld is %lld after %lld: lists_sorted "
+                   "promises that it ascends",
+                   (long long)seq, (long long)token, (long long)i, (long long)key, (long long)last);
+        if (p->kv_layout == TP_PAGED) TP_TRY(check_page(p, t, seq, key / p->page_size, error));
+        last = key;
+    }
+    return TP_OK;
+}
+
+static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error *error) {
+    int64_t reach, rows = tp__list_rows(p, t);
+    TP_REQUIRE(t->key_list_stride >= 0 && !__builtin_mul_overflow(t->key_list_stride, rows, &reach) &&
+                   reach <= (int64_t)1 << 58,
+               error, TP_INVALID, "key_list_stride is %lld for %lld tokens: it must be at least 0, and the "
+               "lists addressable", (long long)t->key_list_stride, (long long)rows);
+    TP_TRY(check_array(t, "key_lists", t->key_lists, error));
+    for (int64_t seq = 0; seq < t->batch; seq++) {
+        tp__sequence s = tp__sequence_at(p, t, seq);
+        TP_REQUIRE(s.q_len == 0 || t->key_lists != NULL, error, TP_INVALID,
+                   "key_lists is NULL with list_len %lld: every row needs its list",
+                   (long long)p->list_len);
+        for (int64_t token = 0; token < s.q_len; token++)
+            TP_TRY(check_list(p, t, seq, &s, token, error));
+    }
+    return TP_OK;
+}
+
+static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error *error) {
+    int64_t spare = (p->head_dim_qk - p->head_dim_v) * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
+    intptr_t apart = (intptr_t)t->v.data - (intptr_t)t->k.data;
+    TP_REQUIRE(apart >= 0 && apart <= spare, error, TP_INVALID,
+               "v.data is %p, %lld bytes behind k.data: latent needs it within 0..%lld", t->v.data,
+               (long long)apart, (long long)spare);
+    for (int i = 0; i < 3; i++)
+        TP_REQUIRE(t->k.stride[i] == t->v.stride[i], error, TP_INVALID,
+                   "v.stride[%d] is %lld and k's %lld: latent needs them equal", i,
+                   (long long)t->v.stride[i], (long long)t->k.stride[i]);
+    TP_REQUIRE(t->v_pages == NULL || t->v_pages == t->k_pages, error, TP_INVALID,
+               "v_pages is %p and k_pages %p: latent needs one table", t->v_pages, t->k_pages);
+    return TP_OK;
+}
+
+tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    if (problem->latent) TP_TRY(check_latent(problem, tensors, error));
+    if (problem->kv_layout == TP_PAGED) TP_TRY(check_tables(problem, tensors, error));
+    if (problem->list_len > 0) TP_TRY(check_lists(problem, tensors, error));
+    return TP_OK;
+}
+
+typedef struct owner {
+    int64_t page, seq, slot;
+} owner;
+
+static int by_page(const void *one, const void *other) {
+    const owner *a = one, *b = other;
+    if (a->page != b->page) return a->page < b->page ? -1 : 1;
+    if (a->slot != b->slot) return a->slot < b->slot ? -1 : 1;
+    return (a->seq > b->seq) - (a->seq < b->seq);
+}
+
+/* The pages that are seen, of one table. */
+static size_t list_owners(const tp_problem *p, const tp_tensors *t, const void *table, owner *owners) {
+    size_t n = 0;
+    for (int64_t seq = 0; seq < t->batch; seq++) {
+        tp__sequence s = tp__sequence_at(p, t, seq);
+        tp__interval seen = tp__mask_hull(p, s.q_len, s.kv_len);
+        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++, n++)
+            if (owners != NULL)
+                owners[n] = (owner){tp__index_at(t, table, seq * t->page_slots + slot), seq, slot};
+    }
+    return n;
+}
+
+tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    const char *const names[] = {"k_pages", "v_pages"};
+    const void *const tables[] = {tensors->k_pages, tensors->v_pages};
+    if (problem->kv_layout != TP_PAGED || problem->list_len > 0) return TP_OK;
+    for (int i = 0; i < 2; i++) {
+        if (tables[i] == NULL) continue;
+        size_t n = list_owners(problem, tensors, tables[i], NULL);
+        owner *owners = n > 0 ? malloc(n * sizeof *owners) : NULL;
+        TP_REQUIRE(n == 0 || owners != NULL, error, TP_NO_MEMORY,
+                   "the deep check needs memory for %zu pages, which failed", n);
+        list_owners(problem, tensors, tables[i], owners);
+        if (n > 1) qsort(owners, n, sizeof *owners, by_page);
+        tp_status status = TP_OK;
+        for (size_t j = 1; j < n && status == TP_OK; j++)
+            if (owners[j].page == owners[j - 1].page && owners[j].slot != owners[j - 1].slot)
+                status = tp__fail(error, TP_INVALID,
+                                  "page %lld stands in %s[%lld][%lld] and in %s[%lld][%lld]: a page may be "
+                                  "shared only at the same place of two tables",
+                                  (long long)owners[j].page, names[i], (long long)owners[j - 1].seq,
+                                  (long long)owners[j - 1].slot, names[i], (long long)owners[j].seq,
+                                  (long long)owners[j].slot);
+        free(owners);
+        TP_TRY(status);
+    }
+    return TP_OK;
+}

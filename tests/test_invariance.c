@@ -92,7 +92,7 @@ static void appended_keys_change_no_earlier_row(void **state) {
         for (int n = 0; n < COUNT(cases); n++) {
             char text[128];
             const char *dims = cases[n].dims;
-            int q = cases[n].q, keys = cases[n].k, grow = q > 4000 ? 10 : 0;
+            int q = cases[n].q, keys = cases[n].k, grow = q > 4000 ? 20 : 0; /* by one loop */
             if (call_quick() && q > 100) continue;
             /* top-left: new keys are right of every row */
             snprintf(text, sizeof text, "q%d k%d %s f32 top-left causal", q, q, dims);
@@ -139,12 +139,12 @@ static void prefill_in_two_calls(void **state) {
         const char *text;
         int every; /* cut points: all, or those around borders */
     } cases[] = {
-        {"h3/1 q40 k40 d24 bf16 causal", 1},
-        {"h2/1 q140 k140 d300/20 f32 causal", 0},
-        {"h2/2 q140 k200 d257/8 f16 causal window=70,-1", 0},
-        {"h2/1 q12 k4102 d5 f32 causal", 1},
-        {"q10 k8196 d3 f32 causal window=4097,0", 1},
-        {"h2/1 q530 k530 d8 f32 causal", 0},
+        {"h3/1 q40 k40 d24 bf16 causal invariant", 1},
+        {"h2/1 q140 k140 d300/20 f32 causal invariant", 0},
+        {"h2/2 q140 k200 d257/8 f16 causal window=70,-1 invariant", 0},
+        {"h2/1 q12 k4102 d5 f32 causal invariant", 1},
+        {"q10 k8196 d3 f32 causal window=4097,0 invariant", 1},
+        {"h2/1 q530 k530 d8 f32 causal invariant", 0},
     };
     for (int n = 0; n < COUNT(cases); n++)
         for (int k = 0; call_kernel(k) != NULL; k++) {
@@ -174,7 +174,7 @@ static void heads_and_rows_alone(void **state) {
     for (int k = 0; call_kernel(k) != NULL; k++)
         for (int g = 0; g < COUNT(groups); g++) {
             char text[128];
-            snprintf(text, sizeof text, "h%d/2 q%d k30 d20 bf16 causal", 2 * groups[g],
+            snprintf(text, sizeof text, "h%d/2 q%d k30 d20 bf16 causal invariant", 2 * groups[g],
                      groups[g] > 8 ? 5 : 23);
             call *all = run_new(text, NULL, call_kernel(k)), *part = call_new(text, NULL);
             call_check(all, text);

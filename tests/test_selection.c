@@ -104,7 +104,7 @@ static void recorded_machines(void **state) {
             const tp_kernel_info *info = tp_kernel_at(i);
             const tp_candidate *c = &d->candidate[i];
             assert_string_equal(c->kernel, info->name);
-            assert_string_equal(c->strategy, info->strategy);
+            assert_string_equal(c->strategy, info->mr > 0 ? "prefill" : "math");
             assert_int_equal(c->chosen, i == best);
             assert_int_equal(c->reason_count > 0, i != best);
             if ((info->needs & ~isa) != 0)

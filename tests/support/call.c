@@ -46,6 +46,11 @@ tp_tensor *call_tensor_of(call *c, call_tensor which) {
 void *call_at(const call *c, call_tensor which, int64_t seq, int64_t token, int64_t head) {
     const tp_tensor *t = call_tensor_of((call *)(uintptr_t)c, which);
     int64_t start = of_keys(which) ? c->kv_starts[seq] : c->q_starts[seq];
+    if (of_keys(which) && c->problem.kv_layout == TP_PAGED) {
+        const int64_t *table = c->table[which == CALL_V] + seq * c->tensors.page_slots;
+        seq = table[token / c->problem.page_size];
+        token %= c->problem.page_size;
+    }
     int64_t at = packed(c, which) ? (start + token) * t->stride[1]
                                   : seq * t->stride[0] + token * t->stride[1];
     at += head * t->stride[2];
@@ -132,13 +137,91 @@ static void make_indices(call *c, int padded) {
         c->tensors.q_lens = c->index[1] = index_array(c, c->q_lens, c->problem.batch);
     if (packed(c, CALL_K))
         c->tensors.cu_seqlens_kv = c->index[2] = starts_array(c, c->kv_starts, c->kv_lens);
-    else if (padded)
+    else if (padded || c->problem.kv_layout == TP_PAGED)
         c->tensors.kv_lens = c->index[3] = index_array(c, c->kv_lens, c->problem.batch);
+}
+
+static uint64_t random_number(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Whether any row of the sequence sees a key of the page. */
+static int page_is_seen(const call *c, int64_t seq, int64_t slot) {
+    int64_t size = c->problem.page_size, end = (slot + 1) * size;
+    if (c->problem.list_len > 0) return 1;
+    if (end > c->kv_lens[seq]) end = c->kv_lens[seq];
+    for (int64_t key = slot * size; key < end; key++)
+        for (int64_t row = 0; row < c->q_lens[seq]; row++)
+            if (tp_mask_allowed(&c->problem, c->q_lens[seq], c->kv_lens[seq], row, key) == 1) return 1;
+    return 0;
+}
+
+/* Pages in any order, some of them nobody's; what no row sees has no page. */
+static void make_tables(call *c, int two) {
+    int64_t batch = c->problem.batch, size = c->problem.page_size;
+    int64_t slots = (c->problem.kv_len + size - 1) / size + 1, pages = batch * slots + 3;
+    uint64_t state = (uint64_t)(slots * 31 + size);
+    c->tensors.page_slots = slots;
+    c->tensors.pages = pages;
+    for (int table = 0; table < 2; table++) {
+        int64_t *order = malloc((size_t)pages * sizeof *order), *given = NULL;
+        c->table[table] = malloc((size_t)(batch * slots + 1) * sizeof *order);
+        given = malloc((size_t)(batch * slots + 1) * sizeof *given);
+        for (int64_t i = 0; i < pages; i++) order[i] = i;
+        for (int64_t i = pages - 1; i > 0; i--) {
+            int64_t j = (int64_t)(random_number(&state) % (uint64_t)(i + 1)), swap = order[i];
+            order[i] = order[j];
+            order[j] = swap;
+        }
+        for (int64_t i = 0; i < batch * slots; i++) {
+            c->table[table][i] = table == 1 && !two ? c->table[0][i] : order[i];
+            int seen = i % slots * size < c->kv_lens[i / slots] && page_is_seen(c, i / slots, i % slots);
+            given[i] = seen ? c->table[table][i] : -1 - (int64_t)(random_number(&state) % 1000);
+        }
+        void *array = index_array(c, given, batch * slots);
+        c->index[4 + table] = array;
+        if (table == 0) c->tensors.k_pages = array;
+        if (table == 1 && two) c->tensors.v_pages = array;
+        free(order);
+        free(given);
+    }
+}
+
+/* Keys in ascending steps, mixed up unless they are promised sorted. */
+static void make_list(const call *c, int64_t seq, int64_t *list, uint64_t *state) {
+    int64_t most = c->problem.list_len, kv = c->kv_lens[seq], n = 0, key = 0;
+    for (int64_t left = most; left > 0 && key < kv; key++)
+        if (random_number(state) % (uint64_t)(kv - key) < (uint64_t)left) list[n++] = key, left--;
+    if (n > 0 && random_number(state) % 3 == 0) n = (int64_t)(random_number(state) % (uint64_t)(n + 1));
+    for (int64_t i = n - 1; i > 0 && !c->problem.lists_sorted; i--) {
+        int64_t j = (int64_t)(random_number(state) % (uint64_t)(i + 1)), swap = list[i];
+        list[i] = list[j];
+        list[j] = swap;
+    }
+    if (n < most) list[n] = -1;
+}
+
+static void make_lists(call *c) {
+    int64_t stride = c->problem.list_len + 2;
+    int64_t rows = packed(c, CALL_Q) ? c->tensors.q_tokens : c->problem.batch * c->problem.q_len;
+    int64_t *lists = malloc((size_t)(rows * stride + 1) * sizeof *lists);
+    uint64_t state = (uint64_t)stride;
+    for (int64_t i = 0; i < rows * stride; i++) lists[i] = -77; /* refused if it is ever looked at */
+    for (int64_t s = 0; s < c->problem.batch; s++)
+        for (int64_t t = 0; t < c->q_lens[s]; t++) {
+            int64_t row = packed(c, CALL_Q) ? c->q_starts[s] + t : s * c->problem.q_len + t;
+            make_list(c, s, lists + row * stride, &state);
+        }
+    c->tensors.key_lists = c->index[6] = index_array(c, lists, rows * stride);
+    c->tensors.key_list_stride = stride;
+    free(lists);
 }
 
 /* Tokens a tensor holds in each sequence, or in all when packed. */
 static int64_t held(const call *c, call_tensor which) {
     if (packed(c, which)) return of_keys(which) ? c->tensors.kv_tokens : c->tensors.q_tokens;
+    if (of_keys(which) && c->problem.kv_layout == TP_PAGED) return c->problem.page_size;
     return of_keys(which) ? c->problem.kv_len : c->problem.q_len;
 }
 
@@ -158,6 +241,7 @@ static void place(call *c, call_tensor which, call_layout layout) {
     tp_tensor *t = call_tensor_of(c, which);
     int64_t heads = call_heads(c, which), dim = call_dim(c, which), tokens = held(c, which);
     int64_t batch = packed(c, which) ? 1 : c->problem.batch, offset = 0;
+    if (of_keys(which) && c->problem.kv_layout == TP_PAGED) batch = c->tensors.pages;
     if (layout == CALL_BHSD) {
         t->stride[2] = tokens * dim;
         t->stride[1] = dim;
@@ -201,7 +285,7 @@ static void place_qkv(call *c) {
 
 static void fill(call *c, const call_shape *shape) {
     const float sizes[] = {shape->q_size, shape->k_size, shape->v_size};
-    for (int which = CALL_Q; which <= CALL_V; which++) {
+    for (int which = CALL_Q; which <= (c->problem.latent ? CALL_K : CALL_V); which++) {
         float size = sizes[which] != 0 ? sizes[which] : 1.0f;
         for (int64_t s = 0; s < c->problem.batch; s++) {
             int64_t request = shape->request != NULL ? shape->request[s] : s;
@@ -226,11 +310,19 @@ call *call_new(const char *text, const call_shape *shape) {
     c->tensors.index_type = shape->index_type;
     take_lengths(c, &lengths);
     make_indices(c, lengths.padded);
+    if (c->problem.kv_layout == TP_PAGED) make_tables(c, shape->two_tables);
+    if (c->problem.list_len > 0) make_lists(c);
     if (shape->layout == CALL_QKV) place_qkv(c);
     for (int which = CALL_Q; which < CALL_TENSORS; which++)
         if (call_tensor_of(c, which)->data == NULL)
             place(c, which,
                   which >= CALL_O && shape->layout >= CALL_QKV ? CALL_BSHD : shape->layout);
+    if (c->problem.latent) { /* at the end of k's rows, which shows that it need not be the beginning */
+        int64_t spare = c->problem.head_dim_qk - c->problem.head_dim_v;
+        c->tensors.v = c->tensors.k;
+        c->tensors.v.data = (char *)c->tensors.k.data +
+                            spare * (int64_t)tp_dtype_bytes((tp_dtype)c->problem.k_dtype);
+    }
     fill(c, shape);
     return c;
 }
@@ -238,6 +330,7 @@ call *call_new(const char *text, const call_shape *shape) {
 void call_free(call *c) {
     for (int i = 0; i < CALL_TENSORS; i++) free(c->room[i].memory);
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
+    for (int i = 0; i < 2; i++) free(c->table[i]);
     free(c->q_lens);
     free(c);
 }

@@ -45,6 +45,7 @@ typedef struct call_shape { /* all zero: the defaults */
     int32_t index_type;           /* of cu_seqlens and used lengths */
     const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
     float q_size, k_size, v_size; /* factors; 0: 1 */
+    int two_tables;               /* paged: v has a table of its own */
 } call_shape;
 
 typedef enum call_tensor { CALL_Q, CALL_K, CALL_V, CALL_O, CALL_LSE, CALL_TENSORS } call_tensor;
@@ -58,7 +59,8 @@ typedef struct call {
         char *memory; /* NULL: a slice of another's */
         size_t bytes; /* of memory */
     } room[CALL_TENSORS];
-    void *index[4]; /* cu_seqlens and used lengths as the tensors hold them */
+    int64_t *table[2]; /* paged: pages of k and of v, [batch][page_slots] */
+    void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);
@@ -78,7 +80,7 @@ void call_set(call *c, call_tensor which, int64_t seq, int64_t token, int64_t he
               float value);
 
 typedef struct call_how { /* all zero: any kernel, one task, the shared context */
-    const char *kernel;
+    const char *kernel, *strategy;
     int threads; /* 0: 1 */
     tp_parallel_for parallel_for;
     void *user;

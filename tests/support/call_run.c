@@ -65,6 +65,7 @@ tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *
     int byte = how->fill != 0 ? how->fill : 0xff;
     choice.policy = TP_PERMIT;
     choice.kernel = how->kernel;
+    choice.strategy = how->strategy;
     tp_status status = tp_plan_create(context, &c->problem, &choice, &plan, error);
     if (status != TP_OK) return status;
     exec.threads = how->threads > 0 ? how->threads : 1;

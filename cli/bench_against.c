@@ -78,11 +78,10 @@ struct contest {
 
 static void look(struct contest *contest, int64_t seed) {
     const struct series *series = contest->series;
-    double miss = miss_share / LOOK_COUNT;
     uint64_t from = (uint64_t)seed;
-    contest->wall = slots_compare(&series[FIRST].wall, &series[ROW].wall, miss, from);
-    contest->cpu = slots_compare(&series[FIRST].cpu, &series[ROW].cpu, miss, from);
-    contest->control = slots_compare(&series[FIRST].wall, &series[CONTROL].wall, miss, from);
+    contest->wall = slots_compare(&series[FIRST].wall, &series[ROW].wall, look_miss, from);
+    contest->cpu = slots_compare(&series[FIRST].cpu, &series[ROW].cpu, look_miss, from);
+    contest->control = slots_compare(&series[FIRST].wall, &series[CONTROL].wall, look_miss, from);
 }
 
 static tp_status measure(struct contest *contest, const struct against *against, tp_error *error) {
@@ -127,7 +126,6 @@ static void add_row(struct against *against, const struct contest *contest) {
     all.switches += series[FIRST].switches;
     all.cpu_sum += series[FIRST].cpu_sum;
     all.wall_sum += series[FIRST].wall_sum;
-    all.wall.count *= 2;
     against->verdicts[verdict]++;
     trust_add(&against->trust, contest->control);
     bench_date(date);

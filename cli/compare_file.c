@@ -13,7 +13,7 @@
 
 enum field_kind { FIELD_TEXT, FIELD_THREADS, FIELD_POSITIVE_OR_NULL, FIELD_TIMES };
 static const char *const rules[] = {"a text that is not empty", "a whole number in 1..1024",
-                                    "a number above 0", "a number above 0, or null",
+                                    "a number above 0, or null",
                                     "an array of numbers above 0, one at least"};
 
 #define AT(name) offsetof(struct record, name)

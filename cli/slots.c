@@ -10,7 +10,7 @@
 #include "bench.h"
 
 /* Above these a row is flagged; no row is dropped for it. */
-static const double most_switches = 0.1; /* a slot */
+static const double most_switches = 50; /* a second */
 static const double most_steal = 0.01, least_cpu = 0.95;
 
 void series_free(struct series *series) {
@@ -105,9 +105,9 @@ double ticks_steal(struct ticks from, struct ticks to) {
 }
 
 const char *series_flags(const struct series *series, double steal, char text[32]) {
+    double seconds = series->wall_sum * 1e-9;
     snprintf(text, 32, "%s%s%s",
-             (double)series->switches > most_switches * (double)series->wall.count ? "switches "
-                                                                                   : "",
+             (double)series->switches > most_switches * seconds + 1 ? "switches " : "",
              steal > most_steal ? "steal " : "",
              series->cpu_sum < least_cpu * series->wall_sum ? "cpu " : "");
     size_t length = strlen(text);

@@ -10,6 +10,7 @@
 
 enum { RESAMPLES = 2000 };
 const char *const speed_words[] = {"SAME", "FAST", "SLOW", "AMBIGUOUS"};
+const double look_miss = 0.01 / LOOK_COUNT;
 const size_t look_rounds[LOOK_COUNT] = {32, 128, 512, 2048};
 
 /* splitmix64: a counter through a mixer. */

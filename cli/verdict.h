@@ -18,12 +18,14 @@ struct interval {
 
 /* Ratios within 1/(1+t)..1+t count as the same. */
 static const double same_share = 0.03;
-/* Share of intervals that may miss, all looks together: 99 % hold. */
+/* Share of intervals that may miss: 99 % hold. */
 static const double miss_share = 0.01;
 
-/* Rounds after which a comparison looks at its times and may stop. */
+/* Rounds after which a comparison looks at its times and may stop. Each look may miss by its part
+   of the share, so that all of them together keep it. */
 enum { LOOK_COUNT = 4 };
 extern const size_t look_rounds[LOOK_COUNT];
+extern const double look_miss;
 
 /* Median of the values and its bootstrap interval, never narrower than that of the sign test. The
    order of the values does not matter; equal seeds give equal intervals. miss 0: only the median.

@@ -68,14 +68,14 @@ struct outcome {
 
 /* What bench --against does with its slots. */
 static struct outcome contest(const struct arms *arms, double truth, uint64_t seed) {
-    double ratios[MOST_ROUNDS], controls[MOST_ROUNDS], miss = miss_share / LOOK_COUNT;
+    double ratios[MOST_ROUNDS], controls[MOST_ROUNDS];
     struct outcome outcome = {SPEED_AMBIGUOUS, 0, 1};
     for (int i = 0; i < LOOK_COUNT; i++) {
         size_t rounds = look_rounds[i];
         assert_int_equal(paired_ratios(arms->first, arms->row, 2 * rounds, ratios), rounds);
         paired_ratios(arms->first, arms->control, 2 * rounds, controls);
-        struct interval ratio = interval_median(ratios, rounds, miss, seed);
-        struct interval control = interval_median(controls, rounds, miss, seed);
+        struct interval ratio = interval_median(ratios, rounds, look_miss, seed);
+        struct interval control = interval_median(controls, rounds, look_miss, seed);
         outcome.held &= ratio.low <= truth && truth <= ratio.high;
         outcome.verdict = speed_judge(ratio, control);
         outcome.rounds = rounds;

@@ -37,7 +37,7 @@ verdict same 0 'rows: 3 SAME, 0 FAST, 0 SLOW, 0 AMBIGUOUS' ''
 verdict slow 1 'rows: 0 SAME, 0 FAST, 3 SLOW' 'times(1.2)'
 verdict fast 0 'rows: 0 SAME, 3 FAST, 0 SLOW' 'times(0.8)'
 verdict one-slow 1 'rows: 2 SAME, 0 FAST, 1 SLOW' 'if i == 1: times(1.2)'
-verdict one-slow-row 1 'row .*d128 bf16 causal .* SLOW +\| 1\.2' 'if i == 1: times(1.2)'
+verdict one-slow-row 1 'row .*d128 bf16 causal .* SLOW +\| +1\.2' 'if i == 1: times(1.2)'
 verdict near-threshold 4 '0 SLOW, 3 AMBIGUOUS' 'times(1.03)'
 verdict slow-before-ambiguous 1 '1 SLOW, 1 AMBIGUOUS' 'times([1.2, 1.03, 1][i])'
 # what the host did is no verdict
@@ -62,9 +62,9 @@ verdict unmatched-all 4 'no row of .* is in' 'r.update(threads=2)'
 verdict bucket 0 'bucket +\| prefill f32 d<=64 k<=4096 ' ''
 verdict bucket-decode 0 'bucket +\| decode bf16 d<=128 k>4096 ' ''
 verdict bucket-verdict 1 'bucket +\| decode bf16 d<=128 k>4096 .* SLOW' 'if i == 2: times(1.2)'
-rows "$a" 'r.update(problem="prefill b1 h1/1 q%d k%d d%d f32" % (i + 9, 100, 100))'
-verdict bucket-mean 0 'bucket +\| prefill f32 d<=128 k<=256 .*\| +3 \| SAME +\| 1.000' \
-    'r.update(problem="prefill b1 h1/1 q%d k%d d%d f32" % (i + 9, 100, 100)); times([0.991, 1.009, 1][i])'
+rows "$a" 'r.update(phase="prefill", problem="prefill b1 h1/1 q%d k%d d%d f32" % (i + 20, 100, 100))'
+verdict bucket-mean 0 'bucket +\| prefill f32 d<=128 k<=256 .*\| +3 \| SAME +\| +1\.000' \
+    'r.update(phase="prefill", problem="prefill b1 h1/1 q%d k%d d%d f32" % (i + 20, 100, 100)); times([0.991, 1.009, 1][i])'
 rows "$a" ''
 
 # formats

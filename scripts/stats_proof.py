@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How often `tileproof bench --against` is wrong, on this host: scripts/stats_proof.py TOOL [TRIALS]
+"""How often `tileproof bench --against` is wrong, on this host: scripts/stats_proof.py [--busy] TOOL [TRIALS]
 
 Trials take turns: A/A (a problem against itself) and planted (the same problem with 11 sequences against 10,
 which is 10 % more of the same work). Each is a process of its own. Wrong is an A/A trial called FAST or SLOW, or a
 planted one called FAST or SAME. Exit 1 when more than 1 % are wrong or when, of the planted trials whose own A/A
-control was SAME, fewer than 90 % are found SLOW.
+control was SAME, fewer than 90 % are found SLOW. --busy keeps every CPU busy with another process meanwhile.
 """
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -34,19 +35,32 @@ def middle(rows, field):
     return statistics.median(values) if values else float("nan")
 
 
+def run_trials(tool, trials, busy):
+    results = {kind: [] for kind in KINDS}
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() * busy)]
+    try:
+        for seed in range(1, trials + 1):
+            for kind, (row, first, _) in KINDS.items():
+                results[kind].append(trial(tool, row, first, seed))
+            if sys.stderr.isatty():
+                print(f"\r{seed} of {trials}", end="", file=sys.stderr)
+    finally:
+        for other in others:
+            other.kill()
+    return results
+
+
 def main():
-    tool, trials = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 300
-    begin, results = time.time(), {kind: [] for kind in KINDS}
-    for seed in range(1, trials + 1):
-        for kind, (row, first, _) in KINDS.items():
-            results[kind].append(trial(tool, row, first, seed))
-        if sys.stderr.isatty():
-            print(f"\r{seed} of {trials}", end="", file=sys.stderr)
+    busy = "--busy" in sys.argv
+    words = [word for word in sys.argv[1:] if word != "--busy"]
+    tool, trials, begin = words[0], int(words[1]) if len(words) > 1 else 300, time.time()
+    results = run_trials(tool, trials, busy)
     machine = json.loads(subprocess.check_output([tool, "info", "--json"]))
     name = machine["machine"]["name"]
     version = results["A/A"][0]["version"]
     print(f"host: {name}, {platform.system()} {platform.machine()}; tileproof {version}; "
-          f"{time.strftime('%Y-%m-%d', time.gmtime())}; seeds 1..{trials}; {time.time() - begin:.0f} s")
+          f"{time.strftime('%Y-%m-%d', time.gmtime())}; seeds 1..{trials}; {time.time() - begin:.0f} s"
+          f"{'; every CPU busy' if busy else ''}")
     print(f"problem: {KINDS['A/A'][0]} {REST}, kernel {results['A/A'][0]['kernel']}, "
           f"{middle(results['A/A'], 'wall_ns') / 1e3:.0f} us a call\n")
     print("| trials | n | FAST | SAME | SLOW | AMBIGUOUS | of these A/A not SAME | wrong | median ratio | median rounds "

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ENOUGH = 5 }; /* recordings of a row */
+static const double process_allowance = 1.5;
+
 static const struct column columns[] = {
     {"kind", "kind", 1, 0},      {"what", "problem or bucket", 1, 0},
     {"kernel", "kernel", 1, 0},  {"threads", "threads", 1, 0},
@@ -77,26 +80,67 @@ static int add_to_bucket(struct compare *compare, const char *name, struct inter
     return EXIT_FINE;
 }
 
-static struct record *find(const struct recording *recording, const struct record *like) {
-    for (size_t i = 0; i < recording->count; i++) {
-        struct record *record = &recording->records[i];
-        if (record->threads == like->threads && !strcmp(record->asked, like->asked) &&
-            !strcmp(record->problem, like->problem))
-            return record;
-    }
+static int same_row(const struct record *a, const struct record *b) {
+    return a->threads == b->threads && !strcmp(a->asked, b->asked) &&
+           !strcmp(a->problem, b->problem);
+}
+
+/* From `from` on; NULL: none. */
+static struct record *find(const struct recording *recording, const struct record *like,
+                           const struct record *from) {
+    struct record *end = recording->records + recording->count;
+    for (struct record *at = recording->records + (from ? from - recording->records : 0); at < end;
+         at++)
+        if (same_row(at, like)) return at;
     return NULL;
+}
+
+static void widen(struct comparison *all, const struct comparison *one, int pairs) {
+    all->ratio.low = fmin(all->ratio.low, one->ratio.low);
+    all->ratio.high = fmax(all->ratio.high, one->ratio.high);
+    all->ratio.middle += (one->ratio.middle - all->ratio.middle) / pairs;
+    if (!(fabs(one->host_change) <= fabs(all->host_change))) all->host_change = one->host_change;
+    if (one->note[0]) strcpy(all->note, one->note);
+}
+
+/* A row may have been recorded several times: the interval holds every pair of recordings. With
+   five on each side, all of one above all of the other is chance in 1 of 126 cases. With fewer,
+   what one process may differ from the next by is not known, and much is allowed. */
+static void compare_all(struct compare *compare, const struct record *like, uint64_t seed,
+                        struct comparison *all) {
+    struct comparison one;
+    int pairs = 0, count[2] = {0, 0};
+    for (struct record *a = find(&compare->a, like, NULL); a; a = find(&compare->a, like, a + 1)) {
+        a->matched = 1;
+        count[0]++;
+        count[1] = 0;
+        for (struct record *b = find(&compare->b, like, NULL); b;
+             b = find(&compare->b, like, b + 1)) {
+            b->matched = 1;
+            count[1]++;
+            compare_records(a, b, seed, &one);
+            if (!pairs++)
+                *all = one;
+            else
+                widen(all, &one, pairs);
+        }
+    }
+    if (count[0] >= ENOUGH && count[1] >= ENOUGH) return;
+    all->ratio.low -= log(process_allowance);
+    all->ratio.high += log(process_allowance);
+    if (!all->note[0])
+        snprintf(all->note, sizeof all->note, "%d and %d recordings, %d needed: %.1f allowed",
+                 count[0], count[1], ENOUGH, process_allowance);
 }
 
 static int compare_rows(struct compare *compare, uint64_t seed) {
     int code = EXIT_FINE;
     for (size_t i = 0; i < compare->a.count && !code; i++) {
-        struct record *a = &compare->a.records[i], *b = find(&compare->b, a);
+        const struct record *a = &compare->a.records[i], *b = find(&compare->b, a, NULL);
         struct comparison comparison;
         trust_add(&compare->trust[0], record_control(a));
-        if (!b) continue;
-        a->other = b;
-        b->other = a;
-        compare_records(a, b, seed, &comparison);
+        if (!b || a->matched) continue;
+        compare_all(compare, a, seed, &comparison);
         compare->rows[speed_of(comparison.ratio)]++;
         add_line(compare, "row", a->problem, a, b, 1, &comparison);
         code = add_to_bucket(compare, a->bucket, comparison.ratio);
@@ -124,7 +168,7 @@ static void name_unmatched(struct compare *compare) {
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < sides[side]->count; i++) {
             const struct record *record = &sides[side]->records[i];
-            if (record->other) continue;
+            if (record->matched) continue;
             compare->unmatched[side]++;
             add_line(compare, side ? "only in B" : "only in A", record->problem,
                      side ? NULL : record, side ? record : NULL, 1, NULL);

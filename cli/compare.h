@@ -17,9 +17,8 @@ struct record {
     double peak, here, read;          /* limits of its file; NAN: not measured */
     double aa_ratio, aa_low, aa_high; /* NAN: too few rounds */
     struct samples rounds;            /* ns of each slot, in order */
-    int line;
     char bucket[96];
-    const struct record *other; /* its row in the other file */
+    int matched; /* the other file has this row */
 };
 
 struct recording {
@@ -36,6 +35,7 @@ struct comparison {
     double host_change;    /* of the limit that changed most, as a log ratio; NAN: none in common */
     char note[128];        /* why nothing can be said */
 };
+/* Of one recording with another. */
 void compare_records(const struct record *a, const struct record *b, uint64_t seed,
                      struct comparison *comparison);
 struct interval record_control(const struct record *record);

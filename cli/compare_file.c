@@ -125,15 +125,10 @@ static int read_line(const struct place *place, const char *line, size_t length,
     struct record *record = &records[recording->count];
     json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &broken);
     if (!object) return wrong(place, "no JSON: %s", broken.text);
-    *record = (struct record){.line = place->line};
+    *record = (struct record){0};
     int code = json_is_object(object) ? read_fields(place, object, record)
                                       : wrong(place, "a row must be an object of JSON");
     json_decref(object);
-    for (size_t i = 0; !code && i < recording->count; i++)
-        if (records[i].threads == record->threads && !strcmp(records[i].asked, record->asked) &&
-            !strcmp(records[i].problem, record->problem))
-            code = wrong(place, "problem, kernel_asked and threads are those of line %d too",
-                         records[i].line);
     if (code)
         record_free(record);
     else

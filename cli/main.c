@@ -40,8 +40,8 @@ static const struct command commands[] = {
      "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n",
      COMMAND_BENCH, command_bench},
     {"compare", " A.jsonl B.jsonl", "is B, a file of bench -o jsonl, slower than A?",
-     "  tileproof bench -o jsonl -r 10 > before.jsonl\n"
-     "  tileproof bench -o jsonl -r 10 > after.jsonl\n"
+     "  tileproof bench q256 -o jsonl >> before.jsonl  five times, in turns with the other file\n"
+     "  tileproof bench q256 -o jsonl >> after.jsonl\n"
      "  tileproof compare before.jsonl after.jsonl   exit 0, 1: slower, 4: not decidable\n",
      COMMAND_COMPARE, command_compare},
 };

@@ -7,12 +7,13 @@ tool=${1:?usage: compare.sh PATH/TO/tileproof}
 # shellcheck source=tests/cli/expect.sh
 . "$(dirname "$0")/expect.sh"
 
-# rows FILE PYTHON: a file of rows; PYTHON may change each row `r` (number `i`), fields by name
+# rows FILE PYTHON: a file of rows; PYTHON may change each row `r` (number `i`, recording `n`), or leave it out: r = None
 rows() {
     python3 - "$1" "$2" <<'PY'
 import json, random, sys
 random.seed(1)
 with open(sys.argv[1], "w") as out:
+  for n in range(5): # recordings of each row
     for i, problem in enumerate(["prefill b1 h4/4 q1024 k1024 d64 f32", "prefill b1 h4/4 q512 k512 d128 bf16 causal",
                                  "decode b1 h8/2 q1 k8192 d128 bf16"]):
         time = 1e6 * (i + 1)
@@ -22,7 +23,7 @@ with open(sys.argv[1], "w") as out:
              "round_ns": [time * random.uniform(0.998, 1.002) for _ in range(64)], "more": [None]}
         def times(factor): r["round_ns"] = [factor * t for t in r["round_ns"]]
         exec(sys.argv[2])
-        print(json.dumps(r), file=out)
+        if r: print(json.dumps(r), file=out)
 PY
 }
 a=$scratch/a.jsonl b=$scratch/b.jsonl
@@ -54,6 +55,13 @@ verdict other-machine 4 'another machine' 'times(1.2); r.update(machine="x86-64 
 verdict other-isa 4 'no limit in common' 'times(1.2); r.update(isa="avx512", read_gbps_limit=None)'
 verdict other-kernel 1 'avx2, generic .* SLOW' 'times(1.5); r.update(kernel="generic")'
 verdict few-rounds 4 'too few rounds' 'r["round_ns"] = r["round_ns"][:8]'
+# one process may differ from the next by much, so recordings count
+verdict one-recording 4 '5 and 1 recordings, 5 needed: 1.5 allowed' 'times(1.4); r = None if n else r'
+verdict one-recording-same 4 '3 AMBIGUOUS' 'r = None if n else r'
+verdict four-recordings 4 '5 and 4 recordings' 'times(1.4); r = None if n == 2 else r'
+verdict one-recording-far 1 '3 SLOW' 'times(1.7); r = None if n else r'
+verdict one-recording-apart 4 '3 AMBIGUOUS' 'if n != 3: times(1.2)'
+verdict spread-slow 1 '3 SLOW' 'times([1.1, 1.2, 1.3, 1.4, 1.5][n])'
 # rows that are in one file
 verdict unmatched 0 'only in B +\| prefill b1 h4/4 q1024' 'r.update(kernel_asked="avx2" if i == 0 else "best")'
 verdict unmatched-a 0 'only in A +\| prefill b1 h4/4 q1024' 'r.update(threads=2 if i == 0 else 1)'
@@ -89,7 +97,6 @@ bad no-limit "field 'read_gbps_limit' is missing" 'if i == 1: del r["read_gbps_l
 bad empty-text "field 'isa' is \"\": it must be a text" 'if i == 1: r["isa"] = ""'
 bad aa "field 'aa_low' is 2: it must be at most aa_high" 'if i == 1: r["aa_low"] = 2.0'
 bad problem "field 'problem' is 'prefill q9 x8': .*x8" 'if i == 1: r["problem"] = "prefill q9 x8"'
-bad twice "those of line 1 too" 'r["problem"] = "prefill b1 h4/4 q64 k64 d64 f32"'
 printf '\n[1]\n' >"$b"
 expect_error bad-array 2 'b.jsonl:2: a row must be an object' "$tool" compare "$a" "$b"
 printf '\n{"problem": \n' >"$b"

@@ -2,7 +2,7 @@
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
 
-.PHONY: qualify test build setup mutants compilers clean
+.PHONY: qualify test build setup mutants compilers stats-proof clean
 
 # Set-up, build, main job: what this host has, every kernel checked, receipts, the demo.
 qualify: build
@@ -32,6 +32,10 @@ mutants: setup
 # gcc and clang, warnings as errors, and a build without pthreadpool.
 compilers: setup
 	scripts/compilers.sh
+
+# How often a verdict of `bench --against` is wrong on this host: minutes, and an idle host is better.
+stats-proof: build
+	python3 scripts/stats_proof.py build/main/tileproof $(TRIALS)
 
 clean:
 	rm -rf build

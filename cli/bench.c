@@ -9,7 +9,7 @@
 
 enum { MAX_KERNELS_ASKED = 16, MAX_THREADS_ASKED = 16, VERIFY_ROWS = 128 };
 enum { MAX_GROUP = MAX_KERNELS_ASKED * MAX_THREADS_ASKED };
-static const double default_slice_ns = 20e6;
+static const double default_slice_ns = 20e6, most_slot_ns = 0.5e6;
 
 struct bench {
     const struct options *options;
@@ -21,6 +21,8 @@ struct bench {
     double slice_ns;
     struct bench_row *rows;
     size_t row_count;
+    struct samples control; /* log ratios of A/A, of all groups */
+    struct against against; /* --against */
     int code;
 };
 
@@ -83,26 +85,30 @@ static int selected(const struct bench *bench, const char *words, const char *ke
     return !regexec(&bench->match, text, 0, NULL, 0);
 }
 
-static int measure_group(struct bench *bench, struct bench_case *cases, struct samples *times,
+/* Slots of all cases, forth and back, until each had its time in this attempt. */
+static int measure_group(struct bench *bench, struct bench_case *cases, struct series *series,
                          int count) {
     tp_error error = TP_ERROR_INIT;
     int64_t rounds = bench->options->attempts;
+    double slot_ns = bench->slice_ns < most_slot_ns ? bench->slice_ns : most_slot_ns;
+    int pass = 0;
+    limits_forget(&bench->limits);
     for (int64_t round = 0; round < rounds; round++) {
-        for (int i = 0; i < count; i++) {
-            int at = round % 2 ? count - 1 - i : i;
-            bench_progress("%s on %s: round %lld of %lld", cases[at].problem->words, cases[at].ran,
-                           (long long)round + 1, (long long)rounds);
-            if (bench_case_burst(&cases[at], bench->slice_ns, 1, &times[at], &error) != TP_OK)
+        double begin = now_ns();
+        bench_progress("%s: round %lld of %lld", cases[0].problem->words, (long long)round + 1,
+                       (long long)rounds);
+        do {
+            if (slots_pass(cases, series, count, pass++ % 2, slot_ns, &error) != TP_OK)
                 return complain_status(&error);
-        }
+        } while (now_ns() - begin < bench->slice_ns * count);
         limits_measure(&bench->limits, 0);
     }
     limits_measure(&bench->limits, 1);
     return EXIT_FINE;
 }
 
-static int report_group(struct bench *bench, struct bench_case *cases, struct samples *times,
-                        int count) {
+static int report_group(struct bench *bench, struct bench_case *cases, struct series *series,
+                        int count, double steal) {
     const struct options *options = bench->options;
     struct truth truth = {0};
     tp_error error = TP_ERROR_INIT;
@@ -120,17 +126,34 @@ static int report_group(struct bench *bench, struct bench_case *cases, struct sa
         double max_error = NAN;
         int wrong = options->verify ? bench_case_verify(&cases[i], &truth, &max_error) : EXIT_FINE;
         if (wrong) bench->code = wrong;
-        bench_row_fill(&rows[bench->row_count++], &cases[i], &times[i], options, max_error);
+        struct bench_row *row = &rows[bench->row_count++];
+        bench_row_fill(row, &cases[i], &series[i], options, max_error);
+        row->steal = steal;
+        row->fma_here = limits_here(&bench->limits, row->isa, row->threads);
     }
     truth_destroy(&truth);
     return EXIT_FINE;
 }
 
+/* The first case once more, as the last of the group, is the A/A control. */
+static int measure_cases(struct bench *bench, struct bench_case *cases, int count) {
+    struct series *series = calloc((size_t)count + 1, sizeof *series);
+    struct ticks before = ticks_now();
+    if (!series) return EXIT_FAILED;
+    cases[count] = bench_case_twin(&cases[0]);
+    int code = measure_group(bench, cases, series, count + 1);
+    if (!code && slots_ratios(&series[0].wall, &series[count].wall, &bench->control))
+        code = EXIT_FAILED;
+    if (!code) code = report_group(bench, cases, series, count, ticks_steal(before, ticks_now()));
+    for (int i = 0; i <= count; i++) series_free(&series[i]);
+    free(series);
+    return code;
+}
+
 /* One problem: its kernels and threads are the group whose runs are interleaved. */
 static int run_group(struct bench *bench, const char *words) {
     struct bench_problem problem;
-    struct bench_case *cases = calloc(MAX_GROUP, sizeof *cases);
-    struct samples times[MAX_GROUP] = {{0}};
+    struct bench_case *cases = calloc(MAX_GROUP + 1, sizeof *cases);
     tp_error error = TP_ERROR_INIT;
     int count = 0, wanted = 0, code = EXIT_FINE;
     for (int k = 0; k < bench->kernel_count; k++)
@@ -151,19 +174,18 @@ static int run_group(struct bench *bench, const char *words) {
             if (!selected(bench, words, kernel, bench->threads[t])) continue;
             if (bench_case_open(&cases[count], &problem, kernel, NULL, bench->threads[t],
                                 &bench->limits, &error) == TP_OK) {
-                limits_want(&bench->limits, cases[count].isa, cases[count].threads);
+                if (!bench->options->against)
+                    limits_want(&bench->limits, cases[count].isa, cases[count].threads);
                 count++;
                 continue;
             }
             bench_progress(NULL);
             complain("%s on %s: not run here: %s", words, kernel ? kernel : "best", error.text);
         }
-    if (count) code = measure_group(bench, cases, times, count);
-    if (count && !code) code = report_group(bench, cases, times, count);
-    for (int i = 0; i < count; i++) {
-        samples_free(&times[i]);
-        bench_case_close(&cases[i]);
-    }
+    if (count && !bench->options->against) code = measure_cases(bench, cases, count);
+    for (int i = 0; i < count && bench->options->against && !code; i++)
+        code = against_case(&bench->against, &cases[i], &bench->limits);
+    for (int i = 0; i < count; i++) bench_case_close(&cases[i]);
     free(cases);
     bench_problem_close(&problem);
     return code;
@@ -177,8 +199,9 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
     code = bench_context(most, &context);
     if (code) return code;
     bench_progress("limits");
-    code = limits_open(&bench->limits, context, bench->options->read_mib);
-    for (int k = 0; !code && k < bench->kernel_count; k++) /* limits first */
+    int against = bench->options->against != NULL; /* needs no limits */
+    code = limits_open(&bench->limits, context, against ? 0 : bench->options->read_mib);
+    for (int k = 0; !code && !against && k < bench->kernel_count; k++) /* limits first */
         for (int t = 0; t < bench->thread_count; t++) {
             const char *kernel = bench->kernels[k] ? bench->kernels[k] : bench->limits.reader;
             if (kernel_runs(context, kernel_named(kernel)))
@@ -186,16 +209,22 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
         }
     for (int i = 0; !code && i < problems->count; i++) code = run_group(bench, problems->items[i]);
     bench_progress(NULL);
-    if (!code && !bench->row_count) {
+    if (!code && !bench->row_count && !bench->against.trust.controls) {
         complain("nothing was measured: no row matches, or none runs here");
         code = EXIT_REFUSED;
     }
-    if (!code) {
-        code = bench_report(bench->rows, bench->row_count, &bench->limits, format,
-                            bench->options->verify);
+    if (!code && against) {
+        code = against_report(&bench->against, format);
+    } else if (!code) {
+        code = bench_report(bench->rows, bench->row_count, &bench->limits,
+                            interval_median(bench->control.values, bench->control.count, miss_share,
+                                            (uint64_t)bench->options->seed),
+                            format, bench->options);
         if (!code) code = bench->code;
     }
+    for (size_t i = 0; i < bench->row_count; i++) series_free(&bench->rows[i].series);
     free(bench->rows);
+    samples_free(&bench->control);
     limits_close(&bench->limits);
     tp_context_destroy(context);
     return code;
@@ -221,12 +250,16 @@ static int bench_rows(const struct options *options, enum table_format format) {
     if (!code) code = read_seconds(bench);
     if (!code) code = list_problems(options, &problems);
     if (!code) code = check_problems(&problems);
+    if (!code && options->against)
+        code = against_open(&bench->against, options,
+                            options->seconds ? bench->slice_ns * (double)options->attempts : 0);
     if (!code) code = bench_regex(options->match, &bench->match);
     if (!code) {
         code = run_all(bench, &problems, format);
         regfree(&bench->match);
     }
     list_free(&problems);
+    table_close(&bench->against.table);
     free(bench);
     return code;
 }
@@ -247,6 +280,10 @@ int command_bench(const struct options *options) {
     }
     if (options->goals && options->cliffs) {
         complain("--goals and --cliffs are two commands: give one of them");
+        return EXIT_USAGE;
+    }
+    if (options->against && (options->goals || options->cliffs || options->verify)) {
+        complain("--against goes with neither --goals, --cliffs nor --verify");
         return EXIT_USAGE;
     }
     if (options->goals_file && !options->goals) {

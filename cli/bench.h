@@ -4,6 +4,7 @@
  *
  *     bench.c             the command: the product of the lists, one group after another
  *     bench_report.c      what a row says, in four formats
+ *     bench_against.c     --against: two of a kind, interleaved until a verdict is sure
  *     bench_lists.c       a,b,c and first-last*2, and their product as problem texts
  *     bench_problem.c     tensors of a problem text, generated lengths too
  *     bench_case.c        one problem on one kernel with so many threads, timed
@@ -14,8 +15,8 @@
  *     bench_calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
  *     bench_cliffs.c      --cliffs
  *
- * What is compared is interleaved: every case of a group gets a burst of runs, then the next, back
- * and forth, in at least five rounds.
+ * What is compared is interleaved (slots.h): every case of a group gets a burst of runs, then the
+ * next, forth and back. Each group has a control: its first case once more.
  */
 #ifndef TILEPROOF_CLI_BENCH_H
 #define TILEPROOF_CLI_BENCH_H
@@ -24,7 +25,7 @@
 #include "bench_table.h"
 #include "cli.h"
 #include "limits.h"
-#include "stats.h"
+#include "slots.h"
 #include "truth.h"
 
 enum { DEFAULT_ATTEMPTS = 5, BENCH_WORDS = 512 };
@@ -68,12 +69,16 @@ struct bench_case {
     const char *ran;    /* the kernel that did */
     const char *isa;    /* whose peak is its limit */
     double flops;       /* useful ones */
+    int borrowed;       /* plan and workspace are another case's */
 };
 /* Plans, and runs once. The kernel's name must outlive the case. `like`, when not NULL, keeps math
    from using vectors better than that kernel's. */
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
                           const char *like, int threads, struct limits *limits, tp_error *error);
 void bench_case_close(struct bench_case *one);
+/* The same case once more, as an A/A control: where memory lies can change times by some %, so plan
+   and workspace are those of the case, which outlives it. */
+struct bench_case bench_case_twin(const struct bench_case *one);
 /* Runs until slice_ns are over, at least `least` times; adds each time in ns. Nothing is allocated
    while the clock runs. */
 tp_status bench_case_burst(const struct bench_case *one, double slice_ns, int least,
@@ -92,18 +97,44 @@ void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* bench_report.c */
 struct bench_row {
     char problem[BENCH_WORDS], repro[BENCH_WORDS + 128], phase[16];
-    const char *kernel, *isa;
+    const char *kernel, *asked, *isa;
     int threads, fallback;
     struct summary times;
+    struct series series;   /* its calls are gone */
+    double steal, fma_here; /* while its group ran */
     size_t n;
     double flops, max_error; /* NAN: not verified */
     int64_t pairs_visible, pairs_computed, bytes_compulsory, bytes_model, workspace_bytes;
     int64_t tasks;
 };
-void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct samples *times,
+/* Takes what the series holds. */
+void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct series *series,
                     const struct options *options, double max_error);
+/* The kernel's name as a user asks for it. */
+const char *bench_asked(const struct bench_case *one);
+/* The text form of what ran; the words as given when that form cannot be replayed. */
+const char *bench_label(const struct bench_case *one);
+/* control: the A/A of the whole run. */
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
-                 enum table_format format, int verified);
+                 struct interval control, enum table_format format, const struct options *options);
+void bench_date(char text[32]); /* now, UTC */
+
+/* bench_against.c */
+struct against {
+    struct table table;
+    struct trust trust;
+    const char *kernel;      /* of the other side; NULL: the best */
+    char words[BENCH_WORDS]; /* problem of the other side, unless it goes by kernel */
+    int by_kernel;
+    double budget_ns; /* a row */
+    int64_t seed;
+    int verdicts[4]; /* how many of each */
+};
+/* budget_ns 0: the default. Exit codes, reasons printed. */
+int against_open(struct against *against, const struct options *options, double budget_ns);
+int against_case(struct against *against, const struct bench_case *row, struct limits *limits);
+int against_report(struct against *against, enum table_format format);
+int verdicts_exit(const int verdicts[]); /* SLOW counts most, then AMBIGUOUS */
 
 /* bench_goals_file.c */
 enum goal_metric {

@@ -115,7 +115,14 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
     return TP_OK;
 }
 
+struct bench_case bench_case_twin(const struct bench_case *one) {
+    struct bench_case twin = *one;
+    twin.borrowed = 1;
+    return twin;
+}
+
 void bench_case_close(struct bench_case *one) {
+    if (one->borrowed) return;
     if (one->plan) tp_plan_destroy(one->plan);
     workspace_free(&one->workspace);
     one->plan = NULL;

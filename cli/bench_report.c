@@ -2,9 +2,12 @@
 /* What a row says. Rates are those of the best time; shares are of the highest limit seen. */
 #include "bench.h"
 
+#include <math.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { COLUMN_COUNT = 27 };
+enum { COLUMN_COUNT = 45 };
 static const struct column columns[COLUMN_COUNT] = {
     {"problem", "problem", 1, 0},
     {"phase", NULL, 1, 0},
@@ -33,23 +36,47 @@ static const struct column columns[COLUMN_COUNT] = {
     {"max_abs_err", "max error", 1, -1},
     {"repro", NULL, 1, 0},
     {"version", NULL, 1, 0},
+    /* what tileproof compare reads, and what it can be trusted with */
+    {"kernel_asked", NULL, 1, 0},
+    {"wall_ns", NULL, 1, 0},
+    {"cpu_ns", NULL, 1, 0},
+    {"cpu_per_wall", NULL, 1, 0},
+    {"switches", NULL, 1, 0},
+    {"steal", NULL, 1, 0},
+    {"disturbed", "disturbed", 1, 0},
+    {"aa", NULL, 1, 0},
+    {"aa_ratio", NULL, 1, 0},
+    {"aa_low", NULL, 1, 0},
+    {"aa_high", NULL, 1, 0},
+    {"fma_here_gflops", NULL, 1, 0},
+    {"round_ns", NULL, 1, 0},
+    {"round_cpu_ns", NULL, 1, 0},
+    {"seed", NULL, 1, 0},
+    {"host", NULL, 1, 0},
+    {"machine", NULL, 1, 0},
+    {"date", NULL, 1, 0},
 };
 
-/* The text form of what ran; the words as given when that form cannot be replayed. */
-static const char *label(const struct bench_case *one) {
+const char *bench_asked(const struct bench_case *one) {
+    return one->kernel ? one->kernel : "best";
+}
+
+const char *bench_label(const struct bench_case *one) {
     return strstr(one->receipt.problem, "seqs=#") ? one->problem->words : one->receipt.problem;
 }
 
-void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct samples *times,
+void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct series *series,
                     const struct options *options, double max_error) {
     const tp_receipt *receipt = &one->receipt;
     *row = (struct bench_row){
         .kernel = one->ran,
+        .asked = bench_asked(one),
         .isa = one->isa,
         .threads = one->threads,
         .fallback = receipt->fallback,
-        .times = samples_summary(times),
-        .n = times->count,
+        .times = samples_summary(&series->calls),
+        .n = series->calls.count,
+        .series = *series,
         .flops = one->flops,
         .max_error = max_error,
         .pairs_visible = receipt->pairs_visible,
@@ -59,7 +86,10 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
         .workspace_bytes = receipt->workspace_bytes,
         .tasks = receipt->threads,
     };
-    snprintf(row->problem, sizeof row->problem, "%s", label(one));
+    row->series.calls = (struct samples){0};
+    samples_free(&series->calls);
+    *series = (struct series){0};
+    snprintf(row->problem, sizeof row->problem, "%s", bench_label(one));
     snprintf(row->phase, sizeof row->phase, "%.*s", (int)strcspn(receipt->problem, " "),
              receipt->problem);
     char seconds[48] = "";
@@ -67,7 +97,50 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
     snprintf(row->repro, sizeof row->repro,
              "tileproof bench -k %s -j %d -r %lld%s --seed %lld%s '%s'", one->ran, one->threads,
              (long long)options->attempts, seconds, (long long)options->seed,
-             options->verify ? " --verify" : "", label(one));
+             options->verify ? " --verify" : "", bench_label(one));
+}
+
+void bench_date(char text[32]) {
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+}
+
+static double median_of(const struct samples *samples) {
+    return interval_median(samples->values, samples->count, 0, 0).middle;
+}
+
+static void add_host(struct table *table, const struct limits *limits) {
+    char host[256] = "", machine[512] = "", date[32];
+    gethostname(host, sizeof host - 1);
+    if (tp_machine_print(tp_context_machine(limits->context), machine, sizeof machine) != TP_OK)
+        machine[0] = 0;
+    bench_date(date);
+    table_text(table, host);
+    table_text(table, machine);
+    table_text(table, date);
+}
+
+static void add_evidence(struct table *table, const struct bench_row *row, struct interval control,
+                         int64_t seed) {
+    const struct series *series = &row->series;
+    char flags[32];
+    int known = isfinite(control.low);
+    table_text(table, row->asked);
+    table_number(table, median_of(&series->wall));
+    table_number(table, median_of(&series->cpu));
+    table_number(table, series->cpu_sum / series->wall_sum);
+    table_integer(table, series->switches);
+    table_number(table, row->steal);
+    table_text(table, series_flags(series, row->steal, flags));
+    table_text(table, speed_words[speed_of(control)]);
+    table_number(table, exp(control.middle));
+    table_number(table, known ? exp(control.low) : NAN);
+    table_number(table, known ? exp(control.high) : NAN);
+    table_number(table, row->fma_here);
+    table_list(table, series->wall.values, series->wall.count);
+    table_list(table, series->cpu.values, series->cpu.count);
+    table_integer(table, seed);
 }
 
 static void add_row(struct table *table, const struct bench_row *row, const struct limits *limits) {
@@ -144,22 +217,31 @@ static void print_json_limits(const struct limits *limits, FILE *out) {
 }
 
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
-                 enum table_format format, int verified) {
+                 struct interval control, enum table_format format, const struct options *options) {
     struct table table;
+    struct trust trust = {0};
+    char trusted[128];
     struct column shown[COLUMN_COUNT];
     memcpy(shown, columns, sizeof shown);
     for (int i = 0; i < COLUMN_COUNT; i++)
-        if (!verified && !strcmp(shown[i].name, "max_abs_err")) shown[i].title = NULL;
+        if (!options->verify && !strcmp(shown[i].name, "max_abs_err")) shown[i].title = NULL;
     table_open(&table, shown, COLUMN_COUNT);
-    for (size_t i = 0; i < count; i++) add_row(&table, &rows[i], limits);
+    for (size_t i = 0; i < count; i++) {
+        add_row(&table, &rows[i], limits);
+        add_evidence(&table, &rows[i], control, options->seed);
+        add_host(&table, limits);
+    }
+    trust_add(&trust, control);
+    trust_line(&trust, trusted, sizeof trusted);
     if (format == FORMAT_MD) bench_print_host(limits, stdout);
     if (format == FORMAT_JSON) print_json_limits(limits, stdout);
     int code = table_print(&table, format, stdout);
-    if (format == FORMAT_JSON) fputs("}\n", stdout);
+    if (format == FORMAT_JSON) printf(",\n\"trust\": \"%s\"}\n", trusted);
     if (format == FORMAT_MD)
         printf(
             "\nUseful flops and compulsory bytes over the best time; shares of the highest limit "
-            "seen in this run.\n");
+            "seen in this run.\n%s\n",
+            trusted);
     table_close(&table);
     return code;
 }

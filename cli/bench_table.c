@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum cell_kind { CELL_NOTHING, CELL_TEXT, CELL_INTEGER, CELL_NUMBER, CELL_FLAG };
+enum cell_kind { CELL_NOTHING, CELL_TEXT, CELL_INTEGER, CELL_NUMBER, CELL_FLAG, CELL_LIST };
 
 struct cell {
     enum cell_kind kind;
@@ -71,6 +71,22 @@ void table_flag(struct table *table, int value) {
     add(table, (struct cell){.kind = CELL_FLAG, .integer = value});
 }
 
+/* Kept as the text it will be in JSON. */
+void table_list(struct table *table, const double *values, size_t count) {
+    enum { NUMBER = 24 };
+    char *text = malloc(count * NUMBER + 3), *at = text;
+    if (!text) {
+        table->broken = 1;
+        add(table, (struct cell){.kind = CELL_NOTHING});
+        return;
+    }
+    *at++ = '[';
+    for (size_t i = 0; i < count; i++)
+        at += snprintf(at, NUMBER, "%s%.7g", i ? ", " : "", values[i]);
+    strcpy(at, "]");
+    add(table, (struct cell){.kind = CELL_LIST, .text = text});
+}
+
 static void print_json_cell(const struct cell *cell, FILE *out) {
     switch (cell->kind) {
     case CELL_NOTHING: fputs("null", out); break;
@@ -78,12 +94,13 @@ static void print_json_cell(const struct cell *cell, FILE *out) {
     case CELL_INTEGER: fprintf(out, "%" PRId64, cell->integer); break;
     case CELL_NUMBER: fprintf(out, "%.7g", cell->number); break;
     case CELL_FLAG: fputs(cell->integer ? "true" : "false", out); break;
+    case CELL_LIST: fputs(cell->text, out); break;
     }
 }
 
 static void print_csv_cell(const struct cell *cell, FILE *out) {
     if (cell->kind == CELL_NOTHING) return;
-    if (cell->kind != CELL_TEXT) {
+    if (cell->kind != CELL_TEXT && cell->kind != CELL_LIST) {
         print_json_cell(cell, out);
         return;
     }
@@ -98,7 +115,8 @@ static void print_csv_cell(const struct cell *cell, FILE *out) {
 static void md_text(const struct column *column, const struct cell *cell, char *text, size_t size) {
     switch (cell->kind) {
     case CELL_NOTHING: snprintf(text, size, "-"); break;
-    case CELL_TEXT: snprintf(text, size, "%s", cell->text); break;
+    case CELL_TEXT:
+    case CELL_LIST: snprintf(text, size, "%s", cell->text); break;
     case CELL_INTEGER: snprintf(text, size, "%" PRId64, cell->integer); break;
     case CELL_FLAG: snprintf(text, size, "%s", cell->integer ? "yes" : "no"); break;
     case CELL_NUMBER:
@@ -111,7 +129,7 @@ static void md_text(const struct column *column, const struct cell *cell, char *
 }
 
 static void print_md(const struct table *table, size_t rows, FILE *out) {
-    enum { MOST = 48 };
+    enum { MOST = 96 };
     int width[MOST], right[MOST], columns = table->column_count < MOST ? table->column_count : MOST;
     char text[1024];
     for (int c = 0; c < columns; c++) {

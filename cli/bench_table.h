@@ -34,6 +34,7 @@ void table_text(struct table *table, const char *text); /* NULL: no value */
 void table_integer(struct table *table, int64_t value);
 void table_number(struct table *table, double value); /* NAN: no value */
 void table_flag(struct table *table, int value);
+void table_list(struct table *table, const double *values, size_t count);
 /* json: an array without a newline behind it. Nonzero when memory had run out. */
 int table_print(const struct table *table, enum table_format format, FILE *out);
 

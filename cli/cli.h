@@ -10,9 +10,10 @@
 
 enum exit_code {
     EXIT_FINE = 0,
-    EXIT_FAILED = 1, /* a check failed, a result is wrong, or a run broke      */
-    EXIT_USAGE = 2,  /* bad words, bad problem text                            */
-    EXIT_REFUSED = 3 /* only a fallback would serve, or nothing serves         */
+    EXIT_FAILED = 1,   /* a check failed, a result is wrong, or a run broke; it is slower */
+    EXIT_USAGE = 2,    /* bad words, bad problem text, bad file */
+    EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves */
+    EXIT_AMBIGUOUS = 4 /* a comparison that cannot be decided */
 };
 
 /* Which subcommands take an option; also the index of the subcommand's bit. */
@@ -22,7 +23,8 @@ enum command_bit {
     COMMAND_RUN = 4,
     COMMAND_CHECK = 8,
     COMMAND_DEMO = 16,
-    COMMAND_BENCH = 32
+    COMMAND_BENCH = 32,
+    COMMAND_COMPARE = 64
 };
 
 struct options {
@@ -35,7 +37,9 @@ struct options {
     const char *case_name;
     /* bench: comma lists, see bench_lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list;
-    const char *seconds, *format, *match, *goals_file;
+    const char *seconds, *format, *match, *goals_file, *against;
+    const char *file[2]; /* compare: its words */
+    int file_count;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
@@ -78,5 +82,6 @@ int command_run(const struct options *options);
 int command_check(const struct options *options);
 int command_demo(const struct options *options);
 int command_bench(const struct options *options);
+int command_compare(const struct options *options);
 
 #endif

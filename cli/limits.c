@@ -60,6 +60,7 @@ int limits_open(struct limits *limits, tp_context *context, int64_t mib) {
 
 void limits_close(struct limits *limits) {
     free(limits->buffer);
+    for (int i = 0; i < limits->fma_count; i++) samples_free(&limits->fma[i].here);
     *limits = (struct limits){0};
 }
 
@@ -70,6 +71,7 @@ static void measure_fma(const struct limits *limits, struct fma_limit *limit) {
         if (tp_measure_fma(limits->context, limit->isa, limit->threads, &gflops, &error) != TP_OK)
             return;
         limit->attempts++;
+        samples_add(&limit->here, gflops); /* without memory it is one fewer */
         if (!(gflops <= limit->gflops)) limit->gflops = gflops;
     }
 }
@@ -134,4 +136,15 @@ double limits_read(const struct limits *limits, int threads) {
         if (limits->read[i].attempts && limits->read[i].threads <= threads)
             most = fmax(most, limits->read[i].gbps);
     return most;
+}
+
+double limits_here(struct limits *limits, const char *isa, int threads) {
+    for (int i = 0; i < limits->fma_count; i++)
+        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa))
+            return samples_summary(&limits->fma[i].here).median;
+    return NAN;
+}
+
+void limits_forget(struct limits *limits) {
+    for (int i = 0; i < limits->fma_count; i++) limits->fma[i].here.count = 0;
 }

@@ -8,6 +8,7 @@
 #define TILEPROOF_CLI_LIMITS_H
 
 #include "cli.h"
+#include "stats.h"
 
 enum { MAX_LIMITS = 64, DEFAULT_READ_MIB = 512 };
 
@@ -22,6 +23,7 @@ struct limits {
         int threads;
         double gflops;
         int attempts;
+        struct samples here; /* since limits_forget */
     } fma[MAX_LIMITS];
     struct read_limit {
         int threads, streams; /* of the best attempt */
@@ -48,5 +50,8 @@ void limits_measure(struct limits *limits, int reads);
 /* The highest seen with at most so many threads; NAN when none was measured. */
 double limits_fma(const struct limits *limits, const char *isa, int threads);
 double limits_read(const struct limits *limits, int threads);
+/* The median of the attempts since limits_forget: what the host gave while a group ran. */
+double limits_here(struct limits *limits, const char *isa, int threads);
+void limits_forget(struct limits *limits);
 
 #endif

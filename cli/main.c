@@ -35,9 +35,15 @@ static const struct command commands[] = {
      "  tileproof bench -s q512-4k*2 -d 64,128 -c 0,1 -k best,math -j 1,2 -o jsonl\n"
      "  tileproof bench q1k,q4k h32/8 d64-128+16 bf16 causal --verify\n"
      "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths, 32,768 tokens\n"
+     "  tileproof bench q1k d128 -k avx2 --against avx512   a verdict; exit 1: slower, 4: unsure\n"
      "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
      "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n",
      COMMAND_BENCH, command_bench},
+    {"compare", " A.jsonl B.jsonl", "is B, a file of bench -o jsonl, slower than A?",
+     "  tileproof bench q256 -o jsonl >> before.jsonl  five times, in turns with the other file\n"
+     "  tileproof bench q256 -o jsonl >> after.jsonl\n"
+     "  tileproof compare before.jsonl after.jsonl   exit 0, 1: slower, 4: not decidable\n",
+     COMMAND_COMPARE, command_compare},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -54,9 +60,11 @@ static const char problem_help[] =
 static const char exit_help[] =
     "Exit codes:\n"
     "  0  fine\n"
-    "  1  a check failed, a result is wrong, a run broke, a floor is missed or a cliff found\n"
-    "  2  usage: bad words or a bad problem text\n"
-    "  3  only a fallback would serve and the policy refuses it, or nothing serves\n";
+    "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found, or\n"
+    "     something is slower than what it is compared with\n"
+    "  2  usage: bad words, a bad problem text or file\n"
+    "  3  only a fallback would serve and the policy refuses it, or nothing serves\n"
+    "  4  a comparison cannot be decided, or the host's own A/A is not SAME\n";
 
 static void print_help(void) {
     printf("tileproof %s: exact attention that never writes the score matrix, "
@@ -76,7 +84,8 @@ static void print_command_help(const struct command *command) {
     printf("tileproof %s: %s\n\nUsage: tileproof %s [OPTIONS]%s\n\nExamples:\n%s\nOptions:\n",
            command->name, command->help, command->name, command->words, command->examples);
     options_print_help(stdout, command->bit);
-    printf("\n%s%s%s", *command->words ? problem_help : "", *command->words ? "\n" : "", exit_help);
+    int problem = strstr(command->words, "PROBLEM") != NULL;
+    printf("\n%s%s%s", problem ? problem_help : "", problem ? "\n" : "", exit_help);
 }
 
 static int run_command(const struct command *command, int count, char **words) {
@@ -93,7 +102,7 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo or bench "
+        complain("no command given: it must be info, explain, run, check, demo, bench or compare "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -112,6 +121,7 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo or bench", word);
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench or compare",
+             word);
     return EXIT_USAGE;
 }

@@ -19,7 +19,7 @@ struct option_row {
 
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -65,7 +65,9 @@ static const struct option_row rows[] = {
     {"--seconds", "S", "time a row, over all attempts; default 0.1 or one run each", TEXT,
      FIELD(seconds), COMMAND_BENCH},
     {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format),
-     COMMAND_BENCH},
+     COMMAND_BENCH | COMMAND_COMPARE},
+    {"--against", "WHAT", "a verdict on each row: against this kernel, or this problem", TEXT,
+     FIELD(against), COMMAND_BENCH},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
      FIELD(read_mib), COMMAND_BENCH},
@@ -100,7 +102,7 @@ static const struct {
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && bit == COMMAND_BENCH) {
+        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE))) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -173,6 +175,11 @@ int options_parse(struct options *options, const struct command *command, int co
             if (!*command->words) {
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
+            }
+            if (command->bit == COMMAND_COMPARE) { /* files, whose names may hold blanks */
+                if (options->file_count < 2) options->file[options->file_count] = word;
+                options->file_count++;
+                continue;
             }
             if (append(options->problem, sizeof options->problem, ' ', word)) {
                 complain("the problem is too long: at most %zu characters",

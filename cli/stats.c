@@ -33,6 +33,10 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+void sort_values(double *values, size_t count) {
+    qsort(values, count, sizeof *values, by_value);
+}
+
 double sorted_quantile(const double *sorted, size_t count, double share) {
     double at = share * (double)(count - 1);
     size_t low = (size_t)at, high = low + 1 < count ? low + 1 : low;
@@ -42,7 +46,7 @@ double sorted_quantile(const double *sorted, size_t count, double share) {
 struct summary samples_summary(struct samples *samples) {
     size_t count = samples->count;
     if (!count) return (struct summary){NAN, NAN, NAN, NAN};
-    qsort(samples->values, count, sizeof *samples->values, by_value);
+    sort_values(samples->values, count);
     return (struct summary){samples->values[0], sorted_quantile(samples->values, count, 0.5),
                             sorted_quantile(samples->values, count, 0.99),
                             samples->values[count - 1]};

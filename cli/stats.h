@@ -19,6 +19,7 @@ int samples_add(struct samples *samples, double value);
 void samples_free(struct samples *samples);
 /* Sorts. All NaN when there is none. */
 struct summary samples_summary(struct samples *samples);
+void sort_values(double *values, size_t count);
 /* The value below which this share of n > 0 sorted values lies, between the two nearest ones. */
 double sorted_quantile(const double *sorted, size_t count, double share);
 

@@ -12,4 +12,6 @@ const char bench_goals_text[] = {
 ")
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-target_link_libraries(tileproof_cli PRIVATE tileproof_static)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+target_link_libraries(tileproof_cli PRIVATE tileproof_static PkgConfig::JANSSON)

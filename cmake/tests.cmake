@@ -18,11 +18,15 @@ foreach(source ${test_sources})
   add_test(NAME ${short} COMMAND ${name})
   set_tests_properties(${short} PROPERTIES TIMEOUT 900)
 endforeach()
+# The statistics of the tool, without the tool.
+target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
+target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
 
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bench.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/compare.sh $<TARGET_FILE:tileproof_cli>)
 endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}

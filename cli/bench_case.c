@@ -5,6 +5,7 @@
 #include <regex.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 int bench_kernel(const char *name, const char **kernel) {
@@ -39,6 +40,13 @@ int bench_regex(const char *text, void *regex) {
     regerror(failed, regex, reason, sizeof reason);
     complain("--match is '%s': no regular expression (%s)", text, reason);
     return EXIT_USAGE;
+}
+
+const char *bench_date(char date[16]) {
+    time_t now = time(NULL);
+    struct tm day;
+    strftime(date, 16, "%Y-%m-%d", gmtime_r(&now, &day));
+    return date;
 }
 
 void bench_progress(const char *format, ...) {

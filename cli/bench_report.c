@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-enum { COLUMN_COUNT = 27 };
-static const struct column columns[COLUMN_COUNT] = {
+static const struct column columns[] = {
     {"problem", "problem", 1, 0},
     {"phase", NULL, 1, 0},
     {"kernel", "kernel", 1, 0},
@@ -33,7 +32,11 @@ static const struct column columns[COLUMN_COUNT] = {
     {"max_abs_err", "max error", 1, -1},
     {"repro", NULL, 1, 0},
     {"version", NULL, 1, 0},
+    {"kind", NULL, 1, 0},
+    {"host", NULL, 1, 0},
+    {"date", NULL, 1, 0},
 };
+enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
 /* The text form of what ran; the words as given when that form cannot be replayed. */
 static const char *label(const struct bench_case *one) {
@@ -102,6 +105,10 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     table_number(table, row->max_error);
     table_text(table, row->repro);
     table_text(table, tp_version());
+    table_text(table, "rate");
+    table_text(table, tp_context_machine(limits->context)->name);
+    char date[16];
+    table_text(table, bench_date(date));
 }
 
 void bench_print_host(const struct limits *limits, FILE *out) {

@@ -15,6 +15,8 @@ enum exit_code {
     EXIT_REFUSED = 3 /* only a fallback would serve, or nothing serves         */
 };
 
+enum { MAX_FILES = 64 };
+
 /* Which subcommands take an option; also the index of the subcommand's bit. */
 enum command_bit {
     COMMAND_INFO = 1,
@@ -22,7 +24,9 @@ enum command_bit {
     COMMAND_RUN = 4,
     COMMAND_CHECK = 8,
     COMMAND_DEMO = 16,
-    COMMAND_BENCH = 32
+    COMMAND_BENCH = 32,
+    COMMAND_PLOT = 128,
+    COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
@@ -39,14 +43,16 @@ struct options {
     int64_t threads;
     int64_t seed;
     int64_t repeat;
-    int64_t attempts, read_mib;
-    int json, verify, quick, list, verbose, goals, cliffs, help;
+    const char *files[MAX_FILES]; /* plot: words that are no options */
+    int file_count;
+    int64_t attempts, read_mib, cache_bytes;
+    int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
 };
 
 struct command {
     const char *name;
     const char *words; /* what follows the name in the usage line */
-    const char *help;  /* one line */
+    const char *help;  /* one line; NULL: not for people */
     const char *examples;
     enum command_bit bit;
     int (*function)(const struct options *options);
@@ -78,5 +84,7 @@ int command_run(const struct options *options);
 int command_check(const struct options *options);
 int command_demo(const struct options *options);
 int command_bench(const struct options *options);
+int command_plot(const struct options *options);
+int command_simulated_run(const struct options *options);
 
 #endif

@@ -97,10 +97,13 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
     for (int64_t r = 0; r < seq.q_len; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
-    /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
+    /* the f32 copies of q, k, v and o, the scores and the probabilities: each written and read */
+    int64_t scratch = (int64_t)sizeof(float) * (seq.q_len * (w->ldq + w->ldo) +
+                                                seq.kv_len * (problem->head_dim_qk + w->ldo) +
+                                                2 * seq.q_len * seq.kv_len);
+    slot->trace->bytes_scratch += scratch;
     slot->trace->bytes += seq.q_len * tp__row_bytes(problem, tensors) +
-                          seq.kv_len * tp__key_bytes(problem) +
-                          4 * seq.q_len * seq.kv_len * (int64_t)sizeof(float);
+                          seq.kv_len * tp__key_bytes(problem) + 2 * scratch;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](

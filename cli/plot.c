@@ -24,7 +24,7 @@ static const struct plot plots[] = {
     {"peers", "Time of other libraries over ours, with intervals: right of 1 we are faster",
      "peer's time / our time", "", KIND_PEER, series_add_peer, 2, 0, 0, 1, "",
      "set arrow 1 from first 1, graph 0 to first 1, graph 1 nohead lw 2 lc rgb '#555555'\n"
-     "set lmargin 52",
+     "set lmargin 52\nset xtics (0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 16, 32, 64)",
      "using 1:2:3:4 with xerrorbars"},
 };
 enum { PLOT_COUNT = sizeof plots / sizeof *plots };
@@ -72,8 +72,8 @@ static int draw(const struct plot *plot, const struct plot_rows *rows, const cha
         describe_origin(rows, plot->kind, origin, sizeof origin);
         code = plot_draw(plot, &list, origin, folder);
         if (!code && list.left_out)
-            printf("%s shows %d series; the rows of the others (%d) are left out\n", plot->name,
-                   MAX_SERIES, list.left_out);
+            printf("%s shows %d series; %d more are left out\n", plot->name, SHOWN_SERIES,
+                   list.left_out);
         *drawn += !code;
     }
     series_free(&list);
@@ -94,8 +94,12 @@ int command_plot(const struct options *options) {
         complain("%s: it holds no rows", options->files[0]);
         code = EXIT_USAGE;
     }
-    if (!code && mkdir(folder, 0777) && errno != EEXIST) {
+    struct stat found;
+    if (!code && ((mkdir(folder, 0777) && errno != EEXIST) || stat(folder, &found))) {
         complain("--output is '%s': %s", folder, strerror(errno));
+        code = EXIT_USAGE;
+    } else if (!code && !S_ISDIR(found.st_mode)) {
+        complain("--output is '%s': it must be a directory", folder);
         code = EXIT_USAGE;
     }
     for (int i = 0; !code && i < PLOT_COUNT; i++) code = draw(&plots[i], &rows, folder, &drawn);

@@ -32,7 +32,7 @@ struct plot_rows {
 /* Exit code, reason printed. */
 int plot_read(struct plot_rows *rows, const char *file);
 
-enum { MAX_SERIES = 14, SERIES_NAME = 192 };
+enum { MAX_SERIES = 256, SHOWN_SERIES = 14, SERIES_NAME = 192 };
 
 struct point {
     double x, y, lo, hi;
@@ -50,7 +50,7 @@ struct series {
 
 struct series_list {
     struct series series[MAX_SERIES];
-    int count, left_out; /* more than MAX_SERIES */
+    int count, left_out; /* more than are shown */
 };
 
 struct plot {
@@ -72,7 +72,7 @@ int series_add_rate_head_dim(struct series_list *list, const struct plot_row *ro
 int series_add_bytes(struct series_list *list, const struct plot_row *row);
 int series_add_memory(struct series_list *list, const struct plot_row *row);
 int series_add_peer(struct series_list *list, const struct plot_row *row);
-/* Sorts points by x and drops series of fewer than `least` distinct x. */
+/* Sorts points by x, drops series of fewer than `least` distinct x and what is too much to show. */
 void series_settle(struct series_list *list, size_t least);
 void series_free(struct series_list *list);
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WIDTH = 1100, HEIGHT = 620, PEER_LINE = 26, NOT_FOUND = 127, PATH = 1024 };
+enum { WIDTH = 1100, HEIGHT = 560, PEER_LINE = 26, LEGEND_LINE = 24, NOT_FOUND = 127, PATH = 1024 };
 
 static const char *const colours[] = {"#1b6ca8", "#2a9d8f", "#6a4c93", "#386641",
                                       "#0096c7", "#7209b7", "#577590"};
@@ -137,21 +137,25 @@ static void write_series(const struct plot *plot, const struct series_list *list
 static int height(const struct plot *plot, const struct series_list *list) {
     size_t rows = 0;
     for (int s = 0; s < list->count; s++) rows += list->series[s].count;
-    return plot->kind == KIND_PEER ? 220 + PEER_LINE * (int)rows : HEIGHT;
+    int legend = LEGEND_LINE * ((list->count + 1) / 2);
+    return legend + (plot->kind == KIND_PEER ? 180 + PEER_LINE * (int)rows : HEIGHT);
 }
 
 static void write_script(const struct plot *plot, const struct series_list *list,
                          const char *origin, char files[2][PATH], FILE *to) {
     static const char *const terminals[] = {"svg noenhanced background rgb 'white' font 'sans,13'",
                                             "pngcairo noenhanced font 'sans,11'"};
-    char title[512];
-    snprintf(title, sizeof title, "%s", plot->title);
+    int below = (list->count + 1) / 2;
     fputs("set encoding utf8\nset style line 9 lc rgb '#dddddd' lw 1\nset grid ls 9\n"
           "set border 3 lc rgb '#666666'\nset tics nomirror\n"
-          "set key outside below left Left reverse width 2 maxcols 2 samplen 2\n",
+          "set tmargin 4.5\nset rmargin 4\n",
           to);
+    fprintf(to, "set bmargin %g\n", 4 + 1.5 * below);
+    fprintf(to, "set key bmargin left Left reverse vertical maxrows %d width 2 samplen 2 spacing 1.1\n",
+            below);
     /* double quotes: here \n is a new line, and neither part may hold a quote */
-    fprintf(to, "set title \"%s\\n%s\" left offset 0,0.3\n", title, origin);
+    fprintf(to, "set label 1 \"%s\\n%s\" at screen 0.015, graph 1 left offset 0,2.6\n", plot->title,
+            origin);
     setting(to, "xlabel", plot->x_label);
     setting(to, "ylabel", plot->y_label);
     write_data(list, to);

@@ -142,10 +142,15 @@ void series_settle(struct series_list *list, size_t least) {
     for (int i = 0; i < list->count; i++) {
         struct series *series = &list->series[i];
         if (least > 1) qsort(series->points, series->count, sizeof *series->points, compare_points);
-        if (least > 1 && distinct(series) < least)
-            free(series->points);
-        else
+        int shown = least <= 1 || distinct(series) >= least;
+        if (shown && kept == SHOWN_SERIES) {
+            list->left_out++;
+            shown = 0;
+        }
+        if (shown)
             list->series[kept++] = *series;
+        else
+            free(series->points);
     }
     list->count = kept;
 }

@@ -20,7 +20,7 @@ struct plot_row {
     char problem[BENCH_WORDS], kernel[64], isa[64], peer[64], phase[16], host[128], date[32];
     tp_problem parsed;
     double threads, gflops, min_ns, bytes_model, fma_peak, read_limit; /* limits: NAN for none */
-    double sim_bytes, compulsory_read, compulsory_written, peak_bytes;
+    double sim_bytes, compulsory_read, compulsory_written, cache_ll, peak_bytes;
     double ratio, ratio_lo, ratio_hi;
 };
 

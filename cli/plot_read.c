@@ -38,6 +38,7 @@ static const struct field {
     {"sim_bytes", POSITIVE, KIND(BYTES), FIELD(sim_bytes)},
     {"compulsory_read", POSITIVE, KIND(BYTES), FIELD(compulsory_read)},
     {"compulsory_written", POSITIVE, KIND(BYTES), FIELD(compulsory_written)},
+    {"cache_ll", POSITIVE, KIND(BYTES), FIELD(cache_ll)},
     {"peak_bytes", POSITIVE, KIND(MEMORY), FIELD(peak_bytes)},
     {"peer", TEXT, KIND(PEER), FIELD(peer)},
     {"ratio", POSITIVE, KIND(PEER), FIELD(ratio)},

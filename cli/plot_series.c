@@ -95,9 +95,11 @@ int series_add_rate_head_dim(struct series_list *list, const struct plot_row *ro
 }
 
 int series_add_bytes(struct series_list *list, const struct plot_row *row) {
-    char name[SERIES_NAME], words[BENCH_WORDS];
+    char name[SERIES_NAME], words[BENCH_WORDS], cache[32];
     double x = (double)row->parsed.kv_len;
     name_series(row, length_letters(row), 0, name);
+    size_t used = strlen(name);
+    snprintf(name + used, sizeof name - used, ", cache %s", readable_bytes(row->cache_ll, cache));
     if (add_point(list, name, look_of(row), (struct point){.x = x, .y = row->sim_bytes / 1e6}))
         return 1;
     other_words(row, length_letters(row), words, sizeof words);

@@ -22,7 +22,7 @@ row = json.loads(text)
 again = json.loads(subprocess.check_output(['$tool'] + shlex.split(row['repro'])[1:] + ['-o', 'jsonl']))
 assert all(row[f] == again[f] for f in ['problem', 'kernel', 'workspace_bytes', 'repro']), again" \
     "$tool" bench --memory 2q9_1q1s40 h2/1 d8 causal -k generic -o jsonl
-expect too-large 0 'q1m d1 on math: not run here: the workspace would take 8 TiB: at most .* available' \
+expect too-large 0 'q1m d1 window=8,0 on math: not run here: the workspace would take 8 TiB: at most .* available' \
     "$tool" bench --memory q1m d1 window=8,0 -k math,generic
 expect_error too-large-alone 3 'nothing was measured' "$tool" bench --memory q1m d1 -k math
 expect md 0 'one process a row' "$tool" bench --memory q64 d8

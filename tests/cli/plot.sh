@@ -17,7 +17,7 @@ rate = [dict(origin, problem=f"prefill b1 h1/1 q{s} k{s} d{d} f32", phase="prefi
              gflops=50 + d / 8, min_ns=1e6, bytes_model=1e6, fma_peak_gflops=100, read_gbps_limit=10)
         for s in (512, 1024) for d in (64, 128) for k in ("avx2", "math")]
 both = [dict(origin, kind=kind, problem=f"prefill b1 h1/1 q{s} k{s} d64 f32", phase="prefill", kernel=k,
-             sim_bytes=s * n, compulsory_read=s, compulsory_written=s, peak_bytes=s * n)
+             sim_bytes=s * n, compulsory_read=s, compulsory_written=s, cache_ll=1 << 20, peak_bytes=s * n)
         for kind in ("bytes", "memory") for s in (512, 1024) for n, k in ((10, "avx2"), (1000, "math"))]
 peer = dict(origin, kind="peer", row="prefill b1 h1/1 q512 k512 d64 f32", phase="prefill", dtype="f32", threads=2,
             peer="it's 2.x", ours_ns=10, peer_ns=14, ratio=1.4, ratio_lo=1.3, ratio_hi=1.5, kernel="avx2")

@@ -65,8 +65,7 @@ static int check_lists(const struct list *problems, const struct list *kernels) 
     return code;
 }
 
-static int print_table(struct apart *apart,
-                       void (*print)(const struct apart *apart, int before)) {
+static int print_table(struct apart *apart, void (*print)(const struct apart *apart, int before)) {
     if (apart->format == FORMAT_MD) print(apart, 1);
     int code = table_print(&apart->table, apart->format, stdout);
     if (apart->format == FORMAT_JSON) fputc('\n', stdout);

@@ -19,14 +19,14 @@ struct apart {
     void *user;
 };
 
-/* Every problem on every kernel; defaults.kernel and, where no problem is given, defaults.shapes and
-   so on hold where the options say nothing. `print` writes what goes before and after the table in
-   md. Exit code, reason printed. */
+/* Every problem on every kernel; defaults.kernel and, where no problem is given, defaults.shapes
+   and so on hold where the options say nothing. `print` writes what goes before and after the table
+   in md. Exit code, reason printed. */
 int bench_apart(struct apart *apart, const struct options *options, const struct options *defaults,
                 const struct column *columns, int column_count,
                 void (*print)(const struct apart *apart, int before));
 /* The last cells of every row that is kept for later: which host, which day, which version. */
 void apart_origin(struct apart *apart);
-void apart_sizes(struct apart *apart, const char *words); /* phase, q_len, kv_len, head_dim */
+void apart_sizes(struct apart *apart, const char *words); /* q_len, kv_len, head_dim */
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --bytes: what goes between the last cache and memory, simulated, beside what must and what we say. */
+/* --bytes: what goes between the last cache and memory, simulated, beside what must and what we
+ * say. */
 #include "bench_apart.h"
 #include "simulate.h"
 
@@ -60,15 +61,16 @@ static int64_t bound_written(const struct simulation *run) {
     return run->bytes_model_written + run->workspace_bytes;
 }
 
-/* The claim is about fused kernels in a cache of at least two workspaces: in less, what a task keeps
-   in its workspace goes to memory and back. NULL: no claim. */
+/* The claim is about fused kernels in a cache of at least two workspaces: in less, what a task
+   keeps in its workspace goes to memory and back. NULL: no claim. */
 static const char *model_holds(const struct bytes *bytes, const struct simulation *run) {
     if (run->scores_written || bytes->caches.ll.bytes < 2 * run->workspace_bytes) return NULL;
     int64_t read = run->bytes_compulsory - run->output_bytes;
     return (double)run->read >= (1 - tolerance) * (double)(read + run->output_bytes) &&
                    (double)run->read <= (1 + tolerance) * (double)bound_read(run) + SMALL_CHANGE &&
                    (double)run->written >= (1 - tolerance) * (double)run->output_bytes &&
-                   (double)run->written <= (1 + tolerance) * (double)bound_written(run) + SMALL_CHANGE
+                   (double)run->written <=
+                       (1 + tolerance) * (double)bound_written(run) + SMALL_CHANGE
                ? "yes"
                : "no";
 }
@@ -126,13 +128,12 @@ static void add_row(struct apart *apart, const char *words, const char *host,
     table_integer(table, run->allocate);
     table_integer(table, run->written);
     table_integer(table, run->leftover);
-    table_number(table, sum);
+    table_integer(table, run->read + run->written);
     table_number(table, sum / (double)run->bytes_compulsory);
     table_number(table, sum / bytes->first_sum);
     table_text(table, holds);
     table_integer(table, run->workspace_bytes);
-    table_number(table, 2 * (double)run->pairs_visible *
-                            (double)(problem.head_dim_qk + problem.head_dim_v));
+    table_integer(table, 2 * run->pairs_visible * (problem.head_dim_qk + problem.head_dim_v));
     table_integer(table, bytes->caches.d1.bytes);
     table_integer(table, bytes->caches.ll.bytes);
     table_text(table, repro);
@@ -170,14 +171,15 @@ static void print_around(const struct apart *apart, int before) {
         printf("cold cache, one call, one thread; tensors were filled before and do not count\n\n");
         return;
     }
-    printf("\nMB are 10^6 bytes. must: each element once. model: the receipt's bytes_model: K and V "
-           "every time a block is packed;\nfor math its copies, scores and probabilities written "
-           "and read once. simulated read: lines that came from memory,\nthose fetched for a store "
-           "among them; written: dirty lines that went there, at the latest after the call. sum: "
-           "both.\nThe workspace starts cold, so a fused kernel may move up to the model and its "
-           "workspace; model holds: it does,\nwithin %.0f %% and %d KiB, in a cache of at least two "
-           "workspaces. Other rows (-) make no such claim.\n",
-           100 * tolerance, SMALL_CHANGE >> 10);
+    printf(
+        "\nMB are 10^6 bytes. must: each element once. model: the receipt's bytes_model: K and V "
+        "every time a block is packed;\nfor math its copies, scores and probabilities written "
+        "and read once. simulated read: lines that came from memory,\nthose fetched for a store "
+        "among them; written: dirty lines that went there, at the latest after the call. sum: "
+        "both.\nThe workspace starts cold, so a fused kernel may move up to the model and its "
+        "workspace; model holds: it does,\nwithin %.0f %% and %d KiB, in a cache of at least two "
+        "workspaces. Other rows (-) make no such claim.\n",
+        100 * tolerance, SMALL_CHANGE >> 10);
 }
 
 int bench_bytes(const struct options *options, enum table_format format) {

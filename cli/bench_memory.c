@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --memory: the high-water mark of resident memory, above the tensors, of one run in its own process. */
+/* --memory: the high-water mark of resident memory, above the tensors, of one run in its own
+ * process. */
 #include "bench_apart.h"
 #include "measure.h"
 

@@ -121,6 +121,7 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench or plot", word);
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench or plot",
+             word);
     return EXIT_USAGE;
 }

@@ -71,7 +71,8 @@ static void run_measured(const tp_plan *plan, int threads, const struct tensors 
     double room = 0.75 * available_bytes();
     char wanted[32], most[32];
     if (room > 0 && (double)exec.workspace_size > room) {
-        fail(out, EXIT_REFUSED, "the workspace would take %s: at most %s, 3/4 of the memory available now",
+        fail(out, EXIT_REFUSED,
+             "the workspace would take %s: at most %s, 3/4 of the memory available now",
              readable_bytes((double)exec.workspace_size, wanted), readable_bytes(room, most));
         return;
     }
@@ -104,7 +105,8 @@ static void measure_error(const struct tensors *tensors, uint64_t seed, struct m
         fail(out, EXIT_FAILED, "%s", error.text);
         return;
     }
-    if (truth_compare(&truth, tensors, &measured, reason, sizeof reason)) fail(out, EXIT_FAILED, "%s", reason);
+    if (truth_compare(&truth, tensors, &measured, reason, sizeof reason))
+        fail(out, EXIT_FAILED, "%s", reason);
     out->max_error = measured.max;
     out->rows = truth.count;
     truth_destroy(&truth);
@@ -155,7 +157,8 @@ void measure_in_child(const char *problem, const char *kernel, const struct opti
     close(ends[1]);
     if (child > 0) {
         ssize_t got = read(ends[0], measurement, sizeof *measurement);
-        if (got != (ssize_t)sizeof *measurement) fail(measurement, EXIT_FAILED, "the child process died");
+        if (got != (ssize_t)sizeof *measurement)
+            fail(measurement, EXIT_FAILED, "the child process died");
         waitpid(child, NULL, 0);
     }
     close(ends[0]);

@@ -24,13 +24,14 @@ static const struct plot plots[] = {
     {"peers", "Time of other libraries over ours, with intervals: right of 1 we are faster",
      "peer's time / our time", "", KIND_PEER, series_add_peer, 2, 0, 0, 1, "",
      "set arrow 1 from first 1, graph 0 to first 1, graph 1 nohead lw 2 lc rgb '#555555'\n"
-     "set lmargin 52\nset xtics (0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 16, 32, 64)",
+     "set lmargin 52\nset xtics (0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 16, "
+     "32, 64)",
      "using 1:2:3:4 with xerrorbars"},
 };
 enum { PLOT_COUNT = sizeof plots / sizeof *plots };
 
-/* Which host and day: those of the rows drawn, when they agree. Quotes and backslashes would end the
-   script's text and are left out. */
+/* Which host and day: those of the rows drawn, when they agree. Quotes and backslashes would end
+   the script's text and are left out. */
 static void describe_origin(const struct plot_rows *rows, enum plot_kind kind, char *text,
                             size_t size) {
     const char *host = NULL, *date = NULL;
@@ -43,8 +44,12 @@ static void describe_origin(const struct plot_rows *rows, enum plot_kind kind, c
         if (row->date[0] && (!date || strcmp(date, row->date))) date = row->date, dates++;
     }
     snprintf(both, sizeof both, "%s, %s",
-             hosts == 1 ? host : hosts ? "several hosts" : "host not named",
-             dates == 1 ? date : dates ? "several days" : "no date");
+             hosts == 1 ? host
+             : hosts    ? "several hosts"
+                        : "host not named",
+             dates == 1 ? date
+             : dates    ? "several days"
+                        : "no date");
     size_t used = 0;
     for (const char *c = both; *c && used + 1 < size; c++)
         if (*c != '"' && *c != '\\' && *c != '`' && (unsigned char)*c >= ' ') text[used++] = *c;

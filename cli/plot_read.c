@@ -13,7 +13,11 @@ const char *const plot_kind_names[KIND_COUNT] = {"rate", "bytes", "memory", "pee
 enum field_type { TEXT, POSITIVE, POSITIVE_OR_NULL, OPTIONAL_TEXT };
 
 #define KIND(name) (1u << KIND_##name)
-enum { TIMED = KIND(RATE), SIZED = KIND(RATE) | KIND(BYTES) | KIND(MEMORY), ANY = SIZED | KIND(PEER) };
+enum {
+    TIMED = KIND(RATE),
+    SIZED = KIND(RATE) | KIND(BYTES) | KIND(MEMORY),
+    ANY = SIZED | KIND(PEER)
+};
 #define FIELD(name) offsetof(struct plot_row, name), sizeof(((struct plot_row *)0)->name)
 
 static const struct field {
@@ -91,7 +95,8 @@ static int read_field(const struct place *at, const json_t *object, const struct
 static int read_kind(const struct place *at, const json_t *object, struct plot_row *row) {
     const json_t *kind = json_object_get(object, "kind");
     for (int i = 0; i < KIND_COUNT; i++)
-        if (!kind || (json_is_string(kind) && !strcmp(json_string_value(kind), plot_kind_names[i]))) {
+        if (!kind ||
+            (json_is_string(kind) && !strcmp(json_string_value(kind), plot_kind_names[i]))) {
             row->kind = (enum plot_kind)i;
             return EXIT_FINE;
         }
@@ -132,8 +137,8 @@ static int read_line(struct plot_rows *rows, const struct place *at, const char 
     memset(&row, 0, sizeof row);
     json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(object)) {
-        complain("%s:%d: a line must be a JSON object%s%s", at->file, at->line,
-                 object ? "" : ": ", object ? "" : error.text);
+        complain("%s:%d: a line must be a JSON object%s%s", at->file, at->line, object ? "" : ": ",
+                 object ? "" : error.text);
         json_decref(object);
         return EXIT_USAGE;
     }

@@ -151,7 +151,8 @@ static void write_script(const struct plot *plot, const struct series_list *list
           "set tmargin 4.5\nset rmargin 4\n",
           to);
     fprintf(to, "set bmargin %g\n", 4 + 1.5 * below);
-    fprintf(to, "set key bmargin left Left reverse vertical maxrows %d width 2 samplen 2 spacing 1.1\n",
+    fprintf(to,
+            "set key bmargin left Left reverse vertical maxrows %d width 2 samplen 2 spacing 1.1\n",
             below);
     /* double quotes: here \n is a new line, and neither part may hold a quote */
     fprintf(to, "set label 1 \"%s\\n%s\" at screen 0.015, graph 1 left offset 0,2.6\n", plot->title,

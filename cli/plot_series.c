@@ -36,7 +36,8 @@ static enum series_look look_of(const struct plot_row *row) {
     return strcmp(row->kernel, "math") ? LOOK_OURS : LOOK_MATH;
 }
 
-/* The words of a problem without the axis: the phase and b1 say nothing, words of the letters go. */
+/* The words of a problem without the axis: the phase and b1 say nothing, words of the letters go.
+ */
 static void other_words(const struct plot_row *row, const char *letters, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
@@ -47,8 +48,8 @@ static void other_words(const struct plot_row *row, const char *letters, char *t
             (length == 2 && !strncmp(at, "b1", 2)) || (numbered && strchr(letters, at[0])))
             continue;
         if (used < size)
-            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? " " : "", length,
-                                     at);
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%.*s", used ? " " : "", length, at);
     }
 }
 
@@ -112,9 +113,9 @@ int series_add_bytes(struct series_list *list, const struct plot_row *row) {
 int series_add_memory(struct series_list *list, const struct plot_row *row) {
     char name[SERIES_NAME];
     name_series(row, length_letters(row), 0, name);
-    return add_point(list, name, look_of(row),
-                     (struct point){.x = (double)row->parsed.kv_len,
-                                    .y = row->peak_bytes / (1 << 20)});
+    return add_point(
+        list, name, look_of(row),
+        (struct point){.x = (double)row->parsed.kv_len, .y = row->peak_bytes / (1 << 20)});
 }
 
 int series_add_peer(struct series_list *list, const struct plot_row *row) {

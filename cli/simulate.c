@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum { NOT_FOUND = 127, PATH = 256 };
-static const char guessed_d1[] = "D1 is unknown and taken as 32 KiB", guessed_ll[] =
-    "the last cache is unknown and taken as 1 MiB";
+static const char guessed_d1[] = "D1 is unknown and taken as 32 KiB",
+                  guessed_ll[] = "the last cache is unknown and taken as 1 MiB";
 
 static int fail(struct simulation *simulation, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -38,8 +38,8 @@ static void note(struct caches *caches, const char *format, ...) {
     va_end(arguments);
 }
 
-/* valgrind wants sets that are a power of two. The number of ways is ours to choose; where none from
-   `ways` to twice as many fits, the size goes down to a power of two. */
+/* valgrind wants sets that are a power of two. The number of ways is ours to choose; where none
+   from `ways` to twice as many fits, the size goes down to a power of two. */
 static struct cache legal_cache(struct caches *caches, const char *name, int64_t bytes,
                                 int64_t ways) {
     int64_t lines = bytes / CACHE_LINE, down = 1;
@@ -83,10 +83,26 @@ static void start_valgrind(const char *folder, const char *words, const char *ke
              (long long)caches->ll.ways, CACHE_LINE);
     snprintf(number[0], sizeof number[0], "%lld", (long long)seed);
     snprintf(number[1], sizeof number[1], "%lld", (long long)caches->ll.bytes);
-    char *command[] = {"valgrind", "-q", "--tool=callgrind", "--cache-sim=yes", "--simulate-wb=yes",
-                       "--instr-atstart=no", d1, ll, out, self, "simulated-run", "--seed",
-                       number[0], "--cache", number[1], "--kernel",
-                       (char *)(kernel ? kernel : "best"), "--", (char *)words, NULL};
+    char *command[] = {"valgrind",
+                       "-q",
+                       "--tool=callgrind",
+                       "--cache-sim=yes",
+                       "--simulate-wb=yes",
+                       "--instr-atstart=no",
+                       d1,
+                       ll,
+                       out,
+                       self,
+                       "simulated-run",
+                       "--seed",
+                       number[0],
+                       "--cache",
+                       number[1],
+                       "--kernel",
+                       (char *)(kernel ? kernel : "best"),
+                       "--",
+                       (char *)words,
+                       NULL};
     int to = open(receipt, O_WRONLY | O_CREAT, 0600), err = open(errors, O_WRONLY | O_CREAT, 0600);
     if (length > 0 && to >= 0 && err >= 0 && dup2(to, 1) >= 0 && dup2(err, 2) >= 0)
         execvp(command[0], command);
@@ -118,13 +134,12 @@ static int read_receipt(const char *folder, struct simulation *simulation) {
     json_int_t compulsory, model, model_written, scores, workspace, pairs, output;
     snprintf(path, sizeof path, "%s/receipt", folder);
     json_t *all = json_load_file(path, 0, &error);
-    int wrong = !all || json_unpack_ex(all, &error, 0,
-                                       "{s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}}", "output_bytes",
-                                       &output, "receipt", "problem", &problem, "kernel", &kernel,
-                                       "bytes_compulsory", &compulsory, "bytes_model", &model,
-                                       "bytes_model_written", &model_written,
-                                       "scores_written", &scores, "workspace_bytes", &workspace,
-                                       "pairs_visible", &pairs);
+    int wrong =
+        !all || json_unpack_ex(all, &error, 0, "{s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}}",
+                               "output_bytes", &output, "receipt", "problem", &problem, "kernel",
+                               &kernel, "bytes_compulsory", &compulsory, "bytes_model", &model,
+                               "bytes_model_written", &model_written, "scores_written", &scores,
+                               "workspace_bytes", &workspace, "pairs_visible", &pairs);
     if (!wrong) {
         snprintf(simulation->problem, sizeof simulation->problem, "%s", problem);
         snprintf(simulation->kernel, sizeof simulation->kernel, "%s", kernel);

@@ -36,8 +36,8 @@ struct simulation {
 /* Sizes of this machine that callgrind can simulate; ll_asked 0: the machine's own last cache.
    Exit code, reason printed. */
 int simulate_caches(const tp_machine *machine, int64_t ll_asked, struct caches *caches);
-/* kernel NULL: the best that valgrind can run. Exit code with the reason in the struct: EXIT_REFUSED
-   when it cannot run here, EXIT_FAILED when something broke. */
+/* kernel NULL: the best that valgrind can run. Exit code with the reason in the struct:
+   EXIT_REFUSED when it cannot run here, EXIT_FAILED when something broke. */
 int simulate_run(const char *words, const char *kernel, int64_t seed, const struct caches *caches,
                  struct simulation *simulation);
 

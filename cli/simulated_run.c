@@ -2,8 +2,8 @@
 /*
  * The child's side of simulate.c: one run, of which alone callgrind counts. Instrumentation is off
  * until then, and starting it empties the simulated caches, so the call meets a cold cache however
- * the tensors were filled. What is still dirty in the cache afterwards is written back by reading as
- * many bytes of something else as the cache has.
+ * the tensors were filled. What is still dirty in the cache afterwards is written back by reading
+ * as many bytes of something else as the cache has.
  */
 #include "bench.h"
 

@@ -246,7 +246,8 @@ int command_bench(const struct options *options) {
         return EXIT_USAGE;
     }
     if (options->goals + options->cliffs + options->bytes + options->memory > 1) {
-        complain("--goals, --cliffs, --bytes and --memory are commands of their own: give one of them");
+        complain(
+            "--goals, --cliffs, --bytes and --memory are commands of their own: give one of them");
         return EXIT_USAGE;
     }
     if (options->cache_bytes && !options->bytes) {

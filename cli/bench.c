@@ -278,8 +278,18 @@ int command_bench(const struct options *options) {
         complain("--read-mib is %lld: it must be in 0..%d", (long long)options->read_mib, 1 << 20);
         return EXIT_USAGE;
     }
-    if (options->goals && options->cliffs) {
-        complain("--goals and --cliffs are two commands: give one of them");
+    if (options->goals + options->cliffs + options->bytes + options->memory > 1) {
+        complain(
+            "--goals, --cliffs, --bytes and --memory are commands of their own: give one of them");
+        return EXIT_USAGE;
+    }
+    if (options->cache_bytes && !options->bytes) {
+        complain("--cache needs --bytes");
+        return EXIT_USAGE;
+    }
+    if ((options->bytes || options->memory) && options->thread_list &&
+        strcmp(options->thread_list, "1")) {
+        complain("--threads is '%s': --bytes and --memory run on 1 thread", options->thread_list);
         return EXIT_USAGE;
     }
     if (options->against && (options->goals || options->cliffs || options->verify)) {
@@ -291,5 +301,7 @@ int command_bench(const struct options *options) {
         return EXIT_USAGE;
     }
     if (options->goals) return bench_goals(options, format);
+    if (options->bytes) return bench_bytes(options, format);
+    if (options->memory) return bench_memory(options, format);
     return options->cliffs ? bench_cliffs(options, format) : bench_rows(options, format);
 }

@@ -14,6 +14,9 @@
  *     bench_goals_file.c  --goals: the data file
  *     bench_calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
  *     bench_cliffs.c      --cliffs
+ *     bench_apart.c       rows in a process of their own, which are not timed:
+ *     bench_bytes.c       --bytes, with simulate.c and simulated_run.c
+ *     bench_memory.c      --memory, with measure.c
  *
  * What is compared is interleaved (slots.h): every case of a group gets a burst of runs, then the
  * next, forth and back. Each group has a control: its first case once more.
@@ -93,6 +96,8 @@ int bench_regex(const char *text, void *regex); /* a regex_t; exit code, reason 
 void bench_print_host(const struct limits *limits, FILE *out); /* md */
 /* On a terminal the line is overwritten; in a pipe nothing is printed. NULL wipes it. */
 void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Today, UTC: 2026-11-15. */
 
 /* bench_report.c */
 struct bench_row {
@@ -213,5 +218,7 @@ int goal_is_near(const struct goal *goal, const struct judged *judged);
 
 int bench_goals(const struct options *options, enum table_format format);
 int bench_cliffs(const struct options *options, enum table_format format);
+int bench_bytes(const struct options *options, enum table_format format);
+int bench_memory(const struct options *options, enum table_format format);
 
 #endif

@@ -5,6 +5,7 @@
 #include <regex.h>
 #include <stdarg.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 int bench_kernel(const char *name, const char **kernel) {

@@ -5,10 +5,8 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { COLUMN_COUNT = 45 };
-static const struct column columns[COLUMN_COUNT] = {
+static const struct column columns[] = {
     {"problem", "problem", 1, 0},
     {"phase", NULL, 1, 0},
     {"kernel", "kernel", 1, 0},
@@ -54,8 +52,10 @@ static const struct column columns[COLUMN_COUNT] = {
     {"seed", NULL, 1, 0},
     {"host", NULL, 1, 0},
     {"machine", NULL, 1, 0},
+    {"kind", NULL, 1, 0},
     {"date", NULL, 1, 0},
 };
+enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
 const char *bench_asked(const struct bench_case *one) {
     return one->kernel ? one->kernel : "best";
@@ -111,13 +111,13 @@ static double median_of(const struct samples *samples) {
 }
 
 static void add_host(struct table *table, const struct limits *limits) {
-    char host[256] = "", machine[512] = "", date[32];
-    gethostname(host, sizeof host - 1);
+    char machine[512] = "", date[32];
     if (tp_machine_print(tp_context_machine(limits->context), machine, sizeof machine) != TP_OK)
         machine[0] = 0;
     bench_date(date);
-    table_text(table, host);
+    table_text(table, tp_context_machine(limits->context)->name);
     table_text(table, machine);
+    table_text(table, "rate");
     table_text(table, date);
 }
 

@@ -117,7 +117,12 @@ static void md_text(const struct column *column, const struct cell *cell, char *
     case CELL_NOTHING: snprintf(text, size, "-"); break;
     case CELL_TEXT:
     case CELL_LIST: snprintf(text, size, "%s", cell->text); break;
-    case CELL_INTEGER: snprintf(text, size, "%" PRId64, cell->integer); break;
+    case CELL_INTEGER:
+        if (column->scale == 1)
+            snprintf(text, size, "%" PRId64, cell->integer);
+        else
+            snprintf(text, size, "%.*f", column->decimals, (double)cell->integer * column->scale);
+        break;
     case CELL_FLAG: snprintf(text, size, "%s", cell->integer ? "yes" : "no"); break;
     case CELL_NUMBER:
         if (column->decimals < 0)

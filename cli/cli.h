@@ -16,6 +16,8 @@ enum exit_code {
     EXIT_AMBIGUOUS = 4 /* a comparison that cannot be decided */
 };
 
+enum { MAX_FILES = 64 };
+
 /* Which subcommands take an option; also the index of the subcommand's bit. */
 enum command_bit {
     COMMAND_INFO = 1,
@@ -24,7 +26,9 @@ enum command_bit {
     COMMAND_CHECK = 8,
     COMMAND_DEMO = 16,
     COMMAND_BENCH = 32,
-    COMMAND_COMPARE = 64
+    COMMAND_COMPARE = 64,
+    COMMAND_PLOT = 128,
+    COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
@@ -38,19 +42,19 @@ struct options {
     /* bench: comma lists, see bench_lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list;
     const char *seconds, *format, *match, *goals_file, *against;
-    const char *file[2]; /* compare: its words */
-    int file_count;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
-    int64_t attempts, read_mib;
-    int json, verify, quick, list, verbose, goals, cliffs, help;
+    const char *files[MAX_FILES]; /* compare, plot: words that are no options */
+    int file_count;
+    int64_t attempts, read_mib, cache_bytes;
+    int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
 };
 
 struct command {
     const char *name;
     const char *words; /* what follows the name in the usage line */
-    const char *help;  /* one line */
+    const char *help;  /* one line; NULL: not for people */
     const char *examples;
     enum command_bit bit;
     int (*function)(const struct options *options);
@@ -83,5 +87,7 @@ int command_check(const struct options *options);
 int command_demo(const struct options *options);
 int command_bench(const struct options *options);
 int command_compare(const struct options *options);
+int command_plot(const struct options *options);
+int command_simulated_run(const struct options *options);
 
 #endif

@@ -214,8 +214,8 @@ int command_compare(const struct options *options) {
         complain("compare takes two files, A.jsonl B.jsonl, not %d", options->file_count);
         return EXIT_USAGE;
     }
-    int code = recording_read(&compare.a, options->file[0]);
-    if (!code) code = recording_read(&compare.b, options->file[1]);
+    int code = recording_read(&compare.a, options->files[0]);
+    if (!code) code = recording_read(&compare.b, options->files[1]);
     table_open(&compare.table, columns, sizeof columns / sizeof *columns);
     if (!code) code = compare_rows(&compare, (uint64_t)options->seed);
     if (!code) {

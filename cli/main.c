@@ -30,20 +30,28 @@ static const struct command commands[] = {
      COMMAND_CHECK, command_check},
     {"demo", "", "8,192 tokens on one screen: materialised scores beside tileproof",
      "  tileproof demo\n", COMMAND_DEMO, command_demo},
-    {"bench", " [PROBLEM]", "rates beside this host's limits; goals; cliffs",
+    {"bench", " [PROBLEM]", "rates beside this host's limits; goals; cliffs; bytes; memory",
      "  tileproof bench                              a short table\n"
      "  tileproof bench -s q512-4k*2 -d 64,128 -c 0,1 -k best,math -j 1,2 -o jsonl\n"
      "  tileproof bench q1k,q4k h32/8 d64-128+16 bf16 causal --verify\n"
      "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths, 32,768 tokens\n"
      "  tileproof bench q1k d128 -k avx2 --against avx512   a verdict; exit 1: slower, 4: unsure\n"
      "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
-     "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n",
+     "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n"
+     "  tileproof bench --bytes -s q2k -d 128 -c 1   bytes to and from memory, simulated\n"
+     "  tileproof bench --memory -o jsonl            peak memory over lengths, ours and math\n",
      COMMAND_BENCH, command_bench},
     {"compare", " A.jsonl B.jsonl", "is B, a file of bench -o jsonl, slower than A?",
      "  tileproof bench q256 -o jsonl >> before.jsonl  five times, in turns with the other file\n"
      "  tileproof bench q256 -o jsonl >> after.jsonl\n"
      "  tileproof compare before.jsonl after.jsonl   exit 0, 1: slower, 4: not decidable\n",
      COMMAND_COMPARE, command_compare},
+    {"plot", " FILE...", "plots of what bench wrote with -o jsonl, as SVG and PNG",
+     "  tileproof bench -s q512-8k*2 -d 64,128 -k best,math -o jsonl >rates.jsonl\n"
+     "  tileproof bench --bytes -o jsonl >bytes.jsonl\n"
+     "  tileproof plot rates.jsonl bytes.jsonl -o plots\n",
+     COMMAND_PLOT, command_plot},
+    {"simulated-run", " PROBLEM", NULL, NULL, COMMAND_SIMULATED_RUN, command_simulated_run},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -71,7 +79,7 @@ static void print_help(void) {
            "and says what ran\n\nUsage: tileproof COMMAND [WORDS]\n\n",
            tp_version());
     for (int i = 0; i < COMMAND_COUNT; i++)
-        printf("  %-8s %s\n", commands[i].name, commands[i].help);
+        if (commands[i].help) printf("  %-8s %s\n", commands[i].name, commands[i].help);
     printf("\nStart with:\n"
            "  tileproof demo\n"
            "  tileproof explain q4k h32/8 d128 bf16 causal\n"
@@ -102,7 +110,7 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo, bench or compare "
+        complain("no command given: it must be info, explain, run, check, demo, bench, compare or plot "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -121,7 +129,7 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench or compare",
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare or plot",
              word);
     return EXIT_USAGE;
 }

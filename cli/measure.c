@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "truth.h"
+#include "bench.h"
 
 enum { SAMPLED_ROWS = 128 };
 
@@ -31,22 +31,34 @@ static void reset_high_water(void) {
     fclose(file);
 }
 
-static void fail(struct measurement *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void fail(struct measurement *out, const char *format, ...) {
+static void fail(struct measurement *out, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void fail(struct measurement *out, int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(out->reason, sizeof out->reason, format, arguments);
     va_end(arguments);
-    out->failed = 1;
+    out->failed = code;
 }
 
 static void keep_receipt(const tp_receipt *receipt, struct measurement *out) {
     snprintf(out->kernel, sizeof out->kernel, "%s", receipt->kernel ? receipt->kernel : "none");
+    snprintf(out->problem, sizeof out->problem, "%s", receipt->problem);
     out->scores_written = receipt->scores_written;
     out->time_ns = receipt->time_ns;
     out->pairs_visible = receipt->pairs_visible;
     out->threads = receipt->threads;
+}
+
+/* What the kernel says could be used now without swapping; 0 when it does not say. */
+static double available_bytes(void) {
+    char line[256];
+    long long kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
+    if (file) fclose(file);
+    return (double)kib * 1024;
 }
 
 static void run_measured(const tp_plan *plan, int threads, const struct tensors *tensors,
@@ -56,11 +68,19 @@ static void run_measured(const tp_plan *plan, int threads, const struct tensors 
     tp_receipt receipt;
     exec.threads = threads;
     exec.workspace_size = tp_plan_workspace(plan, threads);
+    double room = 0.75 * available_bytes();
+    char wanted[32], most[32];
+    if (room > 0 && (double)exec.workspace_size > room) {
+        fail(out, EXIT_REFUSED,
+             "the workspace would take %s: at most %s, 3/4 of the memory available now",
+             readable_bytes((double)exec.workspace_size, wanted), readable_bytes(room, most));
+        return;
+    }
     /* Fresh pages: what the run does not touch is never resident. */
     exec.workspace = mmap(NULL, exec.workspace_size + 1, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (exec.workspace == MAP_FAILED) {
-        fail(out, "no memory for a workspace of %zu bytes", exec.workspace_size);
+        fail(out, EXIT_FAILED, "no memory for a workspace of %zu bytes", exec.workspace_size);
         return;
     }
     out->workspace_bytes = (int64_t)exec.workspace_size;
@@ -70,7 +90,7 @@ static void run_measured(const tp_plan *plan, int threads, const struct tensors 
     tp_status status = tp_plan_run(plan, &tensors->call, &exec, &receipt, &error);
     out->peak_bytes = high_water() - before;
     if (status != TP_OK)
-        fail(out, "%s", error.text);
+        fail(out, EXIT_FAILED, "%s", error.text);
     else
         keep_receipt(&receipt, out);
     munmap(exec.workspace, exec.workspace_size + 1);
@@ -82,10 +102,11 @@ static void measure_error(const struct tensors *tensors, uint64_t seed, struct m
     char reason[256];
     tp_error error = TP_ERROR_INIT;
     if (truth_create(&truth, tensors, SAMPLED_ROWS, seed, &error) != TP_OK) {
-        fail(out, "%s", error.text);
+        fail(out, EXIT_FAILED, "%s", error.text);
         return;
     }
-    if (truth_compare(&truth, tensors, &measured, reason, sizeof reason)) fail(out, "%s", reason);
+    if (truth_compare(&truth, tensors, &measured, reason, sizeof reason))
+        fail(out, EXIT_FAILED, "%s", reason);
     out->max_error = measured.max;
     out->rows = truth.count;
     truth_destroy(&truth);
@@ -93,33 +114,28 @@ static void measure_error(const struct tensors *tensors, uint64_t seed, struct m
 
 static void run_child(const char *text, const char *kernel, const struct options *options,
                       struct measurement *out) {
-    static const struct tensors_style style = {.lse = 0};
-    tp_problem problem;
+    struct bench_problem problem;
     tp_context *context;
     tp_plan *plan;
-    struct tensors tensors;
     tp_error error = TP_ERROR_INIT;
     tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
     tp_choice choice = TP_CHOICE_INIT;
     wanted.threads = (int32_t)options->threads;
     choice.policy = kernel ? TP_PERMIT : TP_REFUSE;
     choice.kernel = kernel;
-    if (tp_problem_parse(text, &problem, NULL, &error) != TP_OK ||
-        tp_context_create(&wanted, &context, &error) != TP_OK ||
-        tp_plan_create(context, &problem, &choice, &plan, &error) != TP_OK) {
-        fail(out, "%s", error.text);
-        return;
+    tp_status status = bench_problem_open(&problem, text, (uint64_t)options->seed, &error);
+    if (status == TP_OK) status = tp_context_create(&wanted, &context, &error);
+    if (status == TP_OK)
+        status = tp_plan_create(context, &problem.tensors.problem, &choice, &plan, &error);
+    if (status != TP_OK) { /* memory that is not there is this host's affair too */
+        fail(out, status == TP_NO_MEMORY ? EXIT_REFUSED : exit_code_of(status), "%s", error.text);
+        return; /* the process ends here */
     }
-    if (tensors_create(&tensors, &problem, NULL, &style)) {
-        fail(out, "no memory for the tensors");
-    } else {
-        tensors_fill(&tensors, (uint64_t)options->seed);
-        run_measured(plan, tp_context_threads(context), &tensors, out);
-        if (!out->failed) measure_error(&tensors, (uint64_t)options->seed, out);
-    }
-    tensors_destroy(&tensors);
+    run_measured(plan, tp_context_threads(context), &problem.tensors, out);
+    if (!out->failed) measure_error(&problem.tensors, (uint64_t)options->seed, out);
     tp_plan_destroy(plan);
     tp_context_destroy(context);
+    bench_problem_close(&problem);
 }
 
 void measure_in_child(const char *problem, const char *kernel, const struct options *options,
@@ -128,11 +144,11 @@ void measure_in_child(const char *problem, const char *kernel, const struct opti
     *measurement = (struct measurement){0};
     fflush(NULL);
     if (pipe(ends)) {
-        fail(measurement, "pipe: %s", strerror(errno));
+        fail(measurement, EXIT_FAILED, "pipe: %s", strerror(errno));
         return;
     }
     pid_t child = fork();
-    if (child < 0) fail(measurement, "fork: %s", strerror(errno));
+    if (child < 0) fail(measurement, EXIT_FAILED, "fork: %s", strerror(errno));
     if (child == 0) {
         run_child(problem, kernel, options, measurement);
         ssize_t sent = write(ends[1], measurement, sizeof *measurement);
@@ -141,7 +157,8 @@ void measure_in_child(const char *problem, const char *kernel, const struct opti
     close(ends[1]);
     if (child > 0) {
         ssize_t got = read(ends[0], measurement, sizeof *measurement);
-        if (got != (ssize_t)sizeof *measurement) fail(measurement, "the child process died");
+        if (got != (ssize_t)sizeof *measurement)
+            fail(measurement, EXIT_FAILED, "the child process died");
         waitpid(child, NULL, 0);
     }
     close(ends[0]);

@@ -6,9 +6,9 @@
 #include "cli.h"
 
 struct measurement {
-    int failed;
+    int failed; /* 0, or an exit code: EXIT_REFUSED when it does not run here */
     char reason[512];
-    char kernel[64]; /* of the receipt */
+    char kernel[64], problem[512]; /* of the receipt */
     int64_t scores_written, time_ns, pairs_visible;
     int64_t workspace_bytes; /* asked for */
     int64_t peak_bytes;      /* high-water mark of resident memory above the state before the run */
@@ -17,7 +17,8 @@ struct measurement {
     int threads;
 };
 
-/* kernel NULL: the library's own choice; otherwise that one, fallbacks permitted. */
+/* problem: words as bench takes them. kernel NULL: the library's own choice; otherwise that one,
+   fallbacks permitted. */
 void measure_in_child(const char *problem, const char *kernel, const struct options *options,
                       struct measurement *measurement);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum option_kind { FLAG, NUMBER, TEXT, JOINED };
+enum option_kind { FLAG, NUMBER, BYTES, TEXT, JOINED };
 
 struct option_row {
     const char *name, *argument, *help;
@@ -19,7 +19,8 @@ struct option_row {
 
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE |
+            COMMAND_PLOT
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -38,7 +39,7 @@ static const struct option_row rows[] = {
     {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
      COMMAND_EXPLAIN},
     {"--seed", "N", "seed of the random data; default 1", NUMBER, FIELD(seed),
-     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH},
+     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_SIMULATED_RUN},
     {"--repeat", "N", "run N times, print all times; default 1", NUMBER, FIELD(repeat),
      COMMAND_RUN},
     {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),
@@ -58,7 +59,8 @@ static const struct option_row rows[] = {
     {"--causal", "LIST", "-c: 0, 1 or 0,1; default 0,1", TEXT, FIELD(causals), COMMAND_BENCH},
     {"--window", "LIST", "-w: keys with the row's own, or LEFT/RIGHT; 0: none", TEXT,
      FIELD(windows), COMMAND_BENCH},
-    {"--kernel", "LIST", "-k: names, or best; default best", TEXT, FIELD(kernel), COMMAND_BENCH},
+    {"--kernel", "LIST", "-k: names, or best; default best", TEXT, FIELD(kernel),
+     COMMAND_BENCH | COMMAND_SIMULATED_RUN},
     {"--threads", "LIST", "-j: default 1", TEXT, FIELD(thread_list), COMMAND_BENCH},
     {"--repeat", "N", "-r: spaced attempts a row; default 5", NUMBER, FIELD(attempts),
      COMMAND_BENCH},
@@ -77,6 +79,13 @@ static const struct option_row rows[] = {
      FIELD(goals_file), COMMAND_BENCH},
     {"--cliffs", NULL, "scan lengths and head dims by 1; exit 1 when one is a cliff", FLAG,
      FIELD(cliffs), COMMAND_BENCH},
+    {"--bytes", NULL, "main-memory bytes under valgrind: simulated, no prefetcher", FLAG,
+     FIELD(bytes), COMMAND_BENCH},
+    {"--cache", "BYTES", "with --bytes: simulate a last cache of so many; 2m, 512k", BYTES,
+     FIELD(cache_bytes), COMMAND_BENCH | COMMAND_SIMULATED_RUN},
+    {"--memory", NULL, "peak temporary memory, each row in a process of its own", FLAG,
+     FIELD(memory), COMMAND_BENCH},
+    {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
     {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
 };
@@ -102,7 +111,7 @@ static const struct {
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE))) {
+        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT))) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -132,15 +141,20 @@ static int store(struct options *options, const struct option_row *row, const ch
         if (!append(field, sizeof options->disable, ',', value)) return 0;
         complain("%s is too long: at most %zu characters", row->name, sizeof options->disable - 1);
         return EXIT_USAGE;
-    case NUMBER: break;
+    case NUMBER:
+    case BYTES: break;
     }
     char *end;
     errno = 0;
-    long long number = strtoll(value, &end, 10);
-    if (end == value || *end || number < 0 || errno) {
-        complain("%s is '%s': it must be a whole number of at least 0", row->name, value);
+    long long number = strtoll(value, &end, 10), unit = 1;
+    if (row->kind == BYTES && end != value && (*end == 'k' || *end == 'm'))
+        unit = *end++ == 'k' ? 1024 : 1024 * 1024;
+    if (end == value || *end || number < 0 || errno || number > INT64_MAX / unit) {
+        complain("%s is '%s': it must be a whole number of at least 0%s", row->name, value,
+                 row->kind == BYTES ? ", with k or m behind it or not" : "");
         return EXIT_USAGE;
     }
+    number *= unit;
     *(int64_t *)field = number;
     return 0;
 }
@@ -176,9 +190,12 @@ int options_parse(struct options *options, const struct command *command, int co
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
             }
-            if (command->bit == COMMAND_COMPARE) { /* files, whose names may hold blanks */
-                if (options->file_count < 2) options->file[options->file_count] = word;
-                options->file_count++;
+            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT)) { /* files, whose names may hold blanks */
+                if (options->file_count == MAX_FILES) {
+                    complain("%s takes at most %d files", command->name, MAX_FILES);
+                    return EXIT_USAGE;
+                }
+                options->files[options->file_count++] = word;
                 continue;
             }
             if (append(options->problem, sizeof options->problem, ' ', word)) {

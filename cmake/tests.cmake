@@ -27,12 +27,17 @@ if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bench.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/compare.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME plot COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/plot.sh $<TARGET_FILE:tileproof_cli>)
 endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_shared> $<TARGET_FILE:tileproof_static>)
   add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   add_test(NAME spills COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_spills.py "$<JOIN:${kernel_objects},;>")
+  if(TILEPROOF_CLI) # neither valgrind nor a count of resident pages goes with a sanitizer
+    add_test(NAME bytes COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bytes.sh $<TARGET_FILE:tileproof_cli>)
+    add_test(NAME memory COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/memory.sh $<TARGET_FILE:tileproof_cli>)
+  endif()
   add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:tileproof_cli>)
   # These build the tree again; "slow" keeps them out of runs that do so themselves.
   foreach(kind asan tsan emulated)

@@ -486,12 +486,16 @@ struct tp_receipt {
                                      variants for fewer rows                                   */
     int64_t tiles_full, tiles_partial, tiles_skipped; /* register strip x key panel             */
     int64_t bytes_compulsory;     /* each element of q, k, v, o and lse that is used, once      */
-    int64_t bytes_model;          /* counting every time a block is read and packed            */
+    int64_t bytes_model;          /* q, o and lse once, k and v every time a block is packed, and
+                                     scratch that grows with the length (math alone has it)
+                                     written and read once: what a cache as large as prefill's
+                                     workspace, and no larger, would move                      */
     int64_t scores_written;       /* elements of the score matrix written to memory: math only */
     int64_t workspace_bytes;      /* of the workspace given, what this run used                */
     int64_t time_ns;              /* wall time of the run                                      */
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
     int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
+    int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
 };
 TP_API void tp_receipt_init(tp_receipt *receipt);
 TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,

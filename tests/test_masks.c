@@ -252,6 +252,14 @@ static void check_receipt(const char *text) {
         assert_int_equal(receipt.bytes_compulsory,
                          rows * p->q_heads * row_bytes + t.keys * p->kv_heads * key_bytes);
         assert_true(receipt.bytes_model >= receipt.bytes_compulsory);
+        int64_t q_bytes = p->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)p->q_dtype);
+        int64_t written = rows * p->q_heads * (row_bytes - q_bytes);
+        if (info->mr > 0)
+            assert_int_equal(receipt.bytes_model_written, written);
+        else /* scores, probabilities, and the copies of q and o at least */
+            assert_true(receipt.bytes_model_written >=
+                        written + 8 * receipt.scores_written +
+                            4 * rows * p->q_heads * (p->head_dim_qk + p->head_dim_v));
     }
     call_free(c);
 }

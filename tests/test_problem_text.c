@@ -162,7 +162,7 @@ static const struct {
     {"d64 q4 scale=1e99", "'scale=1e99'", "finite", 0},
     {"d64 q4 scale=3e38", "scale is 3e+38", "log2(e)", 0},
     {"d64 q4 packed padded", "'padded'", "'packed'", 0},
-    {"d64 seqs=2x4/4", "seqs=", "'packed' or 'padded'", 0},
+    {"d64 seqs=2x4/4", "seqs=", "'packed', 'padded' or 'paged='", 0},
     {"d64 seqs=2x4/4 packed", "seqs=", "tp_lengths", 1},
     {"d64 seqs=2x4/4 packed q4", "seqs=", "instead of", 0},
     {"d64 seqs=2x4/4 packed k4", "seqs=", "instead of", 0},

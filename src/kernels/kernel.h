@@ -45,6 +45,7 @@ typedef struct tp__trace {
     int64_t tiles_full, tiles_partial, tiles_skipped;
     int64_t pairs_visible, pairs_computed, padded_rows;
     int64_t bytes, scores_written;
+    int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
 } tp__trace;
 
 /* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */

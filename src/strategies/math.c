@@ -101,10 +101,13 @@ static void run_rows(const work *w, room *slot, int64_t index, int64_t head, int
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
     for (int64_t r = 0; r < count; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
-    /* q, k, v, o, lse once; the scores written and read, the probabilities written and read */
+    /* the f32 copies of q, k, v and o, the scores and the probabilities: each written and read */
+    int64_t scratch = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
+                                                keys.count * (problem->head_dim_qk + w->ldo) +
+                                                2 * count * keys.count);
+    slot->trace->bytes_scratch += scratch;
     slot->trace->bytes += count * tp__row_bytes(problem, tensors) +
-                          (any.hi - any.lo) * tp__key_bytes(problem) +
-                          4 * count * keys.count * (int64_t)sizeof(float);
+                          (any.hi - any.lo) * tp__key_bytes(problem) + 2 * scratch;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](

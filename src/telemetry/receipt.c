@@ -24,15 +24,20 @@ static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, c
     return listed;
 }
 
-static int64_t compulsory(const tp_problem *problem, const tp_tensors *tensors) {
+static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                       const tp__trace *trace) {
     int64_t rows = 0, keys = 0;
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len;
         keys += keys_read(problem, tensors, &seq);
     }
-    return rows * problem->q_heads * tp__row_bytes(problem, tensors) +
-           keys * problem->kv_heads * tp__key_bytes(problem);
+    int64_t q_row = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype);
+    int64_t row = tp__row_bytes(problem, tensors);
+    receipt->bytes_compulsory =
+        rows * problem->q_heads * row + keys * problem->kv_heads * tp__key_bytes(problem);
+    receipt->bytes_model = trace->bytes;
+    receipt->bytes_model_written = rows * problem->q_heads * (row - q_row) + trace->bytes_scratch;
 }
 
 /* The option whose leaf did the scores, told by the leaves alone. */
@@ -66,7 +71,6 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     receipt->tiles_full = trace->tiles_full;
     receipt->tiles_partial = trace->tiles_partial;
     receipt->tiles_skipped = trace->tiles_skipped;
-    receipt->bytes_compulsory = compulsory(problem, tensors);
-    receipt->bytes_model = trace->bytes;
+    fill_bytes(receipt, problem, tensors, trace);
     receipt->scores_written = trace->scores_written;
 }

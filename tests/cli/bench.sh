@@ -2,23 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of tileproof bench: bash tests/cli/bench.sh PATH/TO/tileproof
 # They look at words, formats and exit codes; no time is judged.
-# expect_python NAME CODE COMMAND...         output goes to python3 as `text`; CODE must not fail
 set -u
 tool=${1:?usage: bench.sh PATH/TO/tileproof}
 # shellcheck source=tests/cli/expect.sh
 . "$(dirname "$0")/expect.sh"
-
-expect_python() {
-    local name=$1 check=$2 ok=0
-    shift 2
-    "$@" >"$scratch/text" 2>"$scratch/errors"
-    if [ ! -s "$scratch/errors" ] && python3 -c "import csv, io, json, re, sys
-text = open(sys.argv[1]).read()
-$check" "$scratch/text" 2>"$scratch/errors"; then ok=1; fi
-    report "$name" $ok "  command: $*
-$(tail -3 "$scratch/errors" | sed 's/^/    /')
-$(head -5 "$scratch/text" | cut -c1-300 | sed 's/^/    /')"
-}
 
 # The smallest run: one attempt of at most 1 ms, no read limit.
 small=("$tool" bench --repeat 1 --seconds 0.001 --read-mib 0)

@@ -4,6 +4,8 @@
 #                                                      empty pattern matches anything
 #     expect_error NAME EXIT_CODE PATTERN COMMAND...   the same on stderr alone, with nothing on stdout
 #     expect_json NAME EXIT_CODE COMMAND...            exit code, and valid JSON on stdout
+#     expect_python NAME CODE COMMAND...               stdout goes to python3 as `text`; CODE must not fail, and
+#                                                      nothing may be on stderr
 # shellcheck shell=bash
 passed=0 failed=0
 scratch=$(mktemp -d)
@@ -55,6 +57,18 @@ expect_json() { # NAME EXIT_CODE COMMAND...
     report "$name" $ok "  command: $*
   expected exit $code and valid JSON, got exit $got: $(head -3 "$scratch/errors")
 $(head -20 "$scratch/json" | sed 's/^/    /')"
+}
+
+expect_python() {
+    local name=$1 check=$2 ok=0
+    shift 2
+    "$@" >"$scratch/text" 2>"$scratch/errors"
+    if [ ! -s "$scratch/errors" ] && python3 -c "import csv, io, json, re, sys
+text = open(sys.argv[1]).read()
+$check" "$scratch/text" 2>"$scratch/errors"; then ok=1; fi
+    report "$name" $ok "  command: $*
+$(tail -3 "$scratch/errors" | sed 's/^/    /')
+$(head -5 "$scratch/text" | cut -c1-300 | sed 's/^/    /')"
 }
 
 finish() {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "tileproof.h"
+#include "tileproof_proof.h"
 
 enum exit_code {
     EXIT_FINE = 0,
@@ -22,12 +23,15 @@ enum command_bit {
     COMMAND_RUN = 4,
     COMMAND_CHECK = 8,
     COMMAND_DEMO = 16,
-    COMMAND_BENCH = 32
+    COMMAND_BENCH = 32,
+    COMMAND_MODEL = 64
 };
 
 struct options {
     char disable[256]; /* several --disable are joined by commas */
     char problem[512]; /* the words that are no options, joined by blanks */
+    char **files;      /* model: the same words, one by one */
+    int file_count;
     const char *fallback;
     const char *kernel;
     const char *machine_file;
@@ -78,5 +82,6 @@ int command_run(const struct options *options);
 int command_check(const struct options *options);
 int command_demo(const struct options *options);
 int command_bench(const struct options *options);
+int command_model(const struct options *options);
 
 #endif

@@ -38,6 +38,12 @@ static const struct command commands[] = {
      "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
      "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n",
      COMMAND_BENCH, command_bench},
+    {"model", " CONFIG...", "what a model's config.json asks of attention, by layer groups",
+     "  tileproof model config.json                  a table, with prefill and decode problems\n"
+     "  tileproof model models/*.json -o md          one row a group\n"
+     "  tileproof model config.json -o json\n"
+     "  cat config.json | tileproof model -\n",
+     COMMAND_MODEL, command_model},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -55,8 +61,9 @@ static const char exit_help[] =
     "Exit codes:\n"
     "  0  fine\n"
     "  1  a check failed, a result is wrong, a run broke, a floor is missed or a cliff found\n"
-    "  2  usage: bad words or a bad problem text\n"
-    "  3  only a fallback would serve and the policy refuses it, or nothing serves\n";
+    "  2  usage: bad words, a bad problem text or a bad file\n"
+    "  3  only a fallback would serve and the policy refuses it, or nothing serves, or a model is not\n"
+    "     known\n";
 
 static void print_help(void) {
     printf("tileproof %s: exact attention that never writes the score matrix, "
@@ -76,7 +83,8 @@ static void print_command_help(const struct command *command) {
     printf("tileproof %s: %s\n\nUsage: tileproof %s [OPTIONS]%s\n\nExamples:\n%s\nOptions:\n",
            command->name, command->help, command->name, command->words, command->examples);
     options_print_help(stdout, command->bit);
-    printf("\n%s%s%s", *command->words ? problem_help : "", *command->words ? "\n" : "", exit_help);
+    int problem = strstr(command->words, "PROBLEM") != NULL;
+    printf("\n%s%s%s", problem ? problem_help : "", problem ? "\n" : "", exit_help);
 }
 
 static int run_command(const struct command *command, int count, char **words) {
@@ -93,7 +101,7 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo or bench "
+        complain("no command given: it must be info, explain, run, check, demo, bench or model "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -112,6 +120,6 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo or bench", word);
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench or model", word);
     return EXIT_USAGE;
 }

@@ -19,7 +19,7 @@ struct option_row {
 
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_MODEL
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -66,6 +66,8 @@ static const struct option_row rows[] = {
      FIELD(seconds), COMMAND_BENCH},
     {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format),
      COMMAND_BENCH},
+    {"--output", "FORMAT", "-o: text, json or md; default text", TEXT, FIELD(format),
+     COMMAND_MODEL},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
      FIELD(read_mib), COMMAND_BENCH},
@@ -100,7 +102,8 @@ static const struct {
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && bit == COMMAND_BENCH) {
+        if (!memcmp(letters[i].letter, word, 2) &&
+            bit & (COMMAND_BENCH | COMMAND_MODEL)) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -166,13 +169,18 @@ int options_parse(struct options *options, const struct command *command, int co
     options->repeat = 1;
     options->attempts = 5;
     options->read_mib = 512;
+    options->files = words;
     int only_words = 0;
     for (int i = 0; i < count; i++) {
         const char *word = words[i];
-        if (only_words || word[0] != '-') {
+        if (only_words || word[0] != '-' || !word[1]) {
             if (!*command->words) {
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
+            }
+            if (command->bit == COMMAND_MODEL) {
+                words[options->file_count++] = words[i]; /* never ahead of i */
+                continue;
             }
             if (append(options->problem, sizeof options->problem, ' ', word)) {
                 complain("the problem is too long: at most %zu characters",

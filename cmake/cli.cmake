@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tool: it sees the public header only. The goals of `bench --goals` are part of it.
+# The tool: it sees the public headers only. The goals of `bench --goals` are part of it.
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/goals.txt)
 file(READ ${CMAKE_SOURCE_DIR}/bench/goals.txt goals HEX)
@@ -12,4 +12,4 @@ const char bench_goals_text[] = {
 ")
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-target_link_libraries(tileproof_cli PRIVATE tileproof_static)
+target_link_libraries(tileproof_cli PRIVATE tileproof_static tileproof_proof_static)

@@ -8,7 +8,7 @@ set -euo pipefail
 needs=(
     "command gcc:gcc" "command clang:clang" "command cmake:cmake" "command ninja:ninja-build"
     "command pkg-config:pkg-config" "command valgrind:valgrind" "command objdump:binutils" "command python3:python3" "command git:git"
-    "header pthreadpool.h:libpthreadpool-dev" "header cmocka.h:libcmocka-dev"
+    "header pthreadpool.h:libpthreadpool-dev" "header cmocka.h:libcmocka-dev" "header jansson.h:libjansson-dev"
     "header stdio.h:libc6-dev" "runtime clang:libclang-rt-dev"
 )
 

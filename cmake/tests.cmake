@@ -19,6 +19,10 @@ foreach(source ${test_sources})
   set_tests_properties(${short} PROPERTIES TIMEOUT 900)
 endforeach()
 
+if(TARGET tileproof_proof_static)
+  include(cmake/tests_proof.cmake)
+endif()
+
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)

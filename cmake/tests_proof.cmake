@@ -10,6 +10,17 @@ foreach(source ${proof_tests})
   add_test(NAME ${short} COMMAND ${name})
 endforeach()
 
+if(TILEPROOF_CLI)
+  add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
+    $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
+endif()
+if(NOT TILEPROOF_SANITIZE)
+  add_test(NAME header_proof COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
+    $<TARGET_FILE:tileproof_proof_shared> $<TARGET_FILE:tileproof_proof_static> tileproof_proof.h
+    "libm libjansson libtileproof")
+endif()
+
 set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
 add_executable(fuzz_model_replay ${fuzz_dir}/fuzz_model.c ${fuzz_dir}/replay.c)
 target_link_libraries(fuzz_model_replay PRIVATE tileproof_proof_static)

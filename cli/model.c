@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tileproof model: every file is read before a line is written, so that a bad one leaves no half output. */
+/* tileproof model: every file is read before a line is written, so that a bad one leaves no half
+ * output. */
 #include "cli.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The whole file, or NULL with the reason printed. One byte more than allowed is read, for the parser to refuse. */
+/* The whole file, or NULL with the reason printed. One byte more than allowed is read, for the
+ * parser to refuse. */
 static char *read_all(FILE *file, const char *name, size_t *size) {
     size_t room = 1 << 16;
     char *text = malloc(room);
@@ -38,7 +40,8 @@ static int read_model(const char *path, tp_model **model) {
     char *text = read_all(file, path, &size);
     if (!standard) fclose(file);
     if (!text) return EXIT_USAGE;
-    tp_status status = tp_model_parse(text, size, standard ? "standard input" : path, model, &error);
+    tp_status status =
+        tp_model_parse(text, size, standard ? "standard input" : path, model, &error);
     free(text);
     return status == TP_OK ? 0 : complain_status(&error);
 }
@@ -80,7 +83,8 @@ static void print_row(const tp_model *model, const tp_layer_group *group) {
 }
 
 static void print_table(tp_model **models, int count) {
-    printf("| file | layers | heads | qk/v | mask | scale | rope |\n|---|---|---|---|---|---|---|\n");
+    printf(
+        "| file | layers | heads | qk/v | mask | scale | rope |\n|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < count; i++)
         for (int j = 0; j < models[i]->group_count; j++) print_row(models[i], models[i]->groups[j]);
 }
@@ -94,7 +98,8 @@ static int print_models(tp_model **models, int count, const char *format) {
     if (json) printf("[");
     for (int i = 0; i < count; i++) {
         if (i) printf(json ? ",\n" : "\n");
-        tp_status status = tp_model_write(models[i], json ? TP_JSON : TP_TEXT, write_to_file, stdout);
+        tp_status status =
+            tp_model_write(models[i], json ? TP_JSON : TP_TEXT, write_to_file, stdout);
         if (status != TP_OK) {
             complain("%s: it could not be written (%s)", models[i]->name, tp_status_name(status));
             return EXIT_FAILED;

@@ -73,8 +73,8 @@ static const struct option_row rows[] = {
      FIELD(read_mib), COMMAND_BENCH},
     {"--goals", NULL, "measure the goals; exit 1 when a floor is not met", FLAG, FIELD(goals),
      COMMAND_BENCH},
-    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT,
-     FIELD(goals_file), COMMAND_BENCH},
+    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT, FIELD(goals_file),
+     COMMAND_BENCH},
     {"--cliffs", NULL, "scan lengths and head dims by 1; exit 1 when one is a cliff", FLAG,
      FIELD(cliffs), COMMAND_BENCH},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
@@ -96,14 +96,13 @@ void options_print_help(FILE *out, enum command_bit bit) {
 static const struct {
     char letter[3];
     const char *name;
-} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},   {"-d", "--head-dim"}, {"-t", "--dtype"},
-               {"-c", "--causal"}, {"-w", "--window"},  {"-k", "--kernel"},   {"-j", "--threads"},
+} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},  {"-d", "--head-dim"}, {"-t", "--dtype"},
+               {"-c", "--causal"}, {"-w", "--window"}, {"-k", "--kernel"},   {"-j", "--threads"},
                {"-r", "--repeat"}, {"-o", "--output"}};
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) &&
-            bit & (COMMAND_BENCH | COMMAND_MODEL)) {
+        if (!memcmp(letters[i].letter, word, 2) && bit & (COMMAND_BENCH | COMMAND_MODEL)) {
             word = letters[i].name;
             length = strlen(word);
             break;

@@ -47,17 +47,18 @@ tp_status tp__builder_add(tp__builder *builder, const tp_layer_group *prototype,
     if (at == builder->count) TP_TRY(add_group(builder, prototype));
     owned_group *owned = (owned_group *)builder->groups[at];
     if (owned->group.layer_count == TP_MODEL_MAX_LAYERS)
-        return tp__proof_fail(builder->source->error, TP_INVALID, "more than %d layers in one group",
-                              TP_MODEL_MAX_LAYERS);
+        return tp__proof_fail(builder->source->error, TP_INVALID,
+                              "more than %d layers in one group", TP_MODEL_MAX_LAYERS);
     owned->layers[owned->group.layer_count++] = layer;
     return TP_OK;
 }
 
 tp_status tp__group_check(const tp__scope *scope, const tp_layer_group *group) {
     if (group->q_heads % group->kv_heads)
-        return tp__scope_fail(scope, TP_INVALID, "num_key_value_heads",
-                              "is %lld and there are %lld query heads: these must be a multiple of it",
-                              (long long)group->kv_heads, (long long)group->q_heads);
+        return tp__scope_fail(
+            scope, TP_INVALID, "num_key_value_heads",
+            "is %lld and there are %lld query heads: these must be a multiple of it",
+            (long long)group->kv_heads, (long long)group->q_heads);
     if (!isfinite(group->scale) || group->scale <= 0)
         return tp__scope_fail(scope, TP_INVALID, "model_type",
                               "gives the scale %g: it must be above 0 and finite", group->scale);

@@ -30,7 +30,8 @@ static const char *rope_name(int number) {
 }
 
 static const char *stranger_name(int number) {
-    static const char *const names[] = {"mamba", "linear attention", "rwkv", "convolution", "other"};
+    static const char *const names[] = {"mamba", "linear attention", "rwkv", "convolution",
+                                        "other"};
     return names[number];
 }
 
@@ -54,25 +55,28 @@ static tp_status take_problem(tp__scope *scope, const tp_problem *problem, tp_la
         if (node->kind == TP_MASK_CAUSAL) group->all_of |= TP_TERM_CAUSAL;
         if (node->kind != TP_MASK_WINDOW) continue;
         if (group->all_of & TP_TERM_WINDOW)
-            return tp__scope_fail(scope, TP_INVALID, "problem", "has two windows: at most one is kept");
+            return tp__scope_fail(scope, TP_INVALID, "problem",
+                                  "has two windows: at most one is kept");
         group->all_of |= TP_TERM_WINDOW;
         group->window_left = node->a;
         group->window_right = node->b;
     }
-    group->scale = problem->scale_set ? (double)problem->scale
-                                      : 1 / sqrt((double)problem->head_dim_qk);
+    group->scale =
+        problem->scale_set ? (double)problem->scale : 1 / sqrt((double)problem->head_dim_qk);
     group->scale_source = problem->scale_set ? "scale" : "1/sqrt(d)";
     return TP_OK;
 }
 
-/* The words of words.c are taken out; the core reads the rest. Lengths belong to a call and are added here. */
+/* The words of words.c are taken out; the core reads the rest. Lengths belong to a call and are
+ * added here. */
 static tp_status read_problem(tp__scope *scope, const char *text, tp_layer_group *group) {
     char rest[512] = "", copy[512], *state, *word;
     tp_problem problem;
     tp_error error = TP_ERROR_INIT;
     if (strlen(text) > sizeof copy - 16)
-        return tp__scope_fail(scope, TP_INVALID, "problem", "has %zu characters: at most %zu are read",
-                              strlen(text), sizeof copy - 16);
+        return tp__scope_fail(scope, TP_INVALID, "problem",
+                              "has %zu characters: at most %zu are read", strlen(text),
+                              sizeof copy - 16);
     strcpy(copy, text);
     for (word = strtok_r(copy, " \t", &state); word; word = strtok_r(NULL, " \t", &state)) {
         int taken = tp__words_read(word, group);
@@ -86,7 +90,8 @@ static tp_status read_problem(tp__scope *scope, const char *text, tp_layer_group
     }
     strcat(rest, "q1 k1");
     if (tp_problem_parse(rest, &problem, NULL, &error) != TP_OK)
-        return tp__scope_fail(scope, TP_INVALID, "problem", "is not understood: %.200s", error.text);
+        return tp__scope_fail(scope, TP_INVALID, "problem", "is not understood: %.200s",
+                              error.text);
     return take_problem(scope, &problem, group);
 }
 
@@ -113,8 +118,10 @@ static tp_status read_layers(tp__scope *scope, const char *text, const tp_layer_
         long first, end, step = 1;
         if (!take_layer(&at, &first) || first <= last) return bad_layers(scope, text);
         end = first;
-        if (*at == '-' && (at++, !take_layer(&at, &end) || end < first)) return bad_layers(scope, text);
-        if (*at == '/' && (at++, !take_layer(&at, &step) || step < 1)) return bad_layers(scope, text);
+        if (*at == '-' && (at++, !take_layer(&at, &end) || end < first))
+            return bad_layers(scope, text);
+        if (*at == '/' && (at++, !take_layer(&at, &step) || step < 1))
+            return bad_layers(scope, text);
         for (long i = first; i <= end; i += step) {
             if (taken[i]++)
                 return tp__scope_fail(scope, TP_INVALID, "layers",
@@ -163,17 +170,18 @@ tp_status tp__declared_read(tp__scope *top, const char *type, void *context) {
     TP_TRY(tp__scope_count(top, "tileproof_model", 1, 1, &version));
     TP_TRY(tp__scope_array(top, "groups", &list));
     if (!json_array_size(list))
-        return tp__scope_fail(top, TP_INVALID, "groups", "is missing or empty: one group is the least");
+        return tp__scope_fail(top, TP_INVALID, "groups",
+                              "is missing or empty: one group is the least");
     uint8_t(*taken)[TP_MODEL_MAX_LAYERS] = calloc(4, sizeof *taken);
-    tp_status status = taken ? TP_OK
-                             : tp__proof_fail(top->source->error, TP_NO_MEMORY,
-                                              "out of memory for layer groups");
+    tp_status status =
+        taken ? TP_OK
+              : tp__proof_fail(top->source->error, TP_NO_MEMORY, "out of memory for layer groups");
     json_array_foreach(list, i, entry) {
         tp__scope scope;
         if (status != TP_OK) break;
         if (!json_is_object(entry)) {
-            status = tp__scope_fail(top, TP_INVALID, "groups", "must hold objects, as entry %zu is not",
-                                    i);
+            status = tp__scope_fail(top, TP_INVALID, "groups",
+                                    "must hold objects, as entry %zu is not", i);
             break;
         }
         status = tp__scope_open(&scope, top->source, entry, "groups");

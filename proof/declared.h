@@ -2,7 +2,8 @@
 /*
  * A model that no config describes, as layer groups in the problem's text form:
  *     {"tileproof_model": 1,
- *      "groups": [{"layers": "0-40/2", "problem": "h16/8 d256 bf16 causal window=4095,0 softcap=50"},
+ *      "groups": [{"layers": "0-40/2", "problem": "h16/8 d256 bf16 causal window=4095,0
+ * softcap=50"},
  *                 {"layers": "1-41/2", "problem": "h16/8 d256 bf16 causal softcap=50"}]}
  */
 #ifndef TP_PROOF_DECLARED_H

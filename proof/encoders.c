@@ -7,13 +7,13 @@
 #include "text.h"
 
 enum {
-    TURNS = 1,     /* positions by rows and columns of patches                        */
-    PACKED = 2,    /* images one after another, each attends to itself                */
-    OWN_DIM = 4,   /* head_dim                                                        */
-    OUT_SIZE = 8,  /* hidden_size is what comes out of the tower, not what is inside   */
-    WINDOWS = 16,  /* window_size in pixels; fullatt_block_indexes see the whole image */
-    SOUND = 32,    /* max_source_positions                                            */
-    WORDS = 64     /* max_position_embeddings, is_decoder                             */
+    TURNS = 1,    /* positions by rows and columns of patches                        */
+    PACKED = 2,   /* images one after another, each attends to itself                */
+    OWN_DIM = 4,  /* head_dim                                                        */
+    OUT_SIZE = 8, /* hidden_size is what comes out of the tower, not what is inside   */
+    WINDOWS = 16, /* window_size in pixels; fullatt_block_indexes see the whole image */
+    SOUND = 32,   /* max_source_positions                                            */
+    WORDS = 64    /* max_position_embeddings, is_decoder                             */
 };
 
 struct tp__encoder {
@@ -66,8 +66,9 @@ static tp_status read_patches(const tp__encoder *encoder, tp__scope *scope, int6
     if (encoder->image) TP_TRY(tp__scope_count(scope, "image_size", 1, 1 << 20, &image));
     *tokens = image ? (image / *patch) * (image / *patch) + encoder->extra : 0;
     if (image && image < *patch)
-        return tp__scope_fail(scope, TP_INVALID, "image_size", "is %lld: it must hold a patch of %lld",
-                              (long long)image, (long long)*patch);
+        return tp__scope_fail(scope, TP_INVALID, "image_size",
+                              "is %lld: it must hold a patch of %lld", (long long)image,
+                              (long long)*patch);
     return TP_OK;
 }
 

@@ -13,8 +13,8 @@ const char *tp_part_name(tp_part part) {
 }
 
 const char *tp_rope_name(tp_rope rope) {
-    static const char *const names[] = {"none",     "default", "linear", "dynamic", "yarn",
-                                        "longrope", "llama3",  "2d"};
+    static const char *const names[] = {"none", "default",  "linear", "dynamic",
+                                        "yarn", "longrope", "llama3", "2d"};
     return (unsigned)rope < sizeof names / sizeof *names ? names[rope] : "rope?";
 }
 
@@ -76,7 +76,8 @@ tp_status tp_layer_group_formula(const tp_layer_group *group, char *text, size_t
 /* How many layers from the i-th on go up by the same step. */
 static int run_length(const tp_layer_group *group, int i, int step) {
     int n = 1;
-    while (i + n < group->layer_count && group->layers[i + n] - group->layers[i + n - 1] == step) n++;
+    while (i + n < group->layer_count && group->layers[i + n] - group->layers[i + n - 1] == step)
+        n++;
     return n;
 }
 

@@ -16,7 +16,8 @@ static const struct composite {
     const char *also; /* keys of the top that the parts do not need */
 } composites[] = {
     {"gemma3", "gemma3_text", "vision_config", "siglip_vision_model", TP_TERM_SPAN, 0, ""},
-    {"paligemma", "gemma", "vision_config", "siglip_vision_model", TP_TERM_PREFIX, 0, "hidden_size"},
+    {"paligemma", "gemma", "vision_config", "siglip_vision_model", TP_TERM_PREFIX, 0,
+     "hidden_size"},
     {"llama4", "llama4_text", "vision_config", "llama4_vision_model", 0, 0, ""},
     {"qwen2_vl", "qwen2_vl_text", "vision_config", "qwen2_vl_vision", 0, 1, ""},
     {"qwen2_5_vl", "qwen2_5_vl_text", "vision_config", "qwen2_5_vl_vision", 0, 1, ""},
@@ -48,9 +49,9 @@ static tp_status in_scope(tp__scope *outer, const char *key, json_t *object, con
 }
 
 static tp_status unknown_type(tp__scope *scope, const char *type) {
-    return tp__scope_fail(scope, TP_UNSUPPORTED, "model_type",
-                          "is \"%.60s\": it is not known here (docs/models.md lists those that are)",
-                          type);
+    return tp__scope_fail(
+        scope, TP_UNSUPPORTED, "model_type",
+        "is \"%.60s\": it is not known here (docs/models.md lists those that are)", type);
 }
 
 typedef struct part {
@@ -82,7 +83,8 @@ static tp_status read_text(tp__scope *scope, const char *type, void *context) {
     return tp__text_read(&text, p->builder);
 }
 
-/* The tower is read first, for its tokens may be the text's prefix; text comes first among the groups. */
+/* The tower is read first, for its tokens may be the text's prefix; text comes first among the
+ * groups. */
 static tp_status read_parts(tp__scope *top, part *p, json_t *text, json_t *tower) {
     tp__builder towers = {.source = top->source}, *all = p->builder;
     p->builder = &towers;
@@ -193,9 +195,9 @@ static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
     int declared = json_object_get(root, "tileproof_model") != NULL;
     tp_status status = read_ignore(source, root);
     if (status == TP_OK)
-        status = in_scope(&none, "", root, NULL, declared ? tp__declared_read : read_config, &builder);
-    if (status == TP_OK)
-        status = tp__builder_finish(&builder, declared ? "declared" : type, model);
+        status =
+            in_scope(&none, "", root, NULL, declared ? tp__declared_read : read_config, &builder);
+    if (status == TP_OK) status = tp__builder_finish(&builder, declared ? "declared" : type, model);
     tp__builder_discard(&builder);
     json_decref(source->ignore);
     json_decref(source->ignored);
@@ -204,7 +206,8 @@ static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
 
 tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_model **model,
                          tp_error *error) {
-    tp__source source = {.text = text, .size = size, .name = name ? name : "config", .error = error};
+    tp__source source = {
+        .text = text, .size = size, .name = name ? name : "config", .error = error};
     json_error_t reason;
     if (!model) return tp__proof_fail(error, TP_INVALID, "tp_model is NULL");
     *model = NULL;
@@ -220,10 +223,10 @@ tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_mod
     if (!root)
         return tp__proof_fail(error, TP_INVALID, "%s:%d: not JSON at column %d: %s", source.name,
                               reason.line, reason.column, reason.text);
-    tp_status status = json_is_object(root)
-                           ? read_root(&source, root, model)
-                           : tp__proof_fail(error, TP_INVALID, "%s:1: a config must be an object",
-                                            source.name);
+    tp_status status =
+        json_is_object(root)
+            ? read_root(&source, root, model)
+            : tp__proof_fail(error, TP_INVALID, "%s:1: a config must be an object", source.name);
     json_decref(root);
     return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Positions. Two generations of files: rope_theta and rope_scaling, or one object rope_parameters, which may be
- * split by layer type. M-RoPE is known by mrope_section: its type has been written as "mrope" and as "default".
+ * Positions. Two generations of files: rope_theta and rope_scaling, or one object rope_parameters,
+ * which may be split by layer type. M-RoPE is known by mrope_section: its type has been written as
+ * "mrope" and as "default".
  */
 #include "text.h"
 
@@ -13,8 +14,8 @@ static const struct {
     int32_t kind;
     int factor; /* needs one */
 } kinds[] = {
-    {"default", TP_ROPE_DEFAULT, 0},  {"mrope", TP_ROPE_DEFAULT, 0}, {"linear", TP_ROPE_LINEAR, 1},
-    {"dynamic", TP_ROPE_DYNAMIC, 1},  {"yarn", TP_ROPE_YARN, 1},     {"llama3", TP_ROPE_LLAMA3, 1},
+    {"default", TP_ROPE_DEFAULT, 0},   {"mrope", TP_ROPE_DEFAULT, 0}, {"linear", TP_ROPE_LINEAR, 1},
+    {"dynamic", TP_ROPE_DYNAMIC, 1},   {"yarn", TP_ROPE_YARN, 1},     {"llama3", TP_ROPE_LLAMA3, 1},
     {"longrope", TP_ROPE_LONGROPE, 0}, {"su", TP_ROPE_LONGROPE, 0},
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
@@ -78,8 +79,8 @@ static tp_status read_factors(tp__scope *scope, const char *key, int64_t dims) {
                               json_array_size(list), (long long)(dims / 2));
     json_array_foreach(list, i, entry) {
         if (!json_is_number(entry) || json_number_value(entry) <= 0)
-            return tp__scope_fail(scope, TP_INVALID, key, "must hold numbers above 0, as entry %zu is not",
-                                  i);
+            return tp__scope_fail(scope, TP_INVALID, key,
+                                  "must hold numbers above 0, as entry %zu is not", i);
     }
     return TP_OK;
 }
@@ -157,7 +158,8 @@ static tp_status read_parameters(tp__text *text, const char *key, json_t *object
     if (json_object_get(object, "full_attention") || json_object_get(object, "sliding_attention")) {
         tp__scope scope;
         char path[160];
-        snprintf(path, sizeof path, "%s%s%s", text->scope->path, *text->scope->path ? "." : "", key);
+        snprintf(path, sizeof path, "%s%s%s", text->scope->path, *text->scope->path ? "." : "",
+                 key);
         TP_TRY(tp__scope_open(&scope, text->scope->source, object, path));
         tp_status status = read_split(text, &scope);
         tp__scope_close(&scope);
@@ -224,8 +226,9 @@ tp_status tp__text_ropes(tp__text *text) {
         return tp__scope_fail(scope, TP_INVALID, "rope_scaling",
                               "stands beside rope_parameters: one of them must go");
     if (!scaling && !parameters && text->family->flags & MUST_ROPE)
-        return tp__scope_fail(scope, TP_UNSUPPORTED, "rope_scaling",
-                              "is missing: it, or rope_parameters, must be given for this model_type");
+        return tp__scope_fail(
+            scope, TP_UNSUPPORTED, "rope_scaling",
+            "is missing: it, or rope_parameters, must be given for this model_type");
     if (scaling) TP_TRY(read_parameters(text, "rope_scaling", scaling));
     if (parameters) TP_TRY(read_parameters(text, "rope_parameters", parameters));
     TP_TRY(check_rope(text, &text->rope));

@@ -8,7 +8,8 @@ typedef struct scanner {
     int line;
 } scanner;
 
-/* Past a string whose opening quote is at hand; its bytes without quotes are *start and the result. */
+/* Past a string whose opening quote is at hand; its bytes without quotes are *start and the result.
+ */
 static size_t skip_string(scanner *s, const char **start) {
     *start = ++s->at;
     while (s->at < s->end && *s->at != '"') {
@@ -66,7 +67,8 @@ int tp__scan_line(const char *text, size_t size, const char *path) {
         if (c == '\n') s.line++;
         if (c == '{' || c == '[') depth++;
         if (c == '}' || c == ']') {
-            if (--depth <= found && found > 0) return 0; /* the value of the last key found has ended */
+            if (--depth <= found && found > 0)
+                return 0; /* the value of the last key found has ended */
         }
         s.at++;
     }

@@ -15,14 +15,18 @@ static const char *const harmless[] = {
 #undef X
 };
 
-/* Keys that change attention when set; only these values are understood, in every scope that did not ask. */
+/* Keys that change attention when set; only these values are understood, in every scope that did
+ * not ask. */
 static const struct {
     const char *key;
-    enum { FALSE_VALUE, EMPTY_VALUE, TEXT_VALUE } rule;
+    enum { FALSE_VALUE, TRUE_VALUE, ONE_VALUE, EMPTY_VALUE, TEXT_VALUE } rule;
     const char *text;
 } guards[] = {
     {"is_encoder_decoder", FALSE_VALUE, "false: no such model_type with it is known"},
     {"add_cross_attention", FALSE_VALUE, "false: cross attention of this model_type is not mapped"},
+    {"scale_attn_weights", TRUE_VALUE, "true: without the scale it is not mapped"},
+    {"full_attn_mod", ONE_VALUE, "1: other patterns of layers are not mapped"},
+    {"interpolate_factor", ONE_VALUE, "1: scaled positions of this kind are not mapped"},
     {"pruned_heads", EMPTY_VALUE, "empty: pruned heads are not mapped"},
     {"position_embedding_type", TEXT_VALUE, "absolute"},
 };
@@ -228,8 +232,11 @@ static int guard_holds(size_t i, const json_t *value) {
     if (json_is_null(value)) return 1;
     switch (guards[i].rule) {
     case FALSE_VALUE: return json_is_false(value);
+    case TRUE_VALUE: return json_is_true(value);
+    case ONE_VALUE: return json_is_integer(value) && json_integer_value(value) == 1;
     case EMPTY_VALUE: return json_object_size(value) == 0 && json_array_size(value) == 0;
-    case TEXT_VALUE: return json_is_string(value) && !strcmp(json_string_value(value), guards[i].text);
+    case TEXT_VALUE:
+        return json_is_string(value) && !strcmp(json_string_value(value), guards[i].text);
     }
     return 0;
 }

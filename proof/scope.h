@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading one object of a config. A scope remembers which keys were asked for: what nobody asked for and no table
- * calls harmless is unknown, and the file is refused (tp__scope_finish). So a key cannot be forgotten silently.
+ * Reading one object of a config. A scope remembers which keys were asked for: what nobody asked
+ * for and no table calls harmless is unknown, and the file is refused (tp__scope_finish). So a key
+ * cannot be forgotten silently.
  *
- * An absent key, a null and a number are three different things: absent means the class default, null means what
- * the field's rule says.
+ * An absent key, a null and a number are three different things: absent means the class default,
+ * null means what the field's rule says.
  */
 #ifndef TP_PROOF_SCOPE_H
 #define TP_PROOF_SCOPE_H

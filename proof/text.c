@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_HEADS ((int64_t)1 << 20)
+#define MOST_HEADS  ((int64_t)1 << 20)
 #define MOST_LENGTH ((int64_t)1 << 40)
 
 static const tp__family families[] = {
@@ -37,7 +37,8 @@ tp_status tp__scope_dtype(tp__scope *scope, int32_t *dtype) {
                           "is \"%.40s\": it must be bfloat16, float16, float32 or auto", name);
 }
 
-/* Explicit, else hidden / heads, which must then divide. Hidden is never inferred from heads * dim. */
+/* Explicit, else hidden / heads, which must then divide. Hidden is never inferred from heads * dim.
+ */
 static tp_status read_head_dim(tp__text *text) {
     tp_layer_group *base = &text->base;
     tp__state state;
@@ -45,9 +46,10 @@ static tp_status read_head_dim(tp__text *text) {
     TP_TRY(tp__scope_int(text->scope, "head_dim", 1, MOST_HEADS, &dim, &state));
     if (state == TP__NULL) dim = 0;
     if (!dim && text->hidden % base->q_heads)
-        return tp__scope_fail(text->scope, TP_INVALID, "hidden_size",
-                              "is %lld and there are %lld heads: without head_dim it must be a multiple",
-                              (long long)text->hidden, (long long)base->q_heads);
+        return tp__scope_fail(
+            text->scope, TP_INVALID, "hidden_size",
+            "is %lld and there are %lld heads: without head_dim it must be a multiple",
+            (long long)text->hidden, (long long)base->q_heads);
     base->head_dim_qk = base->head_dim_v = dim ? dim : text->hidden / base->q_heads;
     return TP_OK;
 }
@@ -67,8 +69,9 @@ static tp_status read_numbers(tp__text *text) {
                            &base->q_heads));
     TP_TRY(tp__scope_count(scope, "hidden_size|n_embd|n_embed|d_model", 1, MOST_LENGTH,
                            &text->hidden));
-    TP_TRY(tp__scope_count(scope, "max_position_embeddings|n_positions|max_seq_len|n_ctx|seq_length",
-                           1, MOST_LENGTH, &base->q_max));
+    TP_TRY(tp__scope_count(scope,
+                           "max_position_embeddings|n_positions|max_seq_len|n_ctx|seq_length", 1,
+                           MOST_LENGTH, &base->q_max));
     base->kv_max = base->q_max;
     base->kv_heads = family->kv_heads ? family->kv_heads : base->q_heads;
     if (!(family->flags & (NO_KV_KEY | FALCON))) {
@@ -100,7 +103,8 @@ static tp_status read_scores(tp__text *text) {
     return TP_OK;
 }
 
-/* One that attends both ways sees window / 2 keys on either side; only gemma3_text is known to do so. */
+/* One that attends both ways sees window / 2 keys on either side; only gemma3_text is known to do
+ * so. */
 static tp_status read_direction(tp__text *text) {
     int both = 0;
     if (!(text->family->flags & BIDIRECTIONAL_KEY)) return TP_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which layers slide, are chunked, full, or no attention at all. layer_types wins over every pattern. */
+/* Which layers slide, are chunked, full, or no attention at all. layer_types wins over every
+ * pattern. */
 #include "text.h"
 
 #include <string.h>
@@ -8,8 +9,10 @@ static const struct {
     const char *name;
     uint8_t kind;
 } types[] = {
-    {"full_attention", LAYER_FULL},       {"sliding_attention", LAYER_SLIDING},
-    {"chunked_attention", LAYER_CHUNKED}, {"linear_attention", LAYER_LINEAR},
+    {"full_attention", LAYER_FULL},
+    {"sliding_attention", LAYER_SLIDING},
+    {"chunked_attention", LAYER_CHUNKED},
+    {"linear_attention", LAYER_LINEAR},
     {"mamba", LAYER_MAMBA},
 };
 
@@ -44,14 +47,14 @@ static tp_status read_types(tp__text *text, int *given) {
 static tp_status read_window(tp__text *text) {
     tp__state state;
     text->sliding = text->family->sliding;
-    TP_TRY(tp__scope_int(text->scope, "sliding_window", 1, (int64_t)1 << 40, &text->sliding, &state));
+    TP_TRY(
+        tp__scope_int(text->scope, "sliding_window", 1, (int64_t)1 << 40, &text->sliding, &state));
     if (state == TP__NULL) text->sliding = 0;
     return TP_OK;
 }
 
 static void every_nth_is_full(tp__text *text, int64_t n, uint8_t others) {
-    for (int64_t i = 0; i < text->layers; i++)
-        text->kind[i] = (i + 1) % n ? others : LAYER_FULL;
+    for (int64_t i = 0; i < text->layers; i++) text->kind[i] = (i + 1) % n ? others : LAYER_FULL;
 }
 
 static tp_status by_pattern(tp__text *text) {
@@ -94,7 +97,8 @@ static tp_status by_chunks(tp__text *text) {
     TP_TRY(tp__scope_int(text->scope, "attention_chunk_size", 1, (int64_t)1 << 40, &text->chunk,
                          &state));
     if (state == TP__NULL) text->chunk = 0;
-    TP_TRY(tp__scope_count(text->scope, "no_rope_layer_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
+    TP_TRY(
+        tp__scope_count(text->scope, "no_rope_layer_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
     TP_TRY(tp__scope_array(text->scope, "no_rope_layers", &list));
     every_nth_is_full(text, interval, LAYER_CHUNKED);
     if (json_array_size(list)) {
@@ -111,8 +115,9 @@ static tp_status by_chunks(tp__text *text) {
     memcpy(rope, text->kind, sizeof rope);
     TP_TRY(read_types(text, &given));
     if (memcmp(rope, text->kind, (size_t)text->layers))
-        return tp__scope_fail(text->scope, TP_UNSUPPORTED, "layer_types",
-                              "differs from no_rope_layers: chunked layers must be those with rope");
+        return tp__scope_fail(
+            text->scope, TP_UNSUPPORTED, "layer_types",
+            "differs from no_rope_layers: chunked layers must be those with rope");
     return TP_OK;
 }
 
@@ -128,7 +133,8 @@ static tp_status by_mamba(tp__text *text) {
 static tp_status by_linear(tp__text *text) {
     int64_t interval = text->family->pattern;
     int given;
-    TP_TRY(tp__scope_count(text->scope, "full_attention_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
+    TP_TRY(
+        tp__scope_count(text->scope, "full_attention_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
     TP_TRY(read_types(text, &given));
     if (!given) every_nth_is_full(text, interval, LAYER_LINEAR);
     return TP_OK;
@@ -138,9 +144,9 @@ static tp_status by_linear(tp__text *text) {
 static tp_status check_kinds(tp__text *text) {
     for (int64_t i = 0; i < text->layers; i++) {
         if (text->kind[i] == LAYER_SLIDING && !text->sliding)
-            return tp__scope_fail(text->scope, TP_INVALID, "sliding_window",
-                                  "gives no window and layer %lld slides: one of the two must change",
-                                  (long long)i);
+            return tp__scope_fail(
+                text->scope, TP_INVALID, "sliding_window",
+                "gives no window and layer %lld slides: one of the two must change", (long long)i);
         if (text->kind[i] == LAYER_CHUNKED && !text->chunk)
             return tp__scope_fail(text->scope, TP_INVALID, "attention_chunk_size",
                                   "gives no chunk and layer %lld is chunked: one must change",

@@ -47,7 +47,8 @@ static void scale_latent(tp__text *text) {
     text->base.scale_source = "1/sqrt(d) * mscale^2";
 }
 
-/* multi_query means one KV head, whatever num_kv_heads would default to; the new architecture has the key. */
+/* multi_query means one KV head, whatever num_kv_heads would default to; the new architecture has
+ * the key. */
 static tp_status read_falcon(tp__text *text) {
     tp_layer_group *base = &text->base;
     int alibi = 0, fresh = 0, multi_query = 1;
@@ -56,11 +57,12 @@ static tp_status read_falcon(tp__text *text) {
     TP_TRY(tp__scope_bool(text->scope, "alibi", &alibi));
     TP_TRY(tp__scope_bool(text->scope, "new_decoder_architecture", &fresh));
     TP_TRY(tp__scope_bool(text->scope, "multi_query", &multi_query));
-    TP_TRY(tp__scope_int(text->scope, "num_kv_heads|n_head_kv|num_key_value_heads", 1, 1 << 20, &heads,
-                         &state));
+    TP_TRY(tp__scope_int(text->scope, "num_kv_heads|n_head_kv|num_key_value_heads", 1, 1 << 20,
+                         &heads, &state));
     if (alibi)
-        return tp__scope_fail(text->scope, TP_UNSUPPORTED, "alibi",
-                              "is true: falcon scales its slopes by 1/sqrt(d), which is not mapped");
+        return tp__scope_fail(
+            text->scope, TP_UNSUPPORTED, "alibi",
+            "is true: falcon scales its slopes by 1/sqrt(d), which is not mapped");
     base->kv_heads = fresh || !multi_query ? heads : 1;
     return TP_OK;
 }
@@ -103,7 +105,8 @@ static tp_status read_mpt(tp__text *text) {
     tp__scope inner;
     char path[160];
     TP_TRY(tp__scope_object(text->scope, "attn_config", &object));
-    snprintf(path, sizeof path, "%s%sattn_config", text->scope->path, *text->scope->path ? "." : "");
+    snprintf(path, sizeof path, "%s%sattn_config", text->scope->path,
+             *text->scope->path ? "." : "");
     TP_TRY(tp__scope_open(&inner, text->scope->source, object, path));
     tp_status status = read_mpt_attention(&inner, &text->base);
     if (status == TP_OK) status = tp__scope_finish(&inner);
@@ -128,7 +131,12 @@ static tp_status read_llama4(tp__text *text) {
     int tuned = 1;
     double beta = 0.1;
     text->tuning_period = 8192;
-    TP_TRY(tp__scope_bool(text->scope, "attn_temperature_tuning", &tuned));
+    const char *used;
+    json_t *tuning = tp__scope_find(text->scope, "attn_temperature_tuning", &used);
+    if (json_is_integer(tuning)) /* the first files have 4 here, which counts as true */
+        tuned = json_integer_value(tuning) != 0;
+    else
+        TP_TRY(tp__scope_bool(text->scope, "attn_temperature_tuning", &tuned));
     TP_TRY(tp__scope_count(text->scope, "floor_scale", 1, (int64_t)1 << 40, &text->tuning_period));
     TP_TRY(tp__scope_real(text->scope, "attn_scale", 0, 1e6, 0, &beta));
     text->tuning_beta = tuned ? beta : 0;

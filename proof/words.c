@@ -13,7 +13,7 @@ typedef enum form { MARK, FLAG, WHOLE, REAL } form;
 static const struct word {
     const char *name;
     form form;
-    size_t offset;        /* of the field; MARK has none */
+    size_t offset;          /* of the field; MARK has none */
     uint32_t all_of, or_of; /* the term that belongs to it, if any */
 } table[] = {
     {"chunk=", WHOLE, offsetof(tp_layer_group, chunk), TP_TERM_CHUNK, 0},

@@ -44,9 +44,9 @@ static void add_mask(json_t *object, const tp_layer_group *group) {
     tp_layer_group_formula(group, formula, sizeof formula);
     json_t *mask = json_pack("{s:s}", "formula", formula);
     if (group->all_of & TP_TERM_WINDOW)
-        json_object_set_new(mask, "window",
-                            json_pack("[I,I]", (json_int_t)group->window_left,
-                                      (json_int_t)group->window_right));
+        json_object_set_new(
+            mask, "window",
+            json_pack("[I,I]", (json_int_t)group->window_left, (json_int_t)group->window_right));
     if (group->chunk) json_object_set_new(mask, "chunk", json_integer(group->chunk));
     if (group->span) json_object_set_new(mask, "span", json_integer(group->span));
     if (group->prefix) json_object_set_new(mask, "prefix", json_integer(group->prefix));
@@ -127,9 +127,9 @@ static tp_status write_json(const tp_model *model, tp_write write, void *cookie)
     json_t *groups = json_array();
     for (int i = 0; i < model->group_count; i++)
         json_array_append_new(groups, group_json(model->groups[i]));
-    json_t *object = json_pack("{s:s,s:s,s:i,s:s,s:o}", "name", model->name, "model_type",
-                               model->model_type, "parser", TP_MODEL_PARSER_VERSION, "ignored",
-                               model->ignored, "groups", groups);
+    json_t *object =
+        json_pack("{s:s,s:s,s:i,s:s,s:o}", "name", model->name, "model_type", model->model_type,
+                  "parser", TP_MODEL_PARSER_VERSION, "ignored", model->ignored, "groups", groups);
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(object);
     if (!text) return TP_NO_MEMORY;
@@ -181,7 +181,8 @@ static void write_group(line_writer *w, const tp_layer_group *group) {
     }
     tp_layer_group_formula(group, formula, sizeof formula);
     put_extras(group, extras, sizeof extras);
-    snprintf(heads, sizeof heads, "%lld/%lld", (long long)group->q_heads, (long long)group->kv_heads);
+    snprintf(heads, sizeof heads, "%lld/%lld", (long long)group->q_heads,
+             (long long)group->kv_heads);
     snprintf(dims, sizeof dims, "%lld/%lld", (long long)group->head_dim_qk,
              (long long)group->head_dim_v);
     snprintf(line, sizeof line, "  %-6s layers %-12.200s h%-8s d%-8s %-5s %s, scale %s\n",

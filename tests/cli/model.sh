@@ -29,7 +29,7 @@ for model in json.load(sys.stdin):
             call = group.get(phase)
             if call and call["core_reads"]: print(call["problem"])' | sort -u >"$scratch/problems"
 [ "$(wc -l <"$scratch/problems")" -gt 20 ] && enough=1 || enough=0
-report problems-found $enough "  $(wc -l <"$scratch/problems") problems"
+report problems-found "$enough" "  $(wc -l <"$scratch/problems") problems"
 while read -r problem; do
     expect "explain $problem" 0 'kernel ' "$tool" explain "$problem"
 done < <(awk 'NR % 6 == 1' "$scratch/problems")

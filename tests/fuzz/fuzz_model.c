@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer target: any bytes as a config. Either a model whose groups keep the rules, or a reason. */
+/* libFuzzer target: any bytes as a config. Either a model whose groups keep the rules, or a reason.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

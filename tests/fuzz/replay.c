@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a fuzz target without libFuzzer: every file of the folders given, then seeded damage to each: truncation,
- * bytes replaced, pieces doubled or cut out. The same on every run.
+ * Runs a fuzz target without libFuzzer: every file of the folders given, then seeded damage to
+ * each: truncation, bytes replaced, pieces doubled or cut out. The same on every run.
  */
 #include <dirent.h>
 #include <stdint.h>

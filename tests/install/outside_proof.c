@@ -9,7 +9,8 @@ int main(void) {
     tp_model *model;
     tp_problem problem;
     char text[256];
-    if (tp_model_parse(config, strlen(config), "config.json", &model, &error) != TP_OK) return puts(error.text), 1;
+    if (tp_model_parse(config, strlen(config), "config.json", &model, &error) != TP_OK)
+        return puts(error.text), 1;
     tp_layer_group_problem(model->groups[0], 1, 512, 512, text, sizeof text);
     if (tp_problem_parse(text, &problem, NULL, &error) != TP_OK) return puts(error.text), 1;
     printf("%d layers of %s\n", (int)model->groups[0]->layer_count, text);

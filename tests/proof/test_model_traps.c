@@ -120,6 +120,9 @@ static const trap traps[] = {
      "{\"model_type\":\"llama4_text\",\"num_hidden_layers\":2,\"no_rope_layers\":[0,1],\"attn_temperature_tuning\":false}",
      "text 0 h40/8 d128 causal scale=0.0883883; "
      "text 1 h40/8 d128 causal & chunk c=8192 scale=0.0883883 rope=default/128@500000"},
+    {"llama4: the first files write 4 for true",
+     "{\"model_type\":\"llama4_text\",\"num_hidden_layers\":1,\"no_rope_layers\":[0],\"attn_temperature_tuning\":4}",
+     "text 0 h40/8 d128 causal scale=0.0883883 qscale=0.1/8192+1"},
     /* scale: query_pre_attn_scalar, softmax_scale, mscale, else 1/sqrt(d) */
     {"query_pre_attn_scalar is not the head dim",
      "{\"model_type\":\"gemma2\",\"num_hidden_layers\":1,\"num_attention_heads\":32,\"num_key_value_heads\":16,"

@@ -2,6 +2,7 @@
 #include "declared.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,7 +185,9 @@ tp_status tp__declared_read(tp__scope *top, const char *type, void *context) {
                                     "must hold objects, as entry %zu is not", i);
             break;
         }
-        status = tp__scope_open(&scope, top->source, entry, "groups");
+        char path[32];
+        snprintf(path, sizeof path, "groups[%zu]", i);
+        status = tp__scope_open(&scope, top->source, entry, path);
         if (status != TP_OK) break;
         status = read_group(&scope, taken, builder);
         if (status == TP_OK) status = tp__scope_finish(&scope);

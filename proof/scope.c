@@ -47,10 +47,12 @@ void tp__scope_close(tp__scope *scope) {
     scope->seen = NULL;
 }
 
-/* The line of the key or, when the key is not there, of what should hold it. */
+/* The line of the key or, when the key is not there, of what should hold it. Entries of lists have
+   no line of their own: "groups[2].layers" is looked up as "groups". */
 static int line_of(const tp__source *source, const char *path) {
     char shorter[256];
     snprintf(shorter, sizeof shorter, "%s", path);
+    shorter[strcspn(shorter, "[")] = 0;
     for (;;) {
         int line = tp__scan_line(source->text, source->size, shorter);
         char *dot = strrchr(shorter, '.');

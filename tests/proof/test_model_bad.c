@@ -157,10 +157,11 @@ static const bad files[] = {
     {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"99999999999999999999\",\"problem\":\"d64\"}]}", TP_INVALID, "layers in 0..1023"},
     {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"\",\"problem\":\"d64\"}]}", TP_INVALID, "layers is \"\""},
     {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"0-3\",\"problem\":\"d64\"},{\"layers\":\"3\",\"problem\":\"d64 causal\"}]}",
-     TP_INVALID, "layer 3 to a second group"},
+     TP_INVALID, "groups[1].layers gives layer 3 to a second group"},
+    {"{\"tileproof_model\":1,\n\"groups\":[{\"layers\":\"x\",\"problem\":\"d64\"}]}", TP_INVALID, "f.json:2: groups[0].layers is"},
     {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"0\",\"problem\":\"d64\",\"rope\":\"spiral\"}]}", TP_INVALID, "rope is \"spiral\""},
     {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"0\",\"out_of_scope\":\"magic\"}]}", TP_INVALID, "out_of_scope is \"magic\""},
-    {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"0\",\"problem\":\"d64\",\"heads\":3}]}", TP_UNSUPPORTED, "groups.heads is 3"},
+    {"{\"tileproof_model\":1,\"groups\":[{\"layers\":\"0\",\"problem\":\"d64\",\"heads\":3}]}", TP_UNSUPPORTED, "f.json:1: groups[0].heads is 3"},
 };
 
 static void expect(const char *text, size_t size, tp_status status, const char *wanted) {

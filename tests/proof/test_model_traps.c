@@ -20,8 +20,9 @@ static const trap traps[] = {
      "\"num_key_value_heads\":8,\"head_dim\":128}",
      "text 0 h16/8 d128 causal scale=0.0883883 rope=default/128@10000"},
     {"head dim null where the class has a default: not the default",
-     "{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"hidden_size\":1024,\"num_attention_heads\":16,\"head_dim\":null}",
-     "text 0 h16/16 d64 causal scale=0.125 rope=default/64@10000"},
+     "{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"hidden_size\":1024,\"num_attention_heads\":16,"
+     "\"num_key_value_heads\":8,\"head_dim\":null}",
+     "text 0 h16/8 d64 causal scale=0.125 rope=default/64@10000"},
     {"head dim explicit, hidden size no multiple of heads",
      "{" LLAMA "\"hidden_size\":2880,\"num_attention_heads\":64,\"head_dim\":64}",
      "text 0-1 h64/64 d64 causal scale=0.125 rope=default/64@10000"},

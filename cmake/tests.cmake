@@ -31,9 +31,11 @@ endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_shared> $<TARGET_FILE:tileproof_static>)
-  add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  if(TILEPROOF_CLI)
+    add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:tileproof_cli>)
+    add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  endif()
   add_test(NAME spills COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_spills.py "$<JOIN:${kernel_objects},;>")
-  add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:tileproof_cli>)
   # These build the tree again; "slow" keeps them out of runs that do so themselves.
   foreach(kind asan tsan emulated)
     add_test(NAME ${kind} COMMAND bash ${CMAKE_SOURCE_DIR}/scripts/other_build.sh ${kind} ${CMAKE_BINARY_DIR}/${kind})

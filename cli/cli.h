@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "tileproof.h"
+#include "tileproof_proof.h"
 
 enum exit_code {
     EXIT_FINE = 0,
@@ -15,8 +16,6 @@ enum exit_code {
     EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves */
     EXIT_AMBIGUOUS = 4 /* a comparison that cannot be decided */
 };
-
-enum { MAX_FILES = 64 };
 
 /* Which subcommands take an option; also the index of the subcommand's bit. */
 enum command_bit {
@@ -28,12 +27,15 @@ enum command_bit {
     COMMAND_BENCH = 32,
     COMMAND_COMPARE = 64,
     COMMAND_PLOT = 128,
+    COMMAND_MODEL = 512,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
     char disable[256]; /* several --disable are joined by commas */
     char problem[512]; /* the words that are no options, joined by blanks */
+    char **files;      /* compare, plot, model: words that are no options */
+    int file_count;
     const char *fallback;
     const char *kernel;
     const char *machine_file;
@@ -45,8 +47,6 @@ struct options {
     int64_t threads;
     int64_t seed;
     int64_t repeat;
-    const char *files[MAX_FILES]; /* compare, plot: words that are no options */
-    int file_count;
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
 };
@@ -89,5 +89,6 @@ int command_bench(const struct options *options);
 int command_compare(const struct options *options);
 int command_plot(const struct options *options);
 int command_simulated_run(const struct options *options);
+int command_model(const struct options *options);
 
 #endif

@@ -52,6 +52,12 @@ static const struct command commands[] = {
      "  tileproof plot rates.jsonl bytes.jsonl -o plots\n",
      COMMAND_PLOT, command_plot},
     {"simulated-run", " PROBLEM", NULL, NULL, COMMAND_SIMULATED_RUN, command_simulated_run},
+    {"model", " CONFIG...", "what a model's config.json asks of attention, by layer groups",
+     "  tileproof model config.json                  a table, with prefill and decode problems\n"
+     "  tileproof model models/*.json -o md          one row a group\n"
+     "  tileproof model config.json -o json\n"
+     "  cat config.json | tileproof model -\n",
+     COMMAND_MODEL, command_model},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -71,7 +77,8 @@ static const char exit_help[] =
     "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found, or\n"
     "     something is slower than what it is compared with\n"
     "  2  usage: bad words, a bad problem text or file\n"
-    "  3  only a fallback would serve and the policy refuses it, or nothing serves\n"
+    "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
+    "     or a model is not known\n"
     "  4  a comparison cannot be decided, or the host's own A/A is not SAME\n";
 
 static void print_help(void) {
@@ -110,7 +117,7 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo, bench, compare or plot "
+        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot or model "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -129,7 +136,7 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare or plot",
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot or model",
              word);
     return EXIT_USAGE;
 }

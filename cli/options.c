@@ -20,7 +20,7 @@ struct option_row {
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
     EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE |
-            COMMAND_PLOT
+            COMMAND_PLOT | COMMAND_MODEL
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -70,13 +70,15 @@ static const struct option_row rows[] = {
      COMMAND_BENCH | COMMAND_COMPARE},
     {"--against", "WHAT", "a verdict on each row: against this kernel, or this problem", TEXT,
      FIELD(against), COMMAND_BENCH},
+    {"--output", "FORMAT", "-o: text, json or md; default text", TEXT, FIELD(format),
+     COMMAND_MODEL},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
      FIELD(read_mib), COMMAND_BENCH},
     {"--goals", NULL, "measure the goals; exit 1 when a floor is not met", FLAG, FIELD(goals),
      COMMAND_BENCH},
-    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT,
-     FIELD(goals_file), COMMAND_BENCH},
+    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT, FIELD(goals_file),
+     COMMAND_BENCH},
     {"--cliffs", NULL, "scan lengths and head dims by 1; exit 1 when one is a cliff", FLAG,
      FIELD(cliffs), COMMAND_BENCH},
     {"--bytes", NULL, "main-memory bytes under valgrind: simulated, no prefetcher", FLAG,
@@ -105,13 +107,13 @@ void options_print_help(FILE *out, enum command_bit bit) {
 static const struct {
     char letter[3];
     const char *name;
-} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},   {"-d", "--head-dim"}, {"-t", "--dtype"},
-               {"-c", "--causal"}, {"-w", "--window"},  {"-k", "--kernel"},   {"-j", "--threads"},
+} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},  {"-d", "--head-dim"}, {"-t", "--dtype"},
+               {"-c", "--causal"}, {"-w", "--window"}, {"-k", "--kernel"},   {"-j", "--threads"},
                {"-r", "--repeat"}, {"-o", "--output"}};
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT))) {
+        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL))) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -182,20 +184,17 @@ int options_parse(struct options *options, const struct command *command, int co
     options->repeat = 1;
     options->attempts = 5;
     options->read_mib = 512;
+    options->files = words;
     int only_words = 0;
     for (int i = 0; i < count; i++) {
         const char *word = words[i];
-        if (only_words || word[0] != '-') {
+        if (only_words || word[0] != '-' || !word[1]) {
             if (!*command->words) {
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
             }
-            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT)) { /* files, whose names may hold blanks */
-                if (options->file_count == MAX_FILES) {
-                    complain("%s takes at most %d files", command->name, MAX_FILES);
-                    return EXIT_USAGE;
-                }
-                options->files[options->file_count++] = word;
+            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL)) {
+                words[options->file_count++] = words[i]; /* files; never ahead of i */
                 continue;
             }
             if (append(options->problem, sizeof options->problem, ' ', word)) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tool: it sees the public header only. The goals of `bench --goals` are part of it.
+# The tool: it sees the public headers only. The goals of `bench --goals` are part of it.
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/goals.txt)
 file(READ ${CMAKE_SOURCE_DIR}/bench/goals.txt goals HEX)
@@ -12,6 +12,5 @@ const char bench_goals_text[] = {
 ")
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
-target_link_libraries(tileproof_cli PRIVATE tileproof_static PkgConfig::JANSSON)
+target_link_libraries(tileproof_cli PRIVATE tileproof_static tileproof_proof_static)
+target_include_directories(tileproof_cli PRIVATE ${JANSSON_INCLUDE})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is installed: header, libraries, tool, find_package(tileproof) and pkg-config tileproof.
+# What is installed: headers, libraries, tool, models, find_package(tileproof) and pkg-config tileproof,
+# tileproof_proof.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tileproof)
 install(TARGETS tileproof_shared EXPORT tileproofTargets)
@@ -15,6 +16,14 @@ write_basic_package_version_file(${CMAKE_BINARY_DIR}/tileproofConfigVersion.cmak
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/tileproofConfig.cmake ${CMAKE_BINARY_DIR}/tileproofConfigVersion.cmake
   DESTINATION ${package_dir})
+if(TARGET tileproof_proof_shared)
+  install(TARGETS tileproof_proof_shared EXPORT tileproofTargets)
+  install(TARGETS tileproof_proof_static)
+  install(FILES include/tileproof_proof.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY models DESTINATION ${CMAKE_INSTALL_DATADIR}/tileproof)
+  configure_file(cmake/tileproof_proof.pc.in ${CMAKE_BINARY_DIR}/tileproof_proof.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/tileproof_proof.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 set(pc_pool "")
 if(TILEPROOF_PTHREADPOOL)
   set(pc_pool "-lpthreadpool")

@@ -22,6 +22,10 @@ endforeach()
 target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
 target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
 
+if(TARGET tileproof_proof_static)
+  include(cmake/tests_proof.cmake)
+endif()
+
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
@@ -32,13 +36,15 @@ endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_shared> $<TARGET_FILE:tileproof_static>)
-  add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  if(TILEPROOF_CLI)
+    add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:tileproof_cli>)
+    add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  endif()
   add_test(NAME spills COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_spills.py "$<JOIN:${kernel_objects},;>")
   if(TILEPROOF_CLI) # neither valgrind nor a count of resident pages goes with a sanitizer
     add_test(NAME bytes COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bytes.sh $<TARGET_FILE:tileproof_cli>)
     add_test(NAME memory COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/memory.sh $<TARGET_FILE:tileproof_cli>)
   endif()
-  add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:tileproof_cli>)
   # These build the tree again; "slow" keeps them out of runs that do so themselves.
   foreach(kind asan tsan emulated)
     add_test(NAME ${kind} COMMAND bash ${CMAKE_SOURCE_DIR}/scripts/other_build.sh ${kind} ${CMAKE_BINARY_DIR}/${kind})

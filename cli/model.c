@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tileproof model: every file is read before a line is written, so that a bad one leaves no half
+ * output. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The whole file, or NULL with the reason printed. One byte more than allowed is read, for the
+ * parser to refuse. */
+static char *read_all(FILE *file, const char *name, size_t *size) {
+    size_t room = 1 << 16;
+    char *text = malloc(room);
+    *size = 0;
+    while (text && !feof(file) && !ferror(file) && *size <= TP_MODEL_MAX_BYTES) {
+        if (*size == room) {
+            char *more = realloc(text, room *= 2);
+            if (!more) free(text);
+            text = more;
+            if (!text) break;
+        }
+        *size += fread(text + *size, 1, room - *size, file);
+    }
+    if (text && !ferror(file)) return text;
+    complain("%s: %s", name, text ? strerror(errno) : "out of memory");
+    free(text);
+    return NULL;
+}
+
+static int read_model(const char *path, tp_model **model) {
+    tp_error error = TP_ERROR_INIT;
+    size_t size;
+    int standard = !strcmp(path, "-");
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    if (!file) {
+        complain("%s: %s", path, strerror(errno));
+        return EXIT_USAGE;
+    }
+    char *text = read_all(file, path, &size);
+    if (!standard) fclose(file);
+    if (!text) return EXIT_USAGE;
+    tp_status status =
+        tp_model_parse(text, size, standard ? "standard input" : path, model, &error);
+    free(text);
+    return status == TP_OK ? 0 : complain_status(&error);
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* "28 text layers" is easier to read in a table than their numbers, which JSON has. */
+static void print_row(const tp_model *model, const tp_layer_group *group) {
+    char formula[96], layers[8 * TP_MODEL_MAX_LAYERS];
+    tp_layer_group_layers(group, layers, sizeof layers);
+    tp_layer_group_formula(group, formula, sizeof formula);
+    for (char *c = formula; *c; c++)
+        if (*c == '|') *c = '/'; /* a bar ends a cell */
+    printf("| %s | %s %s | ", base_name(model->name), tp_part_name((tp_part)group->part), layers);
+    if (group->out_of_scope) {
+        printf("out of scope: %s | | | | |\n", group->out_of_scope);
+        return;
+    }
+    printf("%lld/%lld | %lld/%lld | %s", (long long)group->q_heads, (long long)group->kv_heads,
+           (long long)group->head_dim_qk, (long long)group->head_dim_v, formula);
+    if (group->all_of & TP_TERM_WINDOW)
+        printf(" %lld,%lld", (long long)group->window_left, (long long)group->window_right);
+    if (group->chunk) printf(" %lld", (long long)group->chunk);
+    printf(" | %.5g", group->scale);
+    if (group->softcap > 0) printf(" softcap=%g", group->softcap);
+    if (group->sinks) printf(" sinks");
+    if (group->alibi) printf(" alibi");
+    if (group->query_scale_beta > 0) printf(" q-scale");
+    printf(" | %s", tp_rope_name((tp_rope)group->rope));
+    if (group->rope_dims && group->rope_dims != group->head_dim_qk)
+        printf(" %lld", (long long)group->rope_dims);
+    if (group->mrope_section[0])
+        printf(" mrope %d,%d,%d", (int)group->mrope_section[0], (int)group->mrope_section[1],
+               (int)group->mrope_section[2]);
+    printf(" |\n");
+}
+
+static void print_table(tp_model **models, int count) {
+    printf(
+        "| file | layers | heads | qk/v | mask | scale | rope |\n|---|---|---|---|---|---|---|\n");
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < models[i]->group_count; j++) print_row(models[i], models[i]->groups[j]);
+}
+
+static int print_models(tp_model **models, int count, const char *format) {
+    if (!strcmp(format, "md")) {
+        print_table(models, count);
+        return EXIT_FINE;
+    }
+    int json = !strcmp(format, "json");
+    if (json) printf("[");
+    for (int i = 0; i < count; i++) {
+        if (i) printf(json ? ",\n" : "\n");
+        tp_status status =
+            tp_model_write(models[i], json ? TP_JSON : TP_TEXT, write_to_file, stdout);
+        if (status != TP_OK) {
+            complain("%s: it could not be written (%s)", models[i]->name, tp_status_name(status));
+            return EXIT_FAILED;
+        }
+    }
+    if (json) printf("]\n");
+    return EXIT_FINE;
+}
+
+int command_model(const struct options *options) {
+    const char *format = options->format ? options->format : "text";
+    int count = options->file_count, code = EXIT_FINE;
+    if (strcmp(format, "text") && strcmp(format, "json") && strcmp(format, "md")) {
+        complain("--output is '%s': it must be text, json or md", format);
+        return EXIT_USAGE;
+    }
+    if (!count) {
+        complain("no file given: for example tileproof model config.json");
+        return EXIT_USAGE;
+    }
+    tp_model **models = calloc((size_t)count, sizeof *models);
+    if (!models) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    /* all complaints are printed; the first decides the exit code */
+    for (int i = 0; i < count; i++) {
+        int one = read_model(options->files[i], &models[i]);
+        if (!code) code = one;
+    }
+    if (!code) code = print_models(models, count, format);
+    for (int i = 0; i < count; i++) tp_model_destroy(models[i]);
+    free(models);
+    return code;
+}

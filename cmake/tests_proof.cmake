@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of libtileproof_proof: tests/proof/test_*.c, and the fuzz target's corpus by a plain driver.
+file(GLOB proof_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/proof/test_*.c)
+foreach(source ${proof_tests})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_include_directories(${name} PRIVATE ${CMOCKA_INCLUDE})
+  target_link_libraries(${name} PRIVATE tileproof_proof_static ${CMOCKA_LIBRARY})
+  string(REPLACE "test_" "" short ${name})
+  add_test(NAME ${short} COMMAND ${name})
+endforeach()
+
+if(TILEPROOF_CLI)
+  add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
+    $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
+endif()
+if(NOT TILEPROOF_SANITIZE)
+  add_test(NAME header_proof COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
+    $<TARGET_FILE:tileproof_proof_shared> $<TARGET_FILE:tileproof_proof_static> tileproof_proof.h
+    "libm libjansson libtileproof")
+endif()
+
+set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
+add_executable(fuzz_model_replay ${fuzz_dir}/fuzz_model.c ${fuzz_dir}/replay.c)
+target_link_libraries(fuzz_model_replay PRIVATE tileproof_proof_static)
+add_test(NAME fuzz_model COMMAND fuzz_model_replay ${fuzz_dir}/model ${CMAKE_SOURCE_DIR}/models)
+# libFuzzer is clang's. The library is compiled again, so that its branches are seen.
+if(TILEPROOF_FUZZ)
+  add_executable(fuzz_model ${fuzz_dir}/fuzz_model.c ${proof_sources})
+  target_include_directories(fuzz_model PRIVATE ${CMAKE_SOURCE_DIR}/include ${JANSSON_INCLUDE})
+  target_compile_options(fuzz_model PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_options(fuzz_model PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_libraries(fuzz_model PRIVATE tileproof_static ${JANSSON_LIBRARY})
+endif()

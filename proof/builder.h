@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers come one at a time; those that ask for the same attention become one group. */
+#ifndef TP_PROOF_BUILDER_H
+#define TP_PROOF_BUILDER_H
+
+#include "scope.h"
+
+typedef struct tp__builder {
+    tp__source *source;
+    tp_layer_group **groups;
+    int count, room;
+} tp__builder;
+
+/* The prototype was zeroed whole before its fields were set; its layers are not read. */
+tp_status tp__builder_add(tp__builder *builder, const tp_layer_group *prototype, int layer);
+/* Every rule that all groups must keep: heads divide, the core accepts dims and mask. */
+tp_status tp__group_check(const tp__scope *scope, const tp_layer_group *group);
+/* Takes the groups over. */
+tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_model **model);
+void tp__builder_discard(tp__builder *builder);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decoders: from a config object and its family's row to layers. */
+#ifndef TP_PROOF_TEXT_H
+#define TP_PROOF_TEXT_H
+
+#include "builder.h"
+
+typedef enum tp__window_rule {
+    NO_WINDOW,
+    EVERY_LAYER, /* sliding_window, if any, on all layers                                */
+    PATTERN,     /* layer_types, or every n-th layer is full                             */
+    BY_USE,      /* use_sliding_window and max_window_layers, or layer_types             */
+    CHUNKS,      /* no_rope_layers: 1 rotates and is chunked, 0 does neither             */
+    MAMBA_MIX,   /* attn_layer_period and attn_layer_offset; the others are mamba        */
+    LINEAR_MIX   /* layer_types, or every n-th is attention; the others linear attention */
+} tp__window_rule;
+
+enum {
+    BIDIRECTIONAL_KEY = 1 << 0, /* use_bidirectional_attention                        */
+    PRE_SCALAR = 1 << 1,        /* query_pre_attn_scalar, default 256                 */
+    CAP_50 = 1 << 2,            /* attn_logit_softcapping, default 50                 */
+    CAP_NONE = 1 << 3,          /* the same, default none                             */
+    LOCAL_ROPE = 1 << 4,        /* layers that slide have a theta of their own        */
+    PATTERN_KEY = 1 << 5,       /* sliding_window_pattern                             */
+    NO_ROPE_WHEN_FULL = 1 << 6,
+    SINKS = 1 << 7,         /* weights, no key                                    */
+    MUST_ROPE = 1 << 8,     /* the class default of the rope object is no plain one */
+    ROPE_SCALES_Q = 1 << 9, /* llama_4_scaling_beta                               */
+    ONLY_LONGROPE = 1 << 10,
+    NEVER_SLIDES = 1 << 11, /* use_sliding_window true is not mapped              */
+    LLAMA4 = 1 << 12,       /* attn_temperature_tuning, floor_scale, attn_scale   */
+    LATENT = 1 << 13,       /* multi-head latent attention                        */
+    NO_KV_KEY = 1 << 14,    /* as many KV heads as heads, and no key for it       */
+    ROTARY_DIM = 1 << 15,
+    UNIT_KEYS = 1 << 16, /* scale_attn_weights, scale_attn_by_inverse_layer_idx */
+    FALCON = 1 << 17,
+    NO_ROPE = 1 << 18,
+    BIGCODE = 1 << 19,
+    MPT = 1 << 20,
+    ALIBI = 1 << 21
+};
+
+typedef struct tp__family {
+    const char *type;
+    int64_t layers, hidden, heads, kv_heads, head_dim, positions;
+    tp__window_rule window;
+    int64_t sliding, pattern;
+    double theta, rotated;
+    unsigned flags;
+} tp__family;
+
+typedef struct tp__rope {
+    int32_t kind, interleaved;
+    double theta, factor, rotated, mscale_all_dim, beta;
+    int64_t original;
+    int32_t section[3];
+} tp__rope;
+
+enum { LAYER_FULL, LAYER_SLIDING, LAYER_CHUNKED, LAYER_MAMBA, LAYER_LINEAR };
+
+typedef struct tp__text {
+    const tp__family *family;
+    tp__scope *scope;
+    uint32_t or_of; /* from the whole model: spans or a prefix */
+    int64_t span, prefix;
+    int64_t layers, hidden;
+    int64_t sliding, chunk;
+    int bidirectional;
+    int inverse_layer; /* scale / (layer + 1) */
+    uint8_t kind[TP_MODEL_MAX_LAYERS];
+    tp_layer_group base;  /* what all layers share */
+    tp__rope rope, local; /* of full layers, and of those that slide */
+    double tuning_beta;   /* llama4: on layers without rope */
+    int64_t tuning_period;
+} tp__text;
+
+/* NULL when there is no such decoder. */
+const tp__family *tp__family_find(const char *type);
+/* Reads all the family's keys of text->scope and adds the layers. family, scope, or_of, span,
+   prefix and base.dtype are set before. */
+tp_status tp__text_read(tp__text *text, tp__builder *builder);
+
+tp_status tp__text_kinds(tp__text *text); /* text_layers.c */
+tp_status tp__text_ropes(tp__text *text); /* rope.c */
+void tp__rope_apply(const tp__rope *rope, int64_t head_dim, tp_layer_group *group);
+/* text_special.c: what single families have beside the table */
+tp_status tp__text_latent(tp__text *text);  /* dims */
+tp_status tp__text_special(tp__text *text); /* scale and extras */
+tp_status tp__scope_dtype(tp__scope *scope, int32_t *dtype);
+
+#endif

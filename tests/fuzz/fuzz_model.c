@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* libFuzzer target: any bytes as a config. Either a model whose groups keep the rules, or a reason.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tileproof_proof.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int count(void *cookie, const char *bytes, size_t size) {
+    (void)bytes;
+    *(size_t *)cookie += size;
+    return 0;
+}
+
+static void require(int condition) {
+    if (!condition) abort();
+}
+
+static void check_group(const tp_layer_group *group) {
+    char text[1024];
+    static char layers[8 * TP_MODEL_MAX_LAYERS];
+    require(group->layer_count > 0 && group->layer_count <= TP_MODEL_MAX_LAYERS);
+    for (int i = 1; i < group->layer_count; i++) require(group->layers[i - 1] < group->layers[i]);
+    require(tp_layer_group_layers(group, layers, sizeof layers) == TP_OK);
+    require(tp_layer_group_formula(group, text, 96) == TP_OK);
+    tp_status status = tp_layer_group_problem(group, 1, 64, 64, text, sizeof text);
+    require(status == (group->out_of_scope ? TP_UNSUPPORTED : TP_OK));
+    if (group->out_of_scope) return;
+    require(group->q_heads > 0 && group->kv_heads > 0 && group->q_heads % group->kv_heads == 0);
+    require(group->head_dim_qk > 0 && group->head_dim_v > 0 && group->scale_source != NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    tp_error error = TP_ERROR_INIT;
+    tp_model *model;
+    size_t written = 0;
+    tp_status status = tp_model_parse((const char *)data, size, "fuzz", &model, &error);
+    require((status == TP_OK) == (model != NULL));
+    if (status != TP_OK) {
+        require(error.status == (int)status && strlen(error.text) > 0);
+        return 0;
+    }
+    require(model->group_count > 0);
+    for (int i = 0; i < model->group_count; i++) check_group(model->groups[i]);
+    require(tp_model_write(model, TP_JSON, count, &written) == TP_OK && written > 0);
+    require(tp_model_write(model, TP_TEXT, count, &written) == TP_OK);
+    tp_model_destroy(model);
+    return 0;
+}

@@ -19,7 +19,7 @@ test: build
 
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
-	@python3 bench/peers/setup.py
+	@JOBS=$(JOBS) python3 bench/peers/setup.py
 	@build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
 
 build: setup

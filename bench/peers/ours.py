@@ -19,6 +19,7 @@ SIGNATURES = {
     "peers_kernel": (_TEXT, [_POINTER]),
     "peers_error": (_TEXT, [_POINTER]),
     "peers_release": (None, [_POINTER]),
+    "peers_amx": (ctypes.c_int, []),
     "tp_version": (_TEXT, []),
 }
 
@@ -36,6 +37,10 @@ class Tileproof:
     @property
     def version(self):
         return self.library.tp_version().decode()
+
+    def amx(self):
+        """1: the host has AMX; 0: not; -1: it says so, but lists no tile palette."""
+        return self.library.peers_amx()
 
     def context(self, threads):
         if threads not in self.contexts:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """ggml's flash_attn_ext through its own C API. q and o are f32, as the op wants; k and v are f32 for f32 problems
 and f16 for f16 and bf16 ones (the same values: bf16 k and v take ggml's slow path). A mask is an f16 tensor, made
-beforehand. The library is built by setup.py for this host."""
+beforehand. The library is built by setup.py for this host. ik_llama is
+a fork with other kernels behind the same functions."""
 import ctypes
 import pathlib
 
 import numpy as np
 
-from timing import Variant
+from timing import NotServed, Variant
 
 F32, F16 = 0, 1
 _P = ctypes.c_void_p
@@ -47,14 +48,18 @@ class Library:
 
 
 class Peer:
-    def __init__(self, folder, title, mask_always=False):
-        self.library, self.title, self.mask_always = Library(folder), title, mask_always
+    """fork: ik_llama, which wants a mask always and aborts on f32 k and v."""
+
+    def __init__(self, folder, title, fork=False):
+        self.library, self.title, self.fork = Library(folder), title, fork
 
     def name(self):
         return self.title
 
     def variants(self, case, threads):
-        return [Graph(self.library, case, threads, self.mask_always).variant]
+        if self.fork and case.problem.dtype == "f32":
+            raise NotServed("it takes no f32 k and v")
+        return [Graph(self.library, case, threads, mask_always=self.fork).variant]
 
 
 class Graph:

@@ -3,6 +3,7 @@
 without vLLM's Python. Filling the cache is not timed, as a server has filled it before."""
 import importlib.metadata
 import importlib.util
+import os
 import pathlib
 
 import torch
@@ -32,7 +33,7 @@ def isas(problem):
     """As vLLM's backend chooses, and the plain vectors beside AMX."""
     if problem.head_dim % 32:
         return ["vec16"]
-    amx = torch.cpu._is_amx_tile_supported() and problem.dtype == "bf16"
+    amx = torch.cpu._is_amx_tile_supported() and "PEERS_NO_AMX" not in os.environ and problem.dtype == "bf16"
     return ["amx", "vec"] if amx else ["vec"]
 
 

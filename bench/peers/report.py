@@ -80,7 +80,7 @@ def summary(entries):
     return text
 
 
-def header(version, kernels, peers, missing, when):
+def header(version, kernels, peers, notes, when):
     text = [
         "# tileproof and its peers",
         "",
@@ -91,7 +91,7 @@ def header(version, kernels, peers, missing, when):
         "interleaved in one process, with a 99 % bootstrap interval.",
         "",
     ]
-    return "\n".join(text + [f"not run here: {name}: {why}" for name, why in missing.items()] + [""])
+    return "\n".join(text + [f"- {note}" for note in notes] + [""])
 
 
 def write(path, text):

@@ -7,8 +7,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
-import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path("build/peers").resolve()
@@ -43,8 +41,8 @@ def compile_ggml(name, requirements, log):
         if not shutil.which(tool):
             raise Failed(f"{tool} is not installed")
     run(PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", SOURCES[name], "-d", folder, pin, log=log)
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-        archive.extractall(folder / "source", filter="data")
+    (folder / "source").mkdir()
+    run("tar", "xzf", next(folder.glob("*.tar.gz")), "-C", folder / "source", log=log)
     source = next((folder / "source").glob("*/vendor/*/ggml"))
     (source / "ggml.pc.in").touch()  # left out of the package, though its build asks for it
     run(
@@ -76,8 +74,9 @@ def peer(requirements):
 
 
 def main():
-    if not PYTHON.exists():
-        venv.create(BUILD / "venv", with_pip=True)
+    if not PYTHON.exists() and subprocess.run([sys.executable, "-m", "venv", BUILD / "venv"]).returncode:
+        shutil.rmtree(BUILD / "venv", ignore_errors=True)
+        sys.exit("peers: python3 -m venv failed (Debian: python3-venv)")
     for requirements in sorted((HERE / "requirements").glob("*.txt"), key=lambda x: (x.stem != "base", x.stem)):
         peer(requirements)
     if (BUILD / "failed" / "base").exists():

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <tileproof.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define PEERS_API __attribute__((visibility("default")))
 
@@ -31,6 +34,7 @@ PEERS_API const char *peers_text(const peers_call *call);
 PEERS_API const char *peers_kernel(const peers_call *call);
 PEERS_API const char *peers_error(const peers_call *call);
 PEERS_API void peers_release(peers_call *call);
+PEERS_API int peers_amx(void);
 
 /* A context of so many threads, or NULL and the reason. */
 void *peers_open(int threads, char *why, size_t size) {
@@ -129,4 +133,15 @@ const char *peers_error(const peers_call *call) {
 
 void peers_release(peers_call *call) {
     free(call);
+}
+
+/* 1: the host has AMX; 0: not; -1: it says so, but the leaf with the tile palettes is missing. */
+int peers_amx(void) {
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1)) return 0;
+    return __get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a > 0 ? 1 : -1;
+#else
+    return 0;
+#endif
 }

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ggml's flash_attn_ext through its own C API. q and o are f32, as the op wants; k and v are f32 for f32 problems
-and f16 for f16 and bf16 ones (the same values: bf16 k and v take ggml's slow path). A mask is an f16 tensor, made
-beforehand. The library is built by setup.py for this host. ik_llama is
+"""ggml's flash_attn_ext through its own C API. q and o are f32, as the op wants; k and v are f32 for f32 problems,
+f16 for f16 ones, and either f16 or bf16 for bf16 ones (the same values). A mask is an f16 tensor, made beforehand. The library is built by setup.py for this host. ik_llama is
 a fork with other kernels behind the same functions."""
 import ctypes
 import pathlib
 
 import numpy as np
 
+from problem import store
 from timing import NotServed, Variant
 
-F32, F16 = 0, 1
+TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # enum ggml_type
 _P = ctypes.c_void_p
 _N = ctypes.c_int64
 SIGNATURES = {
@@ -59,16 +59,16 @@ class Peer:
     def variants(self, case, threads):
         if self.fork and case.problem.dtype == "f32":
             raise NotServed("it takes no f32 k and v")
-        return [Graph(self.library, case, threads, mask_always=self.fork).variant]
+        kinds = ["f16", "bf16"] if case.problem.dtype == "bf16" else [case.problem.dtype]
+        return [Graph(self.library, case, threads, kind, mask_always=self.fork).variant for kind in kinds]
 
 
 class Graph:
     """A node a sequence; a plain batch is one node."""
 
-    def __init__(self, library, case, threads, mask_always):
+    def __init__(self, library, case, threads, kind, mask_always):
         self.library, self.case, problem = library, case, case.problem
-        self.element = np.float32 if problem.dtype == "f32" else np.float16
-        self.mask_always = mask_always
+        self.kind, self.mask_always = kind, mask_always
         self.backend = library.ggml_backend_cpu_init()
         library.ggml_backend_cpu_set_n_threads(self.backend, threads)
         self.context = library.ggml_init(InitParams(self.bytes(), None, False))
@@ -78,7 +78,6 @@ class Graph:
         else:
             tensors = [[case.batch(x) for x in "qkv"]]
         self.outputs = [self.node(*parts) for parts in tensors]
-        kind = "f32" if self.element is np.float32 else "f16"
         self.variant = Variant(f"flash_attn_ext, {kind} k and v", self.run, self.output)
 
     def bytes(self):
@@ -87,12 +86,11 @@ class Graph:
         masks = sum(q * (k + 64) for q, k in self.case.problem.lengths)
         return elements * 4 + masks * 2 + (64 << 20)
 
-    def tensor(self, values, element):
+    def tensor(self, values, kind):
         """An array with its dims as ggml names them: the last is the first."""
         shape = (1,) * (4 - values.ndim) + values.shape
-        kind = F32 if element is np.float32 else F16
-        made = self.library.ggml_new_tensor_4d(self.context, kind, *reversed(shape))
-        data = np.ascontiguousarray(values, element)
+        made = self.library.ggml_new_tensor_4d(self.context, TYPES[kind], *reversed(shape))
+        data = store(values, kind)
         ctypes.memmove(self.library.ggml_get_data(made), data.ctypes.data, data.nbytes)
         return made
 
@@ -101,15 +99,15 @@ class Graph:
         if not problem.masked and not self.mask_always:
             return None
         seen = problem.visible(q_len, kv_len, range(q_len))
-        rows = np.zeros((-(-q_len // 64) * 64, kv_len), np.float16)  # older versions want rows in 64s
+        rows = np.zeros((-(-q_len // 64) * 64, kv_len), np.float32)  # older versions want rows in 64s
         rows[:q_len] = np.where(seen, 0, -np.inf)
-        return self.tensor(rows, np.float16)
+        return self.tensor(rows, "f16")
 
     def node(self, q, k, v):
         shape, kv_len = q.shape, k.shape[1]  # [batch][token][head][dim], which is the op's output
         q, k, v = (
             self.tensor(x.transpose(0, 2, 1, 3), kind)
-            for x, kind in ((q, np.float32), (k, self.element), (v, self.element))
+            for x, kind in ((q, "f32"), (k, self.kind), (v, self.kind))
         )
         mask = self.mask(shape[1], kv_len)
         o = self.library.ggml_flash_attn_ext(self.context, q, k, v, mask, self.case.problem.scale, 0.0, 0.0)

@@ -68,6 +68,32 @@ def table(entries):
     return "\n".join(text)
 
 
+def cell(entry):
+    """A peer's ratio in the overview; bold where tileproof is behind."""
+    if entry is None or entry["verdict"] == "not run":
+        return "-"
+    if entry["verdict"] == "wrong":
+        return "wrong"
+    ratio = f"{entry['ratio']:.2f}"
+    marked = {"behind": f"**{ratio}**", "untrusted": f"({ratio}, untrusted)"}.get(entry["verdict"], ratio)
+    return f"{marked} [{entry['ratio_lo']:.2f}, {entry['ratio_hi']:.2f}]"
+
+
+def overview(entries):
+    """A line a problem, a column a peer."""
+    peers = list(dict.fromkeys(entry["peer"] for entry in entries))
+    found = {key(entry): entry for entry in entries}
+    text = ["| problem | threads | ours, ms | " + " | ".join(peers) + " |"]
+    text += ["|---|---:|---:|" + "---:|" * len(peers)]
+    for row, threads in dict.fromkeys((entry["row"], entry["threads"]) for entry in entries):
+        cells = [found.get((row, threads, peer)) for peer in peers]
+        ours = [entry["ours_ns"] for entry in cells if entry and entry["ours_ns"]]
+        # of all pairs of the row, the median one
+        time = milliseconds(sorted(ours)[len(ours) // 2]) if ours else "-"
+        text.append("| " + " | ".join([row.replace(" b1 ", " "), str(threads), time] + [cell(x) for x in cells]) + " |")
+    return "\n".join(text + [""])
+
+
 def summary(entries):
     """The counts, losses like wins."""
     count = {word: sum(entry["verdict"] == word for entry in entries) for word in TIMED}

@@ -87,7 +87,7 @@ def main():
         notes.append("AMX: this host says it has it but not how; peers were told not to use it.")
     kernels = {entry["kernel"] for entry in entries if entry["kernel"]}
     text = report.header(tileproof.version, kernels, about["peers"], notes, when)
-    text += "\n" + report.table(entries) + "\n" + report.summary(entries) + "\n"
+    text += "\n".join(["", report.overview(entries), report.table(entries), report.summary(entries), ""])
     report.write_lines(out, entries)
     report.write(arguments.build / "peers.md", text)
     print(text, end="")

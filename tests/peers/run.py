@@ -202,6 +202,11 @@ class Tables(unittest.TestCase):
             report.summary(self.lines), "ahead in 1 of 2, behind in 1, even in 0; wrong: 1; not run here: 1"
         )
 
+    def test_the_overview_has_a_column_a_peer_and_marks_losses(self):
+        last = report.overview(self.lines).splitlines()[-1]
+        cells = "2.00 [1.90, 2.10] | **0.50** [0.40, 0.60] | wrong | -"
+        self.assertEqual(last, f"| prefill h1/1 q4 k4 d64 f32 | 1 | 1.000 | {cells} |")
+
     def test_lines_come_back_and_merge_in_the_order_of_the_list(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "sub/peers.jsonl"

@@ -20,7 +20,8 @@ def variants(case, threads):
     if case.problem.dtype not in ELEMENT:
         raise NotServed(f"no {case.problem.dtype} attention on CPUs")
     makers = []
-    if not case.problem.masked and case.problem.group == 1 and not case.problem.packed:
+    full = case.problem.square or not case.problem.masked
+    if case.problem.group == 1 and full and not case.problem.packed and not case.problem.windowed:
         makers.append(multi_head)
     if case.problem.causal and case.problem.head_dim % 8 == 0:
         makers.append(group_query)
@@ -85,11 +86,12 @@ def read_tokens(case, session):
 
 
 def multi_head(case, threads):
-    """Fused in f32 without a mask."""
+    """Fused in f32 without a mask only."""
     inputs = {x: tokens(case, x) for x in "qkv"}
     node = helper.make_node(
-        "MultiHeadAttention", ["q", "k", "v"], ["o"], domain=MS, num_heads=case.problem.q_heads
-    )
+        "MultiHeadAttention", ["q", "k", "v"], ["o"], domain=MS, num_heads=case.problem.q_heads,
+        unidirectional=int(case.problem.masked),
+    )  # fmt: skip
     _, element = ELEMENT[case.problem.dtype]
     outputs = {"o": np.zeros_like(inputs["q"])}
     session = Session(threads, node, inputs, outputs, element, [("", 17), (MS, 1)]).bind()

@@ -6,8 +6,8 @@ import re
 import numpy as np
 
 # Largest error against float64, in parts of the largest output, beyond which a result is wrong and not just
-# rounded. Wide on purpose: a causal mask that is off by one is off by far more.
-LIMIT = {"f32": 1e-4, "f16": 1e-2, "bf16": 4e-2}
+# rounded. Wide on purpose: ggml sums f16 values in f16, and in the first rows a wrong mask is off by far more.
+LIMIT = {"f32": 1e-4, "f16": 4e-2, "bf16": 4e-2}
 
 
 @dataclasses.dataclass(frozen=True)

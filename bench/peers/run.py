@@ -51,7 +51,7 @@ def crashed(build, number):
 def measure(arguments, tileproof):
     """Workers until one comes to the end; lines as measured."""
     arguments.build.mkdir(parents=True, exist_ok=True)
-    for name in ("progress.jsonl", "trying.json", "about.json"):
+    for name in ("progress.jsonl", "trying.json", "missing.json"):
         (arguments.build / name).unlink(missing_ok=True)
     command = [sys.executable, __file__, "--worker", *sys.argv[1:]]
     while code := subprocess.run(command, env=environment(tileproof)).returncode:
@@ -63,8 +63,7 @@ def measure(arguments, tileproof):
 
 def work(arguments, tileproof, rows, when):
     peers, missing = worker.open_peers(arguments.peers.split(","), arguments.build)
-    about = {"peers": [peer.name() for peer in peers.values()], "missing": missing}
-    report.write(arguments.build / "about.json", json.dumps(about))
+    report.write(arguments.build / "missing.json", json.dumps(missing))
     worker.work(rows, tileproof, peers, arguments, when)
 
 
@@ -81,12 +80,13 @@ def main():
     out = arguments.build / "peers.jsonl"
     old = report.read_lines(out) if arguments.append else []
     entries = report.merge(old, measure(arguments, tileproof), everything)
-    about = json.loads((arguments.build / "about.json").read_text())
-    notes = [f"not run here: {name}: {why}" for name, why in about["missing"].items()]
+    missing = json.loads((arguments.build / "missing.json").read_text())
+    notes = [f"not run here: {name}: {why}" for name, why in missing.items()]
     if tileproof.amx() < 0:
         notes.append("AMX: this host says it has it but not how; peers were told not to use it.")
     kernels = {entry["kernel"] for entry in entries if entry["kernel"]}
-    text = report.header(tileproof.version, kernels, about["peers"], notes, when)
+    peers = dict.fromkeys(entry["peer"] for entry in entries)
+    text = report.header(tileproof.version, kernels, peers, notes, when)
     text += "\n".join(["", report.overview(entries), report.table(entries), report.summary(entries), ""])
     report.write_lines(out, entries)
     report.write(arguments.build / "peers.md", text)

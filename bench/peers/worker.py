@@ -76,14 +76,21 @@ class Sheet:
         self.truth = Truth(self.case)
         self.ours = tileproof.variant(self.case, row.threads)
         self.error = self.check()
-        twin = tileproof.variant(self.case, row.threads, "tileproof again")
-        self.control, self.times, _, _ = measure(self.ours, twin, arguments)
+        self.control, self.times = self.quiet(tileproof.variant(self.case, row.threads, "tileproof again"))
         problem = self.case.problem
         self.common = dict(
             row=row.text, op=row.op, phase=problem.phase, dtype=problem.dtype, threads=row.threads,
             kernel=self.ours.kernel(), error_ours=self.error, control_lo=self.control.low,
             control_hi=self.control.high, host=report.host(), date=when, ours_ns=self.times[0] * 1e9,
         )  # fmt: skip
+
+    def quiet(self, twin, tries=3):
+        """The A/A control; a restless host gets two more tries before the row is marked."""
+        for _ in range(tries):
+            control, times, _, _ = measure(self.ours, twin, self.arguments)
+            if control.same():
+                break
+        return control, times
 
     def check(self):
         self.ours.run()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ggml's flash_attn_ext through its own C API. q and o are f32, as the op wants; k and v are f32 for f32 problems,
-f16 for f16 ones, and either f16 or bf16 for bf16 ones (the same values). A mask is an f16 tensor, made beforehand. The library is built by setup.py for this host. ik_llama is
-a fork with other kernels behind the same functions."""
+f16 for f16 ones, and either f16 or bf16 for bf16 ones (the same values). A mask is an f16 tensor, made beforehand. The
+library is built by setup.py for this host. ik_llama is a fork with other kernels behind the same functions."""
 import ctypes
 import pathlib
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Flat functions around the public API, for `make peers`, which calls from Python by ctypes. Only pointers, numbers
- * and texts cross the border, so that no struct of tileproof.h is written down a second time.
+ * Flat functions around the public API, for `make peers`, which calls from Python by ctypes. Only
+ * pointers, numbers and texts cross the border, so that no struct of tileproof.h is written down a
+ * second time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,11 +77,14 @@ static void lay_tensors(peers_call *call) {
 }
 
 static const char *refusal(peers_call *call, const char *text) {
-    if (tp_problem_parse(text, &call->problem, &call->lengths, &call->error) != TP_OK) return call->error.text;
+    if (tp_problem_parse(text, &call->problem, &call->lengths, &call->error) != TP_OK)
+        return call->error.text;
     if (call->lengths.padded) return "padded: give the row as packed, peers pad by themselves";
-    if (call->lengths.count > 0 && (call->problem.q_layout != TP_PACKED || call->problem.kv_layout != TP_PACKED))
+    if (call->lengths.count > 0 &&
+        (call->problem.q_layout != TP_PACKED || call->problem.kv_layout != TP_PACKED))
         return "seqs= needs packed";
-    if (call->lengths.count == 0 && (call->problem.q_layout != TP_BATCH || call->problem.kv_layout != TP_BATCH))
+    if (call->lengths.count == 0 &&
+        (call->problem.q_layout != TP_BATCH || call->problem.kv_layout != TP_BATCH))
         return "packed needs seqs=";
     if (!lay_sequences(call)) return "more than 4096 sequences";
     lay_tensors(call);
@@ -115,7 +119,8 @@ void peers_bind(peers_call *call, const void *q, const void *k, const void *v, v
 /* tp_attention with a receipt; 0 or a tp_status. This is what is timed. */
 int peers_run(peers_call *call) {
     tp_receipt_init(&call->receipt);
-    return tp_attention(call->context, &call->problem, NULL, &call->tensors, &call->receipt, &call->error);
+    return tp_attention(call->context, &call->problem, NULL, &call->tensors, &call->receipt,
+                        &call->error);
 }
 
 const char *peers_text(const peers_call *call) {

@@ -18,6 +18,10 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
+def first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
 def open_peer(name, build):
     """A module, or an object, with name() and variants(case, threads)."""
     failed = build / "failed" / name
@@ -37,8 +41,7 @@ def open_peers(names, build):
         try:
             found[name] = open_peer(name, build)
         except Exception as error:  # whatever an import raises: the others go on
-            text = str(error).strip()
-            missing[name] = (text.splitlines()[0] if text else type(error).__name__)[:160]
+            missing[name] = first_line(error)
             say(f"not run here: {name}: {missing[name]}")
     return found, missing
 
@@ -105,8 +108,7 @@ class Sheet:
         try:
             theirs, error = served(peer, self.case, self.row.threads, self.truth)
         except Exception as failure:
-            text = str(failure).strip()
-            return report.line(**values, verdict="not run", why=(text.splitlines() or [type(failure).__name__])[0][:160])
+            return report.line(**values, verdict="not run", why=first_line(failure))
         if theirs is None:
             return report.line(**values, verdict="wrong", error_peer=error)
         ratio, times, cpu, pairs = measure(self.ours, theirs, self.arguments)

@@ -187,7 +187,7 @@ def entry(**values):
 class Tables(unittest.TestCase):
     lines = [
         entry(peer="a 1", variant="x", verdict="ahead", ours_ns=1e6, peer_ns=2e6, ratio=2, ratio_lo=1.9, ratio_hi=2.1),
-        entry(peer="b 1", variant="y", verdict="behind", ours_ns=1e6, peer_ns=5e5, ratio=0.5, ratio_lo=0.4, ratio_hi=0.6),
+        entry(peer="b", variant="y", verdict="behind", ours_ns=1e6, peer_ns=5e5, ratio=0.5, ratio_lo=0.4, ratio_hi=0.6),
         entry(peer="c 1", verdict="wrong", ours_ns=1e6, error_peer=0.25),
         entry(peer="d 1", verdict="not run", ours_ns=1e6, why="no such op"),
     ]
@@ -195,7 +195,7 @@ class Tables(unittest.TestCase):
     def test_losses_stand_beside_wins(self):
         text = report.table(self.lines)
         self.assertIn("| h1/1 q4 k4 d64 f32 | 1 | a 1: x | 1.000 | 2.000 | 2.00 (1.90 to 2.10) | ahead |", text)
-        self.assertIn("| b 1: y | 1.000 | 0.500 | 0.50 (0.40 to 0.60) | behind |", text)
+        self.assertIn("| b: y | 1.000 | 0.500 | 0.50 (0.40 to 0.60) | behind |", text)
         self.assertIn("wrong: max err 2.5e-01", text)
         self.assertIn("not run here: no such op", text)
         self.assertEqual(
@@ -237,7 +237,8 @@ class Rows(unittest.TestCase):
         self.assertTrue(all("decode" in row.text for row in rows.choose(listed, "decode", 2)))
 
     def test_bad_lines_are_named(self):
-        for line, rule in (("1 | forward", "row 2 is"), ("0 | forward | q4", "row 2 is"), ("1 | sideways | q4", "sideways")):
+        bad = {"1 | forward": "row 2 is", "0 | forward | q4": "row 2 is", "1 | sideways | q4": "sideways"}
+        for line, rule in bad.items():
             with self.assertRaisesRegex(ValueError, rule):
                 rows.read("# first\n" + line, tileproof.canonical)
 

@@ -2,7 +2,7 @@
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
 
-.PHONY: qualify test build setup mutants compilers stats-proof clean
+.PHONY: qualify test peers build setup mutants compilers stats-proof clean
 
 # Set-up, build, main job: what this host has, every kernel checked, receipts, the demo.
 qualify: build
@@ -16,6 +16,11 @@ qualify: build
 # Set-up, build, all tests; ends in ctest's summary. The sanitizer builds are tests of it.
 test: build
 	cd build/main && ctest --output-on-failure -j $(JOBS)
+
+# Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
+peers: build
+	@JOBS=$(JOBS) python3 bench/peers/setup.py
+	@build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
 
 build: setup
 	@mkdir -p build

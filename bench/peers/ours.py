@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tileproof, called through the flat shim."""
+import ctypes
+
+import numpy as np
+
+from problem import load
+from timing import NotServed, Variant
+
+_TEXT = ctypes.c_char_p
+_POINTER = ctypes.c_void_p
+SIGNATURES = {
+    "peers_open": (_POINTER, [ctypes.c_int, _TEXT, ctypes.c_size_t]),
+    "peers_close": (None, [_POINTER]),
+    "peers_prepare": (_POINTER, [_POINTER, _TEXT, _TEXT, ctypes.c_size_t]),
+    "peers_bind": (None, [_POINTER] * 5),
+    "peers_run": (ctypes.c_int, [_POINTER]),
+    "peers_text": (_TEXT, [_POINTER]),
+    "peers_kernel": (_TEXT, [_POINTER]),
+    "peers_error": (_TEXT, [_POINTER]),
+    "peers_release": (None, [_POINTER]),
+    "peers_amx": (ctypes.c_int, []),
+    "tp_version": (_TEXT, []),
+}
+
+
+class Tileproof:
+    """The library and one context a thread count."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(self.library, name)
+            function.restype, function.argtypes = result, arguments
+        self.contexts = {}
+
+    @property
+    def version(self):
+        return self.library.tp_version().decode()
+
+    def amx(self):
+        """1: the host has AMX; 0: not; -1: it says so, but lists no tile palette."""
+        return self.library.peers_amx()
+
+    def context(self, threads):
+        if threads not in self.contexts:
+            why = ctypes.create_string_buffer(512)
+            self.contexts[threads] = self.library.peers_open(threads, why, len(why))
+            if not self.contexts[threads]:
+                raise NotServed(why.value.decode())
+        return self.contexts[threads]
+
+    def prepare(self, text, threads=1):
+        why = ctypes.create_string_buffer(512)
+        call = self.library.peers_prepare(self.context(threads), text.encode(), why, len(why))
+        if not call:
+            raise ValueError(f"{text}: {why.value.decode()}")
+        return call
+
+    def canonical(self, text):
+        """The text form as the library prints it."""
+        call = self.prepare(text)
+        try:
+            return self.library.peers_text(call).decode()
+        finally:
+            self.library.peers_release(call)
+
+    def variant(self, case, threads, name="tileproof"):
+        return Call(self, case, threads, name).variant
+
+
+class Call:
+    """One problem bound to its tensors."""
+
+    def __init__(self, tileproof, case, threads, name):
+        self.library, self.case = tileproof.library, case
+        self.call = tileproof.prepare(case.problem.text, threads)
+        self.o = np.zeros_like(case.stored["q"])
+        tensors = [case.stored[x] for x in "qkv"] + [self.o]
+        self.library.peers_bind(self.call, *(x.ctypes.data for x in tensors))
+        self.variant = Variant(name, self.run, self.output)
+        self.variant.kernel = lambda: self.library.peers_kernel(self.call).decode()
+
+    def run(self):
+        status = self.library.peers_run(self.call)
+        if status:
+            raise NotServed(f"status {status}: {self.library.peers_error(self.call).decode()}")
+
+    def output(self):
+        return load(self.o, self.case.problem.dtype)
+
+    def __del__(self):
+        if getattr(self, "call", None):
+            self.library.peers_release(self.call)

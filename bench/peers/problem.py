@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A problem as the text form says it, and its data. Only numpy is needed."""
+import dataclasses
+import re
+
+import numpy as np
+
+# Largest error against float64, in parts of the largest output, beyond which a result is wrong and not just
+# rounded. Wide on purpose: ggml sums f16 values in f16, and in the first rows a wrong mask is off by far more.
+LIMIT = {"f32": 1e-4, "f16": 4e-2, "bf16": 4e-2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    text: str
+    phase: str
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+    lengths: tuple  # (q_len, kv_len) of each sequence
+    packed: bool
+    causal: bool
+    left: int  # keys seen to the left of a row's own position; -1: all
+
+    @property
+    def group(self):
+        return self.q_heads // self.kv_heads
+
+    @property
+    def scale(self):
+        return self.head_dim**-0.5
+
+    @property
+    def batch(self):
+        return len(self.lengths)
+
+    @property
+    def q_len(self):
+        return max(q for q, _ in self.lengths)
+
+    @property
+    def kv_len(self):
+        return max(k for _, k in self.lengths)
+
+    @property
+    def square(self):
+        return all(q == k for q, k in self.lengths)
+
+    @property
+    def masked(self):
+        """Does a mask hide any key? One row at the end sees all keys when causal."""
+        return (self.causal and self.q_len > 1) or self.windowed
+
+    @property
+    def windowed(self):
+        return 0 <= self.left < self.kv_len - 1
+
+    def visible(self, q_len, kv_len, rows):
+        """[rows][kv_len] of bool, bottom-right aligned."""
+        position = np.asarray(rows)[:, None] + kv_len - q_len
+        key = np.arange(kv_len)[None, :]
+        seen = np.ones((len(rows), kv_len), bool)
+        if self.causal:
+            seen &= key <= position
+        if self.left >= 0:
+            seen &= key >= position - self.left
+        return seen
+
+
+def parse(text):
+    """The text form as tileproof prints it. What no peer can be given is refused."""
+    words = text.split()
+    phase = words.pop(0)
+    found = {"packed": False, "causal": False, "left": -1}
+    batch = 1
+    for word in words:
+        if match := re.fullmatch(r"b(\d+)", word):
+            batch = int(match[1])
+        elif match := re.fullmatch(r"h(\d+)/(\d+)", word):
+            found["q_heads"], found["kv_heads"] = int(match[1]), int(match[2])
+        elif match := re.fullmatch(r"([qkd])(\d+)", word):
+            found[match[1]] = int(match[2])
+        elif word in LIMIT:
+            found["dtype"] = word
+        elif word.startswith("seqs="):
+            found["lengths"] = sequences(word[5:])
+        elif word in ("packed", "causal"):
+            found[word] = True
+        elif match := re.fullmatch(r"window=(\d+),0", word):
+            found["left"] = int(match[1])
+        else:
+            raise ValueError(f"word '{word}' of '{text}': peers are not given such problems")
+    lengths = found.pop("lengths", None) or ((found.pop("q"), found.pop("k")),) * batch
+    if found["left"] >= 0 and not found["causal"]:
+        raise ValueError(f"'{text}': a window must be causal here")
+    return Problem(text=text, phase=phase, head_dim=found.pop("d"), lengths=tuple(lengths), **found)
+
+
+def sequences(text):
+    lengths = []
+    for entry in text.split(","):
+        match = re.fullmatch(r"(\d+)x(\d+)/(\d+)", entry)
+        if not match:
+            raise ValueError(f"seqs entry '{entry}': it must be COUNTxQ/K")
+        lengths += [(int(match[2]), int(match[3]))] * int(match[1])
+    return lengths
+
+
+def to_bf16(values):
+    """float32 to bf16 bits, round to nearest even."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def from_bf16(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def store(values, dtype):
+    """float32 values as the elements of a dtype; bf16 as uint16."""
+    if dtype == "bf16":
+        return to_bf16(values)
+    return np.ascontiguousarray(values, np.float16 if dtype == "f16" else np.float32)
+
+
+def load(elements, dtype):
+    return from_bf16(elements) if dtype == "bf16" else elements.astype(np.float32)
+
+
+class Case:
+    """A problem with its data: q, k, v as [token][head][dim], sequences one after another."""
+
+    def __init__(self, problem, seed=1):
+        self.problem = problem
+        random = np.random.default_rng(seed)
+        q_tokens = sum(q for q, _ in problem.lengths)
+        kv_tokens = sum(k for _, k in problem.lengths)
+        self.stored = {
+            name: store(random.standard_normal((tokens, heads, problem.head_dim), np.float32), problem.dtype)
+            for name, tokens, heads in (
+                ("q", q_tokens, problem.q_heads),
+                ("k", kv_tokens, problem.kv_heads),
+                ("v", kv_tokens, problem.kv_heads),
+            )
+        }
+        # what was stored, as float32: every peer gets these values and no others
+        self.values = {name: load(elements, problem.dtype) for name, elements in self.stored.items()}
+        self.q_start = np.cumsum([0] + [q for q, _ in problem.lengths])
+        self.kv_start = np.cumsum([0] + [k for _, k in problem.lengths])
+
+    def sequence(self, name, index, stored=False):
+        """[token][head][dim] of one sequence."""
+        start = self.q_start if name == "q" else self.kv_start
+        return (self.stored if stored else self.values)[name][start[index] : start[index + 1]]
+
+    def batch(self, name, stored=False):
+        """[batch][token][head][dim], short sequences padded at their end with zeros."""
+        parts = [self.sequence(name, i, stored) for i in range(self.problem.batch)]
+        longest = max(len(part) for part in parts)
+        whole = np.zeros((len(parts), longest) + parts[0].shape[1:], parts[0].dtype)
+        for i, part in enumerate(parts):
+            whole[i, : len(part)] = part
+        return whole
+
+    def unpad(self, whole):
+        """[batch][token][head][dim] back to [token][head][dim]."""
+        return np.concatenate([whole[i, :q] for i, (q, _) in enumerate(self.problem.lengths)])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make peers`: tileproof beside its peers on this host, by interleaved calls in one process."""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import report
+import rows as work_list
+import worker
+from ours import Tileproof
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Some virtual machines say that they have AMX and hide its palettes; libraries on oneDNN then die of SIGILL.
+NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", "PEERS_NO_AMX": "1"}
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="make peers", description=__doc__)
+    parser.add_argument("--match", default="", help="only rows that this regular expression is found in")
+    parser.add_argument("--peers", default="torch,onnxruntime,openvino,ggml,ik_llama,vllm", help="a list")
+    parser.add_argument("--quick", action="store_true", help="fewer pairs: wider intervals")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for one peer and row (default: 1)")
+    parser.add_argument("--append", action="store_true", help="keep the lines of other rows from earlier runs")
+    parser.add_argument("--rows", type=pathlib.Path, default=HERE / "rows.txt", help="the work list")
+    parser.add_argument("--library", type=pathlib.Path, default="build/main/libtileproof_peers.so")
+    parser.add_argument("--build", type=pathlib.Path, default="build/peers", help="where results go")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def environment(tileproof):
+    """What libraries read when they are loaded."""
+    known = {"OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))), "TOKENIZERS_PARALLELISM": "false"}
+    return known | (NO_AMX if tileproof.amx() < 0 else {}) | os.environ
+
+
+def crashed(build, number):
+    """The line of the peer that was being measured when the worker died."""
+    values = json.loads((build / "trying.json").read_text())
+    why = f"crashed: {signal.Signals(number).name}"
+    worker.say(f"    {values['peer']}: {why}")
+    with open(build / "progress.jsonl", "a") as out:
+        out.write(json.dumps(report.line(**values, verdict="not run", why=why)) + "\n")
+
+
+def measure(arguments, tileproof):
+    """Workers until one comes to the end; lines as measured."""
+    arguments.build.mkdir(parents=True, exist_ok=True)
+    for name in ("progress.jsonl", "trying.json", "missing.json"):
+        (arguments.build / name).unlink(missing_ok=True)
+    command = [sys.executable, __file__, "--worker", *sys.argv[1:]]
+    while code := subprocess.run(command, env=environment(tileproof)).returncode:
+        if code > 0 or not (arguments.build / "trying.json").exists():
+            sys.exit(code if code > 0 else 1)
+        crashed(arguments.build, -code)
+    return report.read_lines(arguments.build / "progress.jsonl")
+
+
+def work(arguments, tileproof, rows, when):
+    peers, missing = worker.open_peers(arguments.peers.split(","), arguments.build)
+    report.write(arguments.build / "missing.json", json.dumps(missing))
+    worker.work(rows, tileproof, peers, arguments, when)
+
+
+def main():
+    arguments = options()
+    when = datetime.date.today().isoformat()
+    tileproof = Tileproof(arguments.library)
+    everything = work_list.read(arguments.rows.read_text(), tileproof.canonical)
+    rows = work_list.choose(everything, arguments.match, len(os.sched_getaffinity(0)))
+    if not rows:
+        sys.exit(f"no row of {arguments.rows} matches '{arguments.match}'")
+    if arguments.worker:
+        return work(arguments, tileproof, rows, when)
+    out = arguments.build / "peers.jsonl"
+    old = report.read_lines(out) if arguments.append else []
+    entries = report.merge(old, measure(arguments, tileproof), everything)
+    missing = json.loads((arguments.build / "missing.json").read_text())
+    notes = [f"not run here: {name}: {why}" for name, why in missing.items()]
+    if tileproof.amx() < 0:
+        notes.append("AMX: this host says it has it but not how; peers were told not to use it.")
+    kernels = {entry["kernel"] for entry in entries if entry["kernel"]}
+    peers = dict.fromkeys(entry["peer"] for entry in entries)
+    text = report.header(tileproof.version, kernels, peers, notes, when)
+    text += "\n".join(["", report.overview(entries), report.table(entries), report.summary(entries), ""])
+    report.write_lines(out, entries)
+    report.write(arguments.build / "peers.md", text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `make peers` that need no peer: python3 tests/peers/run.py PATH/TO/libtileproof_peers.so
+Exit code 77, which ctest shows as skipped, where numpy is missing. No time is judged."""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/peers"))
+try:
+    import numpy as np
+except ImportError:
+    print("not run here: numpy is not installed")
+    sys.exit(77)
+
+import problem
+import reference
+import report
+import rows
+import stats
+import timing
+from ours import Tileproof
+
+LIBRARY = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
+if LIBRARY is None:
+    sys.exit("usage: run.py PATH/TO/libtileproof_peers.so")
+tileproof = Tileproof(LIBRARY)
+
+TEXTS = (
+    "h4/2 q33 k33 d64 f32 causal",
+    "h2/2 q17 k40 d80 bf16",
+    "h8/1 q1 k77 d128 f16 causal",
+    "b3 h2/1 q20 k20 d96 f32 causal window=4,0",
+    "h4/4 seqs=2x5/5,1x31/40,1x1/9 d64 f32 packed causal",
+)
+
+
+def case_of(text):
+    return problem.Case(problem.parse(tileproof.canonical(text)))
+
+
+class Texts(unittest.TestCase):
+    def test_what_the_library_prints_is_understood(self):
+        made = problem.parse(tileproof.canonical("b2 h32/8 q512 k4096 d128 bf16 causal window=99,0"))
+        self.assertEqual((made.batch, made.q_heads, made.kv_heads, made.group), (2, 32, 8, 4))
+        self.assertEqual((made.q_len, made.kv_len, made.head_dim, made.dtype), (512, 4096, 128, "bf16"))
+        self.assertEqual((made.phase, made.causal, made.left, made.windowed), ("prefill", True, 99, True))
+
+    def test_sequences_are_counted_out(self):
+        made = problem.parse(tileproof.canonical(TEXTS[4]))
+        self.assertEqual(made.lengths, ((5, 5), (5, 5), (31, 40), (1, 9)))
+
+    def test_a_mask_that_hides_nothing_is_none(self):
+        self.assertFalse(problem.parse("decode b1 h1/1 q1 k9 d64 f32 causal").masked)
+        self.assertTrue(problem.parse("decode b1 h1/1 q1 k9 d64 f32 causal window=7,0").masked)
+        self.assertFalse(problem.parse("decode b1 h1/1 q1 k9 d64 f32 causal window=8,0").masked)
+
+    def test_words_peers_cannot_be_given_are_refused_by_name(self):
+        for word in ("top-left", "scale=2", "window=3,3", "f32:bf16:bf16->f32"):
+            with self.assertRaisesRegex(ValueError, "word"):
+                problem.parse(f"prefill b1 h1/1 q4 k4 d64 f32 {word}")
+
+
+class Data(unittest.TestCase):
+    def test_bf16_rounds_to_nearest_even(self):
+        exact = np.array([1.0, 1 + 2**-7], np.float32)
+        self.assertTrue((problem.from_bf16(problem.to_bf16(exact)) == exact).all())
+        ties = problem.from_bf16(problem.to_bf16(np.array([1 + 2**-8, 1 + 3 * 2**-8], np.float32)))
+        self.assertEqual(ties.tolist(), [1.0, 1 + 2**-6])
+
+    def test_values_are_what_was_stored(self):
+        case = case_of("h2/1 q9 k9 d64 bf16")
+        self.assertTrue((problem.to_bf16(case.values["k"]) == case.stored["k"]).all())
+
+    def test_padding_and_back(self):
+        case = case_of(TEXTS[4])
+        whole = case.batch("q")
+        self.assertEqual(whole.shape, (4, 31, 4, 64))
+        self.assertTrue((case.unpad(whole) == case.values["q"]).all())
+        self.assertTrue((whole[0, 5:] == 0).all())
+
+
+class Truths(unittest.TestCase):
+    def test_the_reference_follows_the_definition_by_hand(self):
+        case = case_of("h1/1 q2 k3 d64 f32 causal")
+        q, k, v = (case.values[x][:, 0].astype(float) for x in "qkv")
+        weights = np.exp(k[:2] @ q[0] / 8)  # row 0 of 2 stands at position 1 of 3
+        by_hand = weights @ v[:2] / weights.sum()
+        self.assertLess(np.abs(reference.attention(case, 0, 0, [0])[0] - by_hand).max(), 1e-14)
+
+    def test_windows_and_alignment(self):
+        made = problem.parse("prefill b1 h1/1 q2 k5 d64 f32 causal window=2,0")
+        self.assertEqual(made.visible(2, 5, [0, 1]).astype(int).tolist(), [[0, 1, 1, 1, 0], [0, 0, 1, 1, 1]])
+
+    def test_errors_are_found_in_the_last_row_and_as_nan(self):
+        case = case_of("h2/2 q50 k50 d64 f32")
+        truth = reference.Truth(case)
+        output = np.zeros(case.values["q"].shape, np.float32)
+        for head in range(2):
+            output[:, head] = reference.attention(case, 0, head, list(range(50)))
+        self.assertLess(truth.error(output), 1e-6)
+        output[49, 1, 3] += 0.5
+        self.assertGreater(truth.error(output), 0.4)
+        output[7, 0, 0] = np.nan
+        self.assertEqual(truth.error(output), float("inf"))
+        with self.assertRaisesRegex(ValueError, "output is"):
+            truth.error(output[1:])
+
+
+class Shim(unittest.TestCase):
+    def test_every_kind_of_row_is_right_on_one_and_two_threads(self):
+        for text in TEXTS:
+            case = case_of(text)
+            truth = reference.Truth(case)
+            for threads in (1, 2):
+                ours = tileproof.variant(case, threads)
+                ours.run()
+                limit = problem.LIMIT[case.problem.dtype] * truth.largest
+                self.assertLessEqual(truth.error(ours.output()), limit, text)
+                self.assertIn(ours.kernel(), ("avx512", "avx2", "generic"))
+
+    def test_refusals_name_the_rule(self):
+        for text, rule in (
+            ("h3/2 q4 k4 d64 f32", "multiple of kv_heads"),
+            ("h1/1 q4 k4 d64 f32 nosuch", "nosuch"),
+            ("h1/1 seqs=2x4/4 d64 f32 padded", "packed"),
+            ("h1/1 q4 k4 d64 f32 packed", "seqs="),
+        ):
+            with self.assertRaisesRegex(ValueError, rule):
+                tileproof.canonical(text)
+
+    def test_amx_is_one_of_three(self):
+        self.assertIn(tileproof.amx(), (-1, 0, 1))
+
+
+class Ratios(unittest.TestCase):
+    def test_a_constant_factor_is_found_exactly_whatever_the_drift(self):
+        ours = [1.0, 2.0, 4.0, 1.5, 1.1, 3.0, 1.0]
+        ratio = stats.paired(ours, [2 * x for x in ours])
+        for value in (ratio.median, ratio.low, ratio.high):
+            self.assertAlmostEqual(value, 2)
+        self.assertEqual(ratio.verdict(), "ahead")
+        self.assertEqual(stats.paired([2 * x for x in ours], ours).verdict(), "behind")
+
+    def test_the_interval_holds_the_true_ratio(self):
+        random = np.random.default_rng(5)
+        inside = 0
+        for _ in range(100):
+            ours, theirs = (np.exp(0.1 * random.standard_normal(15)) for _ in range(2))
+            ratio = stats.paired(list(ours), list(1.3 * theirs), resamples=1000)
+            inside += ratio.low <= 1.3 <= ratio.high
+        self.assertGreaterEqual(inside, 93)
+
+    def test_a_control_that_is_off_is_not_same(self):
+        self.assertTrue(stats.Ratio(1.01, 1.005, 1.02).same())
+        self.assertTrue(stats.Ratio(1.1, 0.9, 1.3).same())
+        self.assertFalse(stats.Ratio(1.1, 1.05, 1.2).same())
+
+    def test_odd_lists_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "2 and 1"):
+            stats.paired([1, 2], [1])
+
+
+class Turns(unittest.TestCase):
+    def test_pairs_alternate_and_every_turn_warms_up(self):
+        calls = []
+        a, b = (timing.Variant(x, lambda x=x: calls.append(x), None) for x in "ab")
+        timing.calls_for.__defaults__, kept = (0.0, 1), timing.calls_for.__defaults__
+        try:
+            ours, theirs = timing.compare(a, b, 0, 3, 3)
+        finally:
+            timing.calls_for.__defaults__ = kept
+        self.assertEqual("".join(calls), "aabb" + "aabb" + "bbaa" + "aabb")
+        self.assertEqual((len(ours), len(theirs)), (3, 3))
+        with self.assertRaisesRegex(ValueError, "two variants"):
+            timing.compare(a, a, 0, 1, 1)
+
+
+def entry(**values):
+    known = dict(row="prefill b1 h1/1 q4 k4 d64 f32", op="forward", phase="prefill", dtype="f32", threads=1)
+    return report.line(**known | values)
+
+
+class Tables(unittest.TestCase):
+    lines = [
+        entry(peer="a 1", variant="x", verdict="ahead", ours_ns=1e6, peer_ns=2e6, ratio=2, ratio_lo=1.9, ratio_hi=2.1),
+        entry(peer="b", variant="y", verdict="behind", ours_ns=1e6, peer_ns=5e5, ratio=0.5, ratio_lo=0.4, ratio_hi=0.6),
+        entry(peer="c 1", verdict="wrong", ours_ns=1e6, error_peer=0.25),
+        entry(peer="d 1", verdict="not run", ours_ns=1e6, why="no such op"),
+    ]
+
+    def test_losses_stand_beside_wins(self):
+        text = report.table(self.lines)
+        self.assertIn("| h1/1 q4 k4 d64 f32 | 1 | a 1: x | 1.000 | 2.000 | 2.00 (1.90 to 2.10) | ahead |", text)
+        self.assertIn("| b: y | 1.000 | 0.500 | 0.50 (0.40 to 0.60) | behind |", text)
+        self.assertIn("wrong: max err 2.5e-01", text)
+        self.assertIn("not run here: no such op", text)
+        self.assertEqual(
+            report.summary(self.lines), "ahead in 1 of 2, behind in 1, even in 0; wrong: 1; not run here: 1"
+        )
+
+    def test_the_overview_has_a_column_a_peer_and_marks_losses(self):
+        last = report.overview(self.lines).splitlines()[-1]
+        cells = "2.00 [1.90, 2.10] | **0.50** [0.40, 0.60] | wrong | -"
+        self.assertEqual(last, f"| prefill h1/1 q4 k4 d64 f32 | 1 | 1.000 | {cells} |")
+
+    def test_lines_come_back_and_merge_in_the_order_of_the_list(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "sub/peers.jsonl"
+            report.write_lines(path, self.lines)
+            self.assertEqual([p.name for p in path.parent.iterdir()], ["peers.jsonl"])
+            old = report.read_lines(path)
+        self.assertEqual(old, json.loads(json.dumps(self.lines)))
+        other = entry(row="prefill b1 h1/1 q2 k2 d64 f32", peer="a 1", verdict="even")
+        again = dict(self.lines[0], verdict="even")
+        order = [rows.Row(1, "forward", x["row"]) for x in (other, again)]
+        merged = report.merge(old, [again, other], order)
+        self.assertEqual([x["row"] for x in merged][0], other["row"])
+        self.assertEqual(len(merged), 5)
+        self.assertEqual([x["verdict"] for x in merged if x["peer"] == "a 1"], ["even", "even"])
+
+    def test_unknown_fields_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "nosuch"):
+            entry(nosuch=1)
+
+
+class Rows(unittest.TestCase):
+    def test_the_work_list_is_good(self):
+        listed = rows.read((ROOT / "bench/peers/rows.txt").read_text(), tileproof.canonical)
+        self.assertEqual(len(listed), len(set(listed)))
+        for row in listed:
+            problem.parse(row.text)
+        self.assertEqual({row.threads for row in rows.choose(listed, "", 1)}, {1})
+        self.assertTrue(all("decode" in row.text for row in rows.choose(listed, "decode", 2)))
+
+    def test_bad_lines_are_named(self):
+        bad = {"1 | forward": "row 2 is", "0 | forward | q4": "row 2 is", "1 | sideways | q4": "sideways"}
+        for line, rule in bad.items():
+            with self.assertRaisesRegex(ValueError, rule):
+                rows.read("# first\n" + line, tileproof.canonical)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -30,7 +30,7 @@ for line in open(sys.argv[1]):
         calls[names[callee]] += int(match.group(1))
 for name, count in sorted(calls.items()):
     name = name.split("'")[0]
-    if re.fullmatch(r"tp_(load_q|pack_k|pack_v|dots|store_o|attend|fold|math)_\w+", name):
+    if re.fullmatch(r"tp_(load_q|pack_k|pack_v|dots|mix|store_o|attend|fold|math)_\w+", name):
         print(name, count)
 PYTHON
     if [ -s "$work/said" ] && diff "$work/said" "$work/seen"; then

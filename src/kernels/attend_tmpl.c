@@ -104,11 +104,13 @@ static int rows_differ(const strip *s) { return s->lo != s->all_lo || s->hi != s
 
 void TP_LEAF_NAME(attend_f32)(tp__trace *trace, const tp__tile *t) {
     strip strips[VEC_STRIPS];
-    float c[TP__TILE_ROWS];
+    float own[TP__TILE_ROWS], *c = t->v != NULL ? own : t->c;
     trace->calls[TP_LEAF_ID(attend_f32)]++;
     int n = cut_strips(t, strips);
     tile_scores(trace, t, strips, n);
     for (int i = 0; i < n; i++) strip_softmax(t, &strips[i], c + strips[i].first);
+
+    if (t->v == NULL) return;
 
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {

@@ -7,7 +7,7 @@
 #include "kernels/leaf.h"
 
 #define PARTS (16 / VEC_LANES) /* vectors of the sixteen chains */
-#define SUM(i, t, p) (((i) * VEC_DOT_KEYS + (t)) * PARTS + (p))
+#define SUMS (VEC_DOT_ROWS * VEC_DOT_KEYS * PARTS)
 
 #define BODY "kernels/dots_body.inc"
 #include "kernels/each_dtype.inc"

@@ -123,14 +123,20 @@ typedef tp__pack_k_fn tp__pack_v_fn;
 typedef void tp__dots_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
                          int64_t d, float *s, int64_t lds);
 
+/* o[i] = o[i]*c[i] + sum over keys first..last-1 of p[i][key] * value[key], straight from the values: for
+   rows that all see these keys and no others of the block. */
+typedef void tp__mix_fn(tp__trace *, const float *p, int64_t lds, int64_t rows, const tp__keys_in *values,
+                        int64_t d, const float *c, float *o, int64_t ldo);
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
     const float *q; int64_t ldq;
-    const float *k, *v;        /* packed; k NULL: the scores are in s already */
+    const float *k, *v;        /* packed; k NULL: the scores are in s already; v NULL: mix comes next */
     float *s; int64_t lds;     /* scratch: rows x block keys */
     float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
+    float *c;                  /* v NULL: receives the factors 2^(m-m') for mix, of each row */
     const int32_t *lo, *hi;    /* row i sees the block's keys lo[i]..hi[i]-1; empty: 0, 0 */
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
@@ -175,6 +181,7 @@ typedef struct tp__kernels {
     tp__pack_k_fn *pack_k[4];
     tp__pack_v_fn *pack_v[4];
     tp__dots_fn *dots[4];
+    tp__mix_fn *mix[4];
     tp__store_o_fn *store_o[4];
     tp__attend_fn *attend;
     tp__fold_fn *fold;

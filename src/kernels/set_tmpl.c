@@ -30,6 +30,7 @@ const tp__kernels SET = {
     .pack_k = BY_DTYPE(pack_k),
     .pack_v = BY_DTYPE(pack_v),
     .dots = BY_DTYPE(dots),
+    .mix = BY_DTYPE(mix),
     .store_o = BY_DTYPE(store_o),
     .attend = TP_LEAF_NAME(attend_f32),
     .fold = TP_LEAF_NAME(fold_f32),

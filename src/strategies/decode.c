@@ -3,11 +3,12 @@
  * decode: few rows, which meet each key once, so that reading the keys is all the cost. For each block of
  * the chunk, and then each KV head of the task, so that tokens are read from end to end:
  *
- *     scores of all the group's rows straight from the keys
- *     convert and pack V
- *     attend
+ *     scores of all the group's rows, straight from the keys
+ *     softmax
+ *     the weighted sum, straight from the values
  *
- * and for every line that is read, one of the next block is asked for.
+ * and for every line that is read, one of the next block is asked for. Where rows see different keys of the
+ * block, V is packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
  */
 #include "strategies/fused.h"
 
@@ -18,6 +19,13 @@ static tp__ahead ahead_of(const tp__work *work, const char *const *row, int64_t 
     int64_t span = (work->task->heads - 1) * step + dim;
     return (tp__ahead){row, row + count, NULL, work->task->head * step * size,
                        (span * size + TP__LINE - 1) / TP__LINE, 0};
+}
+
+/* Whether every row of the tile sees every key of the block that is there. */
+static int all_see(const tp__tile *tile, const tp__keys_in *keys) {
+    for (int64_t i = 0; i < tile->rows; i++)
+        if (tile->lo[i] != keys->first || tile->hi[i] != keys->last) return 0;
+    return 1;
 }
 
 static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__keys_in *k_in,
@@ -31,18 +39,28 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     int64_t head = task->head + part;
     k_in->offset = head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
     v_in->offset = head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
-    int v_not_finite = 0;
+    int packed = 0, v_not_finite = 0;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__tile tile = tp__work_tile(work, part, row, rows, state);
+        if (!tp__sight_tile(&room->sight, row, rows, key, v_in->last)) continue;
         tile.block = tile.lds = f->decode_block;
         kernels->dots[problem->k_dtype](room->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
                                         tile.s, tile.lds);
-        if (row == 0)
+        if (all_see(&tile, v_in)) {
+            float c[TP__TILE_ROWS];
+            tile.v = NULL;
+            tile.c = c;
+            kernels->attend(room->trace, &tile);
+            kernels->mix[problem->v_dtype](room->trace, tile.s, tile.lds, rows, v_in, problem->head_dim_v,
+                                           c, tile.o, tile.ldo);
+            continue;
+        }
+        if (!packed++)
             v_not_finite = kernels->pack_v[problem->v_dtype](room->trace, room->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
         tile.v_not_finite = v_not_finite;
-        if (tp__sight_tile(&room->sight, row, rows, key, v_in->last)) kernels->attend(room->trace, &tile);
+        kernels->attend(room->trace, &tile);
     }
 }
 

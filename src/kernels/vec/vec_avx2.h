@@ -45,7 +45,9 @@ static inline float vec_sum16(const vec_f parts[2]) {
 }
 
 /* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. */
-static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[8], float *s, int64_t lds) {
+static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[8], float *s,
+                                                           int64_t lds) {
+    (void)keys; /* 2 */
     vec_f a = acc[0] + acc[1], b = acc[4] + acc[5], c = acc[2] + acc[3], d = acc[6] + acc[7];
     vec_f e = _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
     vec_f f = _mm256_permute2f128_ps(c, d, 0x20) + _mm256_permute2f128_ps(c, d, 0x31);

@@ -12,7 +12,7 @@
 #define VEC_LANES 16
 #define VEC_MR    12 /* 12x2 accumulators, 2 of K or V, 1 broadcast: 27 of 32 registers */
 #define VEC_NRV   2
-#define VEC_DOT_ROWS 4 /* 4x4 accumulators, 4 of K, 1 of Q: 21 of 32 registers */
+#define VEC_DOT_ROWS 4 /* 4x4 accumulators, 4 of K, 1 of Q: 21 of 32 registers; or 8x2 */
 #define VEC_DOT_KEYS 4
 #define VEC_STRIPS 1 /* its scores stay in L1, and K and V come from L2 fast enough */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
@@ -50,8 +50,10 @@ static inline float vec_sum16(const vec_f parts[1]) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. */
-static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[16], float *s, int64_t lds) {
+/* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. A quarter then holds four
+   keys of one row, or two keys of two. */
+static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
+                                                           int64_t lds) {
     __m512 a[8], b[4], c[2];
     for (int i = 0; i < 8; i++) { /* in an order that brings a row's sums into one quarter */
         __m512 x = acc[i / 2 + i % 2 * 8], y = acc[i / 2 + i % 2 * 8 + 4];
@@ -64,10 +66,13 @@ static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f
         c[i] = _mm512_add_ps(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44),
                              _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
     __m512 all = _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd));
-    _mm_storeu_ps(s, _mm512_castps512_ps128(all));
-    if (rows > 1) _mm_storeu_ps(s + lds, _mm512_extractf32x4_ps(all, 1));
-    if (rows > 2) _mm_storeu_ps(s + 2 * lds, _mm512_extractf32x4_ps(all, 2));
-    if (rows > 3) _mm_storeu_ps(s + 3 * lds, _mm512_extractf32x4_ps(all, 3));
+    __m128 quarter[4] = {_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 1),
+                         _mm512_extractf32x4_ps(all, 2), _mm512_extractf32x4_ps(all, 3)};
+    for (int i = 0; i < 4; i++) {
+        if (keys == 4 && i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
+        if (keys == 2 && 2 * i < rows) _mm_storel_pi((__m64 *)(s + 2 * i * lds), quarter[i]);
+        if (keys == 2 && 2 * i + 1 < rows) _mm_storeh_pi((__m64 *)(s + (2 * i + 1) * lds), quarter[i]);
+    }
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {
@@ -150,9 +155,9 @@ static inline float vec_sum16(const vec_f parts[1]) {
     return a[0];
 }
 
-static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[16], float *s, int64_t lds) {
+static inline void vec_sums(int rows, int keys, const vec_f acc[16], float *s, int64_t lds) {
     for (int i = 0; i < rows; i++)
-        for (int t = 0; t < 4; t++) s[i * lds + t] = vec_sum16(&acc[4 * i + t]);
+        for (int t = 0; t < keys; t++) s[i * lds + t] = vec_sum16(&acc[keys * i + t]);
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {

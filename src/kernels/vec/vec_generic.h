@@ -45,8 +45,9 @@ static inline float vec_sum16(const vec_f parts[4]) {
 }
 
 /* s[i][t] = vec_sum16 of acc[i][t] */
-static inline __attribute__((always_inline)) void vec_sums(int rows, const vec_f acc[8], float *s, int64_t lds) {
-    (void)rows;
+static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[8], float *s,
+                                                           int64_t lds) {
+    (void)rows, (void)keys; /* 1, 2 */
     (void)lds;
     s[0] = vec_sum16(acc);
     s[1] = vec_sum16(acc + 4);

@@ -30,11 +30,12 @@ struct options {
     char problem[512]; /* the words that are no options, joined by blanks */
     const char *fallback;
     const char *kernel;
+    const char *strategy; /* bench: a list */
     const char *machine_file;
     const char *mask;
     const char *case_name;
     /* bench: comma lists, see bench_lists.c */
-    const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list;
+    const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file;
     int64_t threads;
     int64_t seed;

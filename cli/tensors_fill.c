@@ -39,9 +39,10 @@ static void fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, 
 
 void tensors_fill(struct tensors *tensors, uint64_t seed) {
     float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
+    cache_fill(tensors, seed);
     fill_one(tensors, TENSOR_Q, seed, gain);
     fill_one(tensors, TENSOR_K, seed, 1);
-    fill_one(tensors, TENSOR_V, seed, 1);
+    if (!tensors->problem.latent) fill_one(tensors, TENSOR_V, seed, 1);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

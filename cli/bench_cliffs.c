@@ -173,7 +173,7 @@ static int run_sweep(struct cliffs *cliffs, const struct sweep *sweep) {
         snprintf(words, sizeof words, sweep->format, (long long)point->value);
         if (bench_problem_open(&point->problem, words, (uint64_t)cliffs->options->seed, &error) !=
                 TP_OK ||
-            bench_case_open(&point->one, &point->problem, cliffs->kernel, NULL, 1, &cliffs->limits,
+            bench_case_open(&point->one, &point->problem, cliffs->kernel, NULL, NULL, 1, &cliffs->limits,
                             &error) != TP_OK)
             code = complain_status(&error);
     }

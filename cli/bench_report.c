@@ -4,35 +4,47 @@
 
 #include <string.h>
 
-enum { COLUMN_COUNT = 27 };
-static const struct column columns[COLUMN_COUNT] = {
-    {"problem", "problem", 1, 0},
-    {"phase", NULL, 1, 0},
-    {"kernel", "kernel", 1, 0},
-    {"isa", NULL, 1, 0},
-    {"threads", "threads", 1, 0},
-    {"tasks", NULL, 1, 0},
-    {"fallback", "fallback", 1, 0},
-    {"min_ns", "best ms", 1e-6, 3},
-    {"med_ns", "median ms", 1e-6, 3},
-    {"p50_ns", NULL, 1, 0},
-    {"p99_ns", "p99 ms", 1e-6, 3},
-    {"n", "runs", 1, 0},
-    {"gflops", "GFLOP/s", 1, 1},
-    {"med_gflops", "median", 1, 1},
-    {"fma_peak_gflops", NULL, 1, 0},
-    {"pct_of_fma_peak", "% of FMA", 1, 1},
-    {"gbps", "GB/s", 1, 2},
-    {"read_gbps_limit", NULL, 1, 0},
-    {"pct_of_read_limit", "% of read", 1, 1},
-    {"pairs_visible", NULL, 1, 0},
-    {"pairs_computed", NULL, 1, 0},
-    {"bytes_compulsory", NULL, 1, 0},
-    {"bytes_model", NULL, 1, 0},
-    {"workspace_bytes", NULL, 1, 0},
-    {"max_abs_err", "max error", 1, -1},
-    {"repro", NULL, 1, 0},
-    {"version", NULL, 1, 0},
+/* Prefill, decode and mixed calls have different limits, so each has a table of its own in md. */
+enum phase { PREFILL = 1, DECODE = 2, MIXED = 4, EACH = 7 };
+static const char *const phase_names[] = {"prefill", "decode", "mixed"};
+
+enum { COLUMN_COUNT = 32 };
+static const struct report_column {
+    struct column column;
+    unsigned phases; /* in whose md table it stands */
+} columns[COLUMN_COUNT] = {
+    {{"problem", "problem", 1, 0}, EACH},
+    {{"phase", NULL, 1, 0}, 0},
+    {{"kernel", "kernel", 1, 0}, EACH},
+    {{"strategy", "strategy", 1, 0}, EACH},
+    {{"isa", NULL, 1, 0}, 0},
+    {{"threads", "threads", 1, 0}, EACH},
+    {{"tasks", NULL, 1, 0}, 0},
+    {{"fallback", "fallback", 1, 0}, EACH},
+    {{"min_ns", "best ms", 1e-6, 3}, EACH},
+    {{"med_ns", "median ms", 1e-6, 3}, EACH},
+    {{"p50_ns", NULL, 1, 0}, 0},
+    {{"p99_ns", "p99 ms", 1e-6, 3}, EACH},
+    {{"n", "runs", 1, 0}, EACH},
+    {{"gflops", "GFLOP/s", 1, 1}, PREFILL | MIXED},
+    {{"med_gflops", "median", 1, 1}, PREFILL},
+    {{"fma_peak_gflops", NULL, 1, 0}, 0},
+    {{"pct_of_fma_peak", "% of FMA", 1, 1}, PREFILL | MIXED},
+    {{"gbps", "GB/s", 1, 2}, PREFILL},
+    {{"read_gbps_limit", NULL, 1, 0}, 0},
+    {{"pct_of_read_limit", "% of read", 1, 1}, PREFILL},
+    {{"kv_bytes", NULL, 1, 0}, 0},
+    {{"kv_gbps", "KV GB/s", 1, 2}, DECODE | MIXED},
+    {{"med_kv_gbps", "median", 1, 2}, DECODE},
+    {{"roofline_pct", "% of roofline", 1, 1}, DECODE | MIXED},
+    {{"pairs_visible", NULL, 1, 0}, 0},
+    {{"pairs_computed", NULL, 1, 0}, 0},
+    {{"bytes_compulsory", NULL, 1, 0}, 0},
+    {{"bytes_model", NULL, 1, 0}, 0},
+    {{"workspace_bytes", NULL, 1, 0}, 0},
+    {{"max_abs_err", "max error", 1, -1}, EACH},
+    {{"repro", NULL, 1, 0}, 0},
+    {{"version", NULL, 1, 0}, 0},
 };
 
 /* The text form of what ran; the words as given when that form cannot be replayed. */
@@ -45,12 +57,14 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
     const tp_receipt *receipt = &one->receipt;
     *row = (struct bench_row){
         .kernel = one->ran,
+        .strategy = one->strategy ? one->strategy : "auto",
         .isa = one->isa,
         .threads = one->threads,
         .fallback = receipt->fallback,
         .times = samples_summary(times),
         .n = times->count,
         .flops = one->flops,
+        .kv_bytes = one->kv_bytes,
         .max_error = max_error,
         .pairs_visible = receipt->pairs_visible,
         .pairs_computed = receipt->pairs_computed,
@@ -62,11 +76,12 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
     snprintf(row->problem, sizeof row->problem, "%s", label(one));
     snprintf(row->phase, sizeof row->phase, "%.*s", (int)strcspn(receipt->problem, " "),
              receipt->problem);
-    char seconds[48] = "";
+    char seconds[48] = "", strategy[24] = "";
+    if (one->strategy) snprintf(strategy, sizeof strategy, " -S %s", one->strategy);
     if (options->seconds) snprintf(seconds, sizeof seconds, " --seconds %.20s", options->seconds);
     snprintf(row->repro, sizeof row->repro,
-             "tileproof bench -k %s -j %d -r %lld%s --seed %lld%s '%s'", one->ran, one->threads,
-             (long long)options->attempts, seconds, (long long)options->seed,
+             "tileproof bench -k %s%s -j %d -r %lld%s --seed %lld%s '%s'", one->ran, strategy,
+             one->threads, (long long)options->attempts, seconds, (long long)options->seed,
              options->verify ? " --verify" : "", label(one));
 }
 
@@ -75,9 +90,11 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     double gbps = (double)row->bytes_compulsory / row->times.min;
     double peak = limits_fma(limits, row->isa, row->threads);
     double read = limits_read(limits, row->threads);
+    double least = bench_roofline(limits, row->isa, row->threads, row->flops, row->kv_bytes);
     table_text(table, row->problem);
     table_text(table, row->phase);
     table_text(table, row->kernel);
+    table_text(table, row->strategy);
     table_text(table, row->isa);
     table_integer(table, row->threads);
     table_integer(table, row->tasks);
@@ -94,6 +111,10 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     table_number(table, gbps);
     table_number(table, read);
     table_number(table, 100 * gbps / read);
+    table_number(table, row->kv_bytes);
+    table_number(table, row->kv_bytes / row->times.min);
+    table_number(table, row->kv_bytes / row->times.median);
+    table_number(table, 100 * least / row->times.min);
     table_integer(table, row->pairs_visible);
     table_integer(table, row->pairs_computed);
     table_integer(table, row->bytes_compulsory);
@@ -143,23 +164,41 @@ static void print_json_limits(const struct limits *limits, FILE *out) {
     fputs("\n],\n\"rows\": ", out);
 }
 
-int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
-                 enum table_format format, int verified) {
+/* Rows of these phases, or of all when the columns of none are asked for. */
+static int print_table(const struct bench_row *rows, size_t count, const struct limits *limits,
+                       enum table_format format, int verified, int phase) {
     struct table table;
     struct column shown[COLUMN_COUNT];
-    memcpy(shown, columns, sizeof shown);
-    for (int i = 0; i < COLUMN_COUNT; i++)
-        if (!verified && !strcmp(shown[i].name, "max_abs_err")) shown[i].title = NULL;
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        shown[i] = columns[i].column;
+        int hidden = phase >= 0 && !(columns[i].phases >> phase & 1);
+        if (hidden || (!verified && !strcmp(shown[i].name, "max_abs_err"))) shown[i].title = NULL;
+    }
     table_open(&table, shown, COLUMN_COUNT);
-    for (size_t i = 0; i < count; i++) add_row(&table, &rows[i], limits);
-    if (format == FORMAT_MD) bench_print_host(limits, stdout);
-    if (format == FORMAT_JSON) print_json_limits(limits, stdout);
-    int code = table_print(&table, format, stdout);
-    if (format == FORMAT_JSON) fputs("}\n", stdout);
-    if (format == FORMAT_MD)
-        printf(
-            "\nUseful flops and compulsory bytes over the best time; shares of the highest limit "
-            "seen in this run.\n");
+    for (size_t i = 0; i < count; i++)
+        if (phase < 0 || !strcmp(rows[i].phase, phase_names[phase]))
+            add_row(&table, &rows[i], limits);
+    if (phase >= 0 && table.count) printf("%s\n\n", phase_names[phase]);
+    int code = table.count ? table_print(&table, format, stdout) : EXIT_FINE;
+    if (phase >= 0 && table.count) printf("\n");
     table_close(&table);
+    return code;
+}
+
+int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
+                 enum table_format format, int verified) {
+    int code = EXIT_FINE;
+    if (format == FORMAT_JSON) print_json_limits(limits, stdout);
+    if (format != FORMAT_MD) {
+        code = print_table(rows, count, limits, format, verified, -1);
+        if (format == FORMAT_JSON) fputs("}\n", stdout);
+        return code;
+    }
+    bench_print_host(limits, stdout);
+    for (int phase = 0; !code && phase < 3; phase++)
+        code = print_table(rows, count, limits, format, verified, phase);
+    printf("Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
+           "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "
+           "of the multiply-adds.\n");
     return code;
 }

@@ -93,6 +93,7 @@ int check_attend_by(struct check_env *env, struct tensors *tensors, enum door do
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
+    choice.strategy = env->strategy;
     struct attempt attempt = {.context = env->context,
                               .choice = &choice,
                               .workspace = &env->workspace,

@@ -42,6 +42,7 @@ struct tensors_style {
     int slack;   /* unused tokens after each sequence, told by the used lengths */
     int two_tables;  /* paged: v has a table and an order of its own */
     int short_lists; /* lists of keys end early, some at once; otherwise they are as long as may be */
+    int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast */
     double gain; /* q is multiplied by it; 0 means 1 */
 };
 
@@ -81,6 +82,8 @@ void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, 
                  int64_t head, int64_t x);
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                   int64_t head, int64_t x);
+/* The i-th key that a token may look at, masks aside: by its list, or simply i. -1: no more. */
+int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i);
 void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                  int64_t head, int64_t x, float value);
 /* Largest finite magnitude among the used values. */

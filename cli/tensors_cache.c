@@ -108,6 +108,13 @@ static void fill_lists(struct tensors *tensors, uint64_t seed) {
     free(scratch);
 }
 
+int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i) {
+    int64_t list_len = tensors->problem.list_len;
+    if (!list_len) return i < tensors->kv_lens[seq] ? i : -1;
+    int64_t row = list_row(tensors, seq, token) * tensors->call.key_list_stride;
+    return i < list_len ? get_index(tensors, INDEX_LISTS, row + i) : -1;
+}
+
 static int seen_by_any(const struct tensors *tensors, int64_t seq, int64_t key) {
     for (int64_t r = tensors->q_lens[seq] - 1; r >= 0; r--)
         if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], r, key))
@@ -125,15 +132,10 @@ static void mark_hull(const struct tensors *tensors, int64_t seq, char *seen) {
 }
 
 static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) {
-    const tp_problem *problem = &tensors->problem;
-    for (int64_t t = 0; t < tensors->q_lens[seq]; t++) {
-        int64_t at = list_row(tensors, seq, t) * tensors->call.key_list_stride;
-        for (int64_t i = 0; i < problem->list_len; i++) {
-            int64_t key = get_index(tensors, INDEX_LISTS, at + i);
-            if (key < 0) break;
-            seen[key / problem->page_size] = 1;
-        }
-    }
+    int64_t key;
+    for (int64_t t = 0; t < tensors->q_lens[seq]; t++)
+        for (int64_t i = 0; (key = tensors_key(tensors, seq, t, i)) >= 0; i++)
+            seen[key / tensors->problem.page_size] = 1;
 }
 
 /* The pages of a pool in the seed's order. */

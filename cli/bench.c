@@ -25,16 +25,21 @@ struct bench {
     int code;
 };
 
+static int read_list(const char *option, const char *text, int most, struct list *list) {
+    char reason[BENCH_WORDS];
+    if (list_expand(list, text, reason, sizeof reason)) {
+        complain("%s is '%s': %s", option, text, reason);
+        return EXIT_USAGE;
+    }
+    if (list->count <= most) return EXIT_FINE;
+    complain("%s has %d items: at most %d", option, list->count, most);
+    return EXIT_USAGE;
+}
+
 static int read_kernels(struct bench *bench) {
     struct list list = {0};
-    char reason[BENCH_WORDS];
     const char *text = bench->options->kernel ? bench->options->kernel : "best";
-    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
-    if (code) complain("--kernel is '%s': %s", text, reason);
-    if (!code && list.count > MAX_KERNELS_ASKED) {
-        complain("--kernel has %d names: at most %d", list.count, MAX_KERNELS_ASKED);
-        code = EXIT_USAGE;
-    }
+    int code = read_list("--kernel", text, MAX_KERNELS_ASKED, &list);
     for (int i = 0; !code && i < list.count; i++)
         code = bench_kernel(list.items[i], &bench->kernels[bench->kernel_count++]);
     list_free(&list);
@@ -44,16 +49,13 @@ static int read_kernels(struct bench *bench) {
 static int read_strategies(struct bench *bench) {
     static const char *const names[] = {"auto", "prefill", "decode"};
     struct list list = {0};
-    char reason[BENCH_WORDS];
     const char *text = bench->options->strategy ? bench->options->strategy : "auto";
-    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
-    if (code) complain("--strategy is '%s': %s", text, reason);
+    int code = read_list("--strategy", text, MAX_STRATEGIES, &list);
     for (int i = 0; !code && i < list.count; i++) {
         int found = 0;
         while (found < 3 && strcmp(names[found], list.items[i])) found++;
-        if (found == 3 || bench->strategy_count == MAX_STRATEGIES) {
-            complain("--strategy has '%s': it must be auto, prefill or decode, each once",
-                     list.items[i]);
+        if (found == 3) {
+            complain("--strategy has '%s': it must be auto, prefill or decode", list.items[i]);
             code = EXIT_USAGE;
         } else {
             bench->strategies[bench->strategy_count++] = found ? names[found] : NULL;
@@ -65,14 +67,9 @@ static int read_strategies(struct bench *bench) {
 
 static int read_threads(struct bench *bench) {
     struct list list = {0};
-    char reason[BENCH_WORDS], *end;
+    char *end;
     const char *text = bench->options->thread_list ? bench->options->thread_list : "1";
-    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
-    if (code) complain("--threads is '%s': %s", text, reason);
-    if (!code && list.count > MAX_THREADS_ASKED) {
-        complain("--threads has %d numbers: at most %d", list.count, MAX_THREADS_ASKED);
-        code = EXIT_USAGE;
-    }
+    int code = read_list("--threads", text, MAX_THREADS_ASKED, &list);
     for (int i = 0; !code && i < list.count; i++) {
         long number = strtol(list.items[i], &end, 10);
         if (*end || number < 1 || number > 1024) {

@@ -60,9 +60,9 @@ void bench_problem_close(struct bench_problem *problem);
 /* bench_case.c */
 struct bench_case {
     struct bench_problem *problem;
-    const char *kernel; /* as asked; NULL: the best */
+    const char *kernel;   /* as asked; NULL: the best */
     const char *strategy; /* as asked; NULL: by rows */
-    char disable[128];  /* "": nothing */
+    char disable[128];    /* "": nothing */
     int threads;
     tp_plan *plan;
     struct workspace workspace;
@@ -77,7 +77,8 @@ struct bench_case {
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
                           const char *strategy, const char *like, int threads,
                           struct limits *limits, tp_error *error);
-/* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown. */
+/* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown.
+ */
 double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,
                       double bytes);
 void bench_case_close(struct bench_case *one);
@@ -143,7 +144,7 @@ enum call_kind {
 
 struct goal_case {
     char words[BENCH_WORDS];
-    char kernel[32]; /* "": as the options say, or the best */
+    char kernel[32];      /* "": as the options say, or the best */
     const char *strategy; /* NULL: by rows */
     int threads;
     struct samples times;

@@ -112,7 +112,8 @@ static tp_status time_calls(struct calls *calls, struct samples *times, tp_error
     }
     tp_context_counters(calls->context, &after);
     if (after.plans != before.plans && !is_math(calls)) {
-        snprintf(error->text, sizeof error->text, "tp_attention planned %lld times in a loop of calls",
+        snprintf(error->text, sizeof error->text,
+                 "tp_attention planned %lld times in a loop of calls",
                  (long long)(after.plans - before.plans));
         return TP_INVALID;
     }

@@ -120,8 +120,8 @@ static void attempt_goal(struct goals_run *run, struct goal *goal) {
     switch (goal->metric) {
     case GOAL_WORKSPACE_MIB: status = measure_workspace(run, goal, &error); break;
     case GOAL_HANDOVER:
-        status = bench_handover(goal, kernel_of(run, &goal->cases[0]),
-                                (uint64_t)run->options->seed, &run->limits, &error);
+        status = bench_handover(goal, kernel_of(run, &goal->cases[0]), (uint64_t)run->options->seed,
+                                &run->limits, &error);
         break;
     case GOAL_PLAN_US:
     case GOAL_OVERHEAD_US:

@@ -37,7 +37,8 @@ static const struct metric_row {
     {"rate_vs", GOAL_RATE_VS, ARGUMENT_PROBLEM, "rate_vs \"PROBLEM\"", 0},
     {"rate_vs_line", GOAL_RATE_VS_LINE, ARGUMENT_DIMS, "rate_vs_line LOW HIGH (head dims)", 0},
     {"speed_vs", GOAL_SPEED_VS, ARGUMENT_KERNEL, "speed_vs KERNEL or speed_vs \"PROBLEM\"", 0},
-    {"sum_of_parts", GOAL_SUM_OF_PARTS, ARGUMENT_PROBLEMS, "sum_of_parts \"PROBLEM\" \"PROBLEM\"", 0},
+    {"sum_of_parts", GOAL_SUM_OF_PARTS, ARGUMENT_PROBLEMS, "sum_of_parts \"PROBLEM\" \"PROBLEM\"",
+     0},
     {"speedup_threads", GOAL_SPEEDUP_THREADS, ARGUMENT_THREADS, "speedup_threads N (2..1024)", 0},
     {"speedup_read", GOAL_SPEEDUP_READ, ARGUMENT_THREADS, "speedup_read N (2..1024)", 0},
     {"handover", GOAL_HANDOVER, ARGUMENT_NONE, "handover", 1},
@@ -149,7 +150,6 @@ static int read_parts(const struct place *place, char *argument, const struct me
         if (!end || (i == 2 && *trimmed(end + 1)))
             return wrong(place, "metric '%s': its form is %s", goal->metric_text, row->form);
         *end = 0;
-        goal->cases[i] = (struct goal_case){0};
         int code = read_case(place, argument + 1, &goal->cases[i]);
         if (code) return code;
         argument = trimmed(end + 1);
@@ -177,7 +177,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
     goal->lower = row->lower;
     char *argument = trimmed(text + length);
     size_t last = strlen(argument);
-    int quoted = argument[0] == '"';
+    int quoted = *argument == '"';
     if (row->argument == ARGUMENT_PROBLEMS) return read_parts(place, argument, row, goal);
     if (last >= 2 && argument[0] == '"' && argument[last - 1] == '"') {
         argument[last - 1] = 0;
@@ -193,6 +193,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
     case ARGUMENT_PROBLEM: return read_case(place, argument, &goal->cases[1]);
     case ARGUMENT_DIMS: return read_line_dims(place, argument, goal);
     case ARGUMENT_KERNEL:
+        goal->cases[1].strategy = quoted ? NULL : goal->cases[0].strategy;
         if (quoted) return read_case(place, argument, &goal->cases[1]);
         snprintf(goal->cases[1].kernel, sizeof goal->cases[1].kernel, "%s", argument);
         break;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hand-over: on the same keys, more rows must never take less time, and the loop that rows choose
- * must be no worse than the other one. Both by more than noise, which the goal's figure judges.
+ * The hand-over: on the same keys, more rows must never take less time, and the loop that rows
+ * choose must be no worse than the other one. Both by more than noise, which the goal's figure
+ * judges.
  */
 #include "bench.h"
 

@@ -197,8 +197,9 @@ int bench_report(const struct bench_row *rows, size_t count, const struct limits
     bench_print_host(limits, stdout);
     for (int phase = 0; !code && phase < 3; phase++)
         code = print_table(rows, count, limits, format, verified, phase);
-    printf("Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
-           "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "
-           "of the multiply-adds.\n");
+    printf(
+        "Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
+        "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "
+        "of the multiply-adds.\n");
     return code;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Few rows, and caches in pages, lists and latent form: a grid, and runs that must agree bit for bit. */
+/* Few rows, and caches in pages, lists and latent form: a grid, and runs that must agree bit for
+ * bit. */
 #include "check.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -108,8 +109,8 @@ static void add_decode(struct check_list *list) {
     static const int ratios[] = {1, 2, 4, 7, 8, 16}, dims[] = {64, 128, 256, 576};
     for (size_t g = 0; g < COUNT(ratios); g++)
         for (int rows = 1; rows <= 16 && rows * ratios[g] <= TP_DECODE_ROWS + ratios[g]; rows++)
-            check_add(list, "decode", "", NULL, plain, "h%d/2 q%d k%d d%d %s%s", 2 * ratios[g], rows,
-                      60 + 11 * rows, 16 + 8 * (rows % 4), dtypes[(size_t)rows % 3],
+            check_add(list, "decode", "", NULL, plain, "h%d/2 q%d k%d d%d %s%s", 2 * ratios[g],
+                      rows, 60 + 11 * rows, 16 + 8 * (rows % 4), dtypes[(size_t)rows % 3],
                       masks[(g + (size_t)rows) % 4]);
     for (int chunk = TP_DECODE_CHUNK_KEYS; chunk <= TP_CHUNK_KEYS; chunk *= 2)
         for (int near = -1; near <= 1; near++)
@@ -161,7 +162,9 @@ static void add_lists(struct check_list *list) {
                                               .ragged = variant == 2};
                 char text[160];
                 snprintf(text, sizeof text, "%s%s", texts[t],
-                         sorted ? masks[variant] : variant == 1 ? " invariant" : "");
+                         sorted         ? masks[variant]
+                         : variant == 1 ? " invariant"
+                                        : "");
                 check_add(list, "lists", "", NULL, style, text, dtypes[variant],
                           sorted ? "-sorted" : "");
             }
@@ -172,8 +175,10 @@ static void add_latent(struct check_list *list) {
         "h16/1 q1 k1100 d576/512 bf16 latent causal",
         "h16/1 q1 k1100 d576/512 f32 latent causal paged=64",
         "h16/1 seqs=1x1/700,1x20/70,1x2/300 d576/512 bf16 latent causal packed-q paged=16",
-        "h128/1 q1 k70 d576/512 bf16->f32 latent", "h128/1 q1 k70 d576/512 f32 latent paged=32",
-        "h4/2 q30 k90 d40/24 f16 latent causal", "h4/1 q1 k90 d40 f32 latent"};
+        "h128/1 q1 k70 d576/512 bf16->f32 latent",
+        "h128/1 q1 k70 d576/512 f32 latent paged=32",
+        "h4/2 q30 k90 d40/24 f16 latent causal",
+        "h4/1 q1 k90 d40 f32 latent"};
     for (size_t t = 0; t < COUNT(texts); t++)
         for (int ragged = 0; ragged < 2; ragged++) {
             struct tensors_style style = {.lse = 1, .ragged = ragged};

@@ -76,8 +76,8 @@ static const struct option_row rows[] = {
      FIELD(read_mib), COMMAND_BENCH},
     {"--goals", NULL, "measure the goals; exit 1 when a floor is not met", FLAG, FIELD(goals),
      COMMAND_BENCH},
-    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT,
-     FIELD(goals_file), COMMAND_BENCH},
+    {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT, FIELD(goals_file),
+     COMMAND_BENCH},
     {"--cliffs", NULL, "scan lengths and head dims by 1; exit 1 when one is a cliff", FLAG,
      FIELD(cliffs), COMMAND_BENCH},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
@@ -99,10 +99,9 @@ void options_print_help(FILE *out, enum command_bit bit) {
 static const struct {
     char letter[3];
     const char *name;
-} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},   {"-d", "--head-dim"}, {"-t", "--dtype"},
-               {"-c", "--causal"}, {"-w", "--window"},  {"-k", "--kernel"},   {"-j", "--threads"},
-               {"-r", "--repeat"}, {"-o", "--output"},
-               {"-S", "--strategy"}, {"-p", "--paged"}};
+} letters[] = {{"-s", "--shape"},  {"-H", "--heads"},  {"-d", "--head-dim"}, {"-t", "--dtype"},
+               {"-c", "--causal"}, {"-w", "--window"}, {"-k", "--kernel"},   {"-j", "--threads"},
+               {"-r", "--repeat"}, {"-o", "--output"}, {"-S", "--strategy"}, {"-p", "--paged"}};
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)

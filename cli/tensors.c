@@ -50,7 +50,8 @@ static double total_tokens(const tp_problem *problem, const tp_lengths *lengths,
 double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
                      const struct tensors_style *style) {
     double q_tokens = total_tokens(problem, lengths, 0);
-    double kv_tokens = total_tokens(problem, lengths, 1), rows = q_tokens * (double)problem->q_heads;
+    double kv_tokens = total_tokens(problem, lengths, 1),
+           rows = q_tokens * (double)problem->q_heads;
     if (problem->kv_layout == TP_PAGED && kv_tokens < 0x1p50)
         kv_tokens = (double)cache_pages(problem, lengths) * (double)problem->page_size;
     double keys = kv_tokens * (double)problem->kv_heads;
@@ -180,8 +181,8 @@ static void share_latent(struct tensors *tensors) {
     int64_t spare = p->head_dim_qk - p->head_dim_v;
     tensors->call.v = tensors->call.k;
     if (tensors->style.ragged)
-        tensors->call.v.data = (char *)tensors->call.k.data +
-                               spare * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
+        tensors->call.v.data =
+            (char *)tensors->call.k.data + spare * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
 }
 
 static void *index_array(const int64_t *values, int64_t count, int index64) {

@@ -38,11 +38,13 @@ struct tensors_style {
     enum tensors_form form;
     int index64; /* length arrays of int64 instead of int32 */
     int lse;
-    int ragged;  /* start one element off, and leave gaps of three elements between rows */
-    int slack;   /* unused tokens after each sequence, told by the used lengths */
+    int ragged;      /* start one element off, and leave gaps of three elements between rows */
+    int slack;       /* unused tokens after each sequence, told by the used lengths */
     int two_tables;  /* paged: v has a table and an order of its own */
-    int short_lists; /* lists of keys end early, some at once; otherwise they are as long as may be */
-    int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast */
+    int short_lists; /* lists of keys end early, some at once; otherwise they are as long as may be
+                      */
+    int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast
+                  */
     double gain; /* q is multiplied by it; 0 means 1 */
 };
 

@@ -72,7 +72,9 @@ static int by_value(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
 
 /* Different keys of one token: steps of a length that meets every key before it comes back. */
 static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,

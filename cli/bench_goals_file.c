@@ -75,11 +75,8 @@ static char *trimmed(char *text) {
 
 /* NULL: no such strategy. */
 static const char *strategy_named(const char *text, int length) {
-    static const char *const names[] = {"prefill", "decode"};
-    for (int i = 0; i < 2; i++)
-        if ((int)strlen(names[i]) == length && !memcmp(names[i], text, (size_t)length))
-            return names[i];
-    return NULL;
+    if (length == 7 && !memcmp(text, "prefill", 7)) return "prefill";
+    return length == 6 && !memcmp(text, "decode", 6) ? "decode" : NULL;
 }
 
 /* Problem words without threads=, kernel= and strategy=, which go to the case. */
@@ -88,6 +85,7 @@ static int read_case(const struct place *place, const char *text, struct goal_ca
     tp_error error = TP_ERROR_INIT;
     size_t used = 0;
     one->threads = 1;
+    one->strategy = NULL;
     one->words[0] = 0;
     for (const char *at = text; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
         int length = (int)strcspn(at, " ");
@@ -193,7 +191,6 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
     case ARGUMENT_PROBLEM: return read_case(place, argument, &goal->cases[1]);
     case ARGUMENT_DIMS: return read_line_dims(place, argument, goal);
     case ARGUMENT_KERNEL:
-        goal->cases[1].strategy = quoted ? NULL : goal->cases[0].strategy;
         if (quoted) return read_case(place, argument, &goal->cases[1]);
         snprintf(goal->cases[1].kernel, sizeof goal->cases[1].kernel, "%s", argument);
         break;

@@ -173,8 +173,8 @@ static void add_lists(struct check_list *list) {
 static void add_latent(struct check_list *list) {
     static const char *const texts[] = {
         "h16/1 q1 k1100 d576/512 bf16 latent causal",
-        "h16/1 q1 k1100 d576/512 f32 latent causal paged=64",
-        "h16/1 seqs=1x1/700,1x20/70,1x2/300 d576/512 bf16 latent causal packed-q paged=16",
+        "h16/1 q1 k260 d576/512 f32 latent causal paged=64",
+        "h16/1 seqs=1x1/200,1x20/40,1x2/90 d576/512 bf16 latent causal packed-q paged=16",
         "h128/1 q1 k70 d576/512 bf16->f32 latent",
         "h128/1 q1 k70 d576/512 f32 latent paged=32",
         "h4/2 q30 k90 d40/24 f16 latent causal",

@@ -127,6 +127,8 @@ expect run-repeat 0 'repeat: 3 runs' "$tool" run q64 d32 --repeat 3
 expect run-math 0 'scores_written +4096' "$tool" run q64 d32 --kernel math --fallback permit
 expect_error run-math-refused 3 'TP_FALLBACK_REFUSED' "$tool" run q64 d32 --kernel math
 expect_error run-too-large 1 '3/4 of this host' "$tool" run q1s1024m h64/64
+expect_error run-huge-pages 1 '3/4 of this host' "$tool" run q1s100 d64 paged=1099511627776
+expect_error run-huge-lists 1 '3/4 of this host' "$tool" run q1s100 d64 lists=1099511627776
 expect_json run-json 0 "$tool" run q64 d32 --json
 expect_json run-json-verify 0 "$tool" run q64 d32 --json --verify --repeat 2
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MAX_KERNELS_ASKED = 16, MAX_THREADS_ASKED = 16, VERIFY_ROWS = 128 };
-enum { MAX_GROUP = MAX_KERNELS_ASKED * MAX_THREADS_ASKED };
+enum { MAX_STRATEGIES = 3, MAX_GROUP = MAX_STRATEGIES * MAX_KERNELS_ASKED * MAX_THREADS_ASKED };
 static const double default_slice_ns = 20e6, most_slot_ns = 0.5e6;
 
 struct bench {
@@ -17,7 +17,8 @@ struct bench {
     regex_t match;
     const char *kernels[MAX_KERNELS_ASKED]; /* NULL: the best */
     int threads[MAX_THREADS_ASKED];
-    int kernel_count, thread_count;
+    const char *strategies[MAX_STRATEGIES]; /* NULL: by rows */
+    int kernel_count, thread_count, strategy_count;
     double slice_ns;
     struct bench_row *rows;
     size_t row_count;
@@ -26,32 +27,51 @@ struct bench {
     int code;
 };
 
+static int read_list(const char *option, const char *text, int most, struct list *list) {
+    char reason[BENCH_WORDS];
+    if (list_expand(list, text, reason, sizeof reason)) {
+        complain("%s is '%s': %s", option, text, reason);
+        return EXIT_USAGE;
+    }
+    if (list->count <= most) return EXIT_FINE;
+    complain("%s has %d items: at most %d", option, list->count, most);
+    return EXIT_USAGE;
+}
+
 static int read_kernels(struct bench *bench) {
     struct list list = {0};
-    char reason[BENCH_WORDS];
     const char *text = bench->options->kernel ? bench->options->kernel : "best";
-    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
-    if (code) complain("--kernel is '%s': %s", text, reason);
-    if (!code && list.count > MAX_KERNELS_ASKED) {
-        complain("--kernel has %d names: at most %d", list.count, MAX_KERNELS_ASKED);
-        code = EXIT_USAGE;
-    }
+    int code = read_list("--kernel", text, MAX_KERNELS_ASKED, &list);
     for (int i = 0; !code && i < list.count; i++)
         code = bench_kernel(list.items[i], &bench->kernels[bench->kernel_count++]);
     list_free(&list);
     return code;
 }
 
+static int read_strategies(struct bench *bench) {
+    static const char *const names[] = {"auto", "prefill", "decode"};
+    struct list list = {0};
+    const char *text = bench->options->strategy ? bench->options->strategy : "auto";
+    int code = read_list("--strategy", text, MAX_STRATEGIES, &list);
+    for (int i = 0; !code && i < list.count; i++) {
+        int found = 0;
+        while (found < 3 && strcmp(names[found], list.items[i])) found++;
+        if (found == 3) {
+            complain("--strategy has '%s': it must be auto, prefill or decode", list.items[i]);
+            code = EXIT_USAGE;
+        } else {
+            bench->strategies[bench->strategy_count++] = found ? names[found] : NULL;
+        }
+    }
+    list_free(&list);
+    return code;
+}
+
 static int read_threads(struct bench *bench) {
     struct list list = {0};
-    char reason[BENCH_WORDS], *end;
+    char *end;
     const char *text = bench->options->thread_list ? bench->options->thread_list : "1";
-    int code = list_expand(&list, text, reason, sizeof reason) ? EXIT_USAGE : EXIT_FINE;
-    if (code) complain("--threads is '%s': %s", text, reason);
-    if (!code && list.count > MAX_THREADS_ASKED) {
-        complain("--threads has %d numbers: at most %d", list.count, MAX_THREADS_ASKED);
-        code = EXIT_USAGE;
-    }
+    int code = read_list("--threads", text, MAX_THREADS_ASKED, &list);
     for (int i = 0; !code && i < list.count; i++) {
         long number = strtol(list.items[i], &end, 10);
         if (*end || number < 1 || number > 1024) {
@@ -78,10 +98,26 @@ static int read_seconds(struct bench *bench) {
     return EXIT_FINE;
 }
 
-static int selected(const struct bench *bench, const char *words, const char *kernel, int threads) {
+/* One way to run a problem; number n of all that were asked for. */
+struct way {
+    const char *kernel, *strategy;
+    int threads;
+};
+
+static int ways(const struct bench *bench) {
+    return bench->kernel_count * bench->strategy_count * bench->thread_count;
+}
+
+static struct way way_at(const struct bench *bench, int n) {
+    int t = n % bench->thread_count, rest = n / bench->thread_count;
+    return (struct way){bench->kernels[rest / bench->strategy_count],
+                        bench->strategies[rest % bench->strategy_count], bench->threads[t]};
+}
+
+static int selected(const struct bench *bench, const char *words, struct way way) {
     char text[BENCH_WORDS + 96];
-    snprintf(text, sizeof text, "%s kernel=%s threads=%d", words, kernel ? kernel : "best",
-             threads);
+    snprintf(text, sizeof text, "%s kernel=%s threads=%d strategy=%s", words,
+             way.kernel ? way.kernel : "best", way.threads, way.strategy ? way.strategy : "auto");
     return !regexec(&bench->match, text, 0, NULL, 0);
 }
 
@@ -156,9 +192,7 @@ static int run_group(struct bench *bench, const char *words) {
     struct bench_case *cases = calloc(MAX_GROUP + 1, sizeof *cases);
     tp_error error = TP_ERROR_INIT;
     int count = 0, wanted = 0, code = EXIT_FINE;
-    for (int k = 0; k < bench->kernel_count; k++)
-        for (int t = 0; t < bench->thread_count; t++)
-            wanted += selected(bench, words, bench->kernels[k], bench->threads[t]);
+    for (int i = 0; i < ways(bench); i++) wanted += selected(bench, words, way_at(bench, i));
     if (!wanted || !cases) {
         free(cases);
         return wanted ? EXIT_FAILED : EXIT_FINE;
@@ -168,20 +202,19 @@ static int run_group(struct bench *bench, const char *words) {
         free(cases);
         return complain_status(&error);
     }
-    for (int k = 0; k < bench->kernel_count; k++)
-        for (int t = 0; t < bench->thread_count; t++) {
-            const char *kernel = bench->kernels[k];
-            if (!selected(bench, words, kernel, bench->threads[t])) continue;
-            if (bench_case_open(&cases[count], &problem, kernel, NULL, bench->threads[t],
-                                &bench->limits, &error) == TP_OK) {
-                if (!bench->options->against)
-                    limits_want(&bench->limits, cases[count].isa, cases[count].threads);
-                count++;
-                continue;
-            }
-            bench_progress(NULL);
-            complain("%s on %s: not run here: %s", words, kernel ? kernel : "best", error.text);
+    for (int i = 0; i < ways(bench); i++) {
+        struct way way = way_at(bench, i);
+        if (!selected(bench, words, way)) continue;
+        if (bench_case_open(&cases[count], &problem, way.kernel, way.strategy, NULL, way.threads,
+                            &bench->limits, &error) == TP_OK) {
+            if (!bench->options->against)
+                limits_want(&bench->limits, cases[count].isa, cases[count].threads);
+            count++;
+            continue;
         }
+        bench_progress(NULL);
+        complain("%s on %s: not run here: %s", words, way.kernel ? way.kernel : "best", error.text);
+    }
     if (count && !bench->options->against) code = measure_cases(bench, cases, count);
     for (int i = 0; i < count && bench->options->against && !code; i++)
         code = against_case(&bench->against, &cases[i], &bench->limits);
@@ -246,7 +279,13 @@ static int bench_rows(const struct options *options, enum table_format format) {
     if (!bench) return EXIT_FAILED;
     bench->options = options;
     int code = read_kernels(bench);
+    if (!code) code = read_strategies(bench);
     if (!code) code = read_threads(bench);
+    if (!code && ways(bench) > MAX_GROUP) {
+        complain("kernels, strategies and threads make %d rows a problem: at most %d", ways(bench),
+                 MAX_GROUP);
+        code = EXIT_USAGE;
+    }
     if (!code) code = read_seconds(bench);
     if (!code) code = list_problems(options, &problems);
     if (!code) code = check_problems(&problems);

@@ -12,6 +12,7 @@
  *     bench_goals.c       --goals: measuring and reporting
  *     bench_judge.c       --goals: the figure of a goal, and whether it is met
  *     bench_goals_file.c  --goals: the data file
+ *     bench_handover.c    --goals: where the decode loop hands over to prefill's
  *     bench_calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
  *     bench_cliffs.c      --cliffs
  *     bench_apart.c       rows in a process of their own, which are not timed:
@@ -63,8 +64,9 @@ void bench_problem_close(struct bench_problem *problem);
 /* bench_case.c */
 struct bench_case {
     struct bench_problem *problem;
-    const char *kernel; /* as asked; NULL: the best */
-    char disable[128];  /* "": nothing */
+    const char *kernel;   /* as asked; NULL: the best */
+    const char *strategy; /* as asked; NULL: by rows */
+    char disable[128];    /* "": nothing */
     int threads;
     tp_plan *plan;
     struct workspace workspace;
@@ -73,11 +75,17 @@ struct bench_case {
     const char *isa;    /* whose peak is its limit */
     double flops;       /* useful ones */
     int borrowed;       /* plan and workspace are another case's */
+    double kv_bytes;    /* of k and v, each element that is seen once */
 };
 /* Plans, and runs once. The kernel's name must outlive the case. `like`, when not NULL, keeps math
    from using vectors better than that kernel's. */
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
-                          const char *like, int threads, struct limits *limits, tp_error *error);
+                          const char *strategy, const char *like, int threads,
+                          struct limits *limits, tp_error *error);
+/* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown.
+ */
+double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,
+                      double bytes);
 void bench_case_close(struct bench_case *one);
 /* The same case once more, as an A/A control: where memory lies can change times by some %, so plan
    and workspace are those of the case, which outlives it. */
@@ -102,13 +110,13 @@ void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* bench_report.c */
 struct bench_row {
     char problem[BENCH_WORDS], repro[BENCH_WORDS + 128], phase[16];
-    const char *kernel, *asked, *isa;
+    const char *kernel, *asked, *strategy, *isa;
     int threads, fallback;
     struct summary times;
     struct series series;   /* its calls are gone */
     double steal, fma_here; /* while its group ran */
     size_t n;
-    double flops, max_error; /* NAN: not verified */
+    double flops, kv_bytes, max_error; /* NAN: not verified */
     int64_t pairs_visible, pairs_computed, bytes_compulsory, bytes_model, workspace_bytes;
     int64_t tasks;
 };
@@ -145,20 +153,24 @@ int verdicts_exit(const int verdicts[]); /* SLOW counts most, then AMBIGUOUS */
 enum goal_metric {
     GOAL_PCT_FMA,
     GOAL_PCT_READ,
+    GOAL_PCT_ROOFLINE,
     GOAL_RATE_VS,
     GOAL_RATE_VS_LINE,
     GOAL_SPEED_VS,
+    GOAL_SUM_OF_PARTS,
     GOAL_SPEEDUP_THREADS,
+    GOAL_SPEEDUP_READ,
+    GOAL_HANDOVER,
     GOAL_WORKSPACE_MIB,
     GOAL_PLAN_US,
     GOAL_OVERHEAD_US,
     GOAL_RECEIPT_PCT
 };
-enum { GOAL_CASES = 3 };
+enum { GOAL_CASES = 3, HANDOVER_ROWS = 27 };
 
 /* What bench_calls times, in ns. */
 enum call_kind {
-    CALL_PLAIN,   /* cached tp_attention with one key, */
+    CALL_PLAIN,   /* cached tp_attention with few keys, */
     CALL_TASKS,   /* its tasks alone, */
     CALL_RECEIPT, /* and with a receipt */
     CALL_FULL,    /* with all keys */
@@ -168,10 +180,11 @@ enum call_kind {
 
 struct goal_case {
     char words[BENCH_WORDS];
-    char kernel[32]; /* "": as the options say, or the best */
+    char kernel[32];      /* "": as the options say, or the best */
+    const char *strategy; /* NULL: by rows */
     int threads;
     struct samples times;
-    double flops, bytes;
+    double flops, bytes, kv_bytes;
     const char *ran, *isa;
 };
 
@@ -186,6 +199,7 @@ struct goal {
     double line_low, line_high;         /* head dims of cases 1 and 2, for rate_vs_line */
     struct samples calls[CALL_COUNT];   /* of bench_calls */
     double workspace_mib;
+    double handover_ns[3][HANDOVER_ROWS]; /* by rows, prefill, decode: the best; 0: none */
     int selected, rounds;
     char note[256]; /* why it did not run here */
     int failed;     /* it broke */
@@ -204,6 +218,12 @@ void goals_free(struct goals *goals);
 /* bench_calls.c: one attempt on one thread; adds to times[CALL_COUNT]. */
 tp_status bench_calls(const char *words, const char *kernel, uint64_t seed, struct samples *times,
                       tp_error *error);
+
+/* bench_handover.c: one attempt on 1 to 64 rows; adds to goal->handover_ns. */
+tp_status bench_handover(struct goal *goal, const char *kernel, uint64_t seed,
+                         struct limits *limits, tp_error *error);
+/* The worst of time over that of more rows, and over that of the other loop; says which in text. */
+double handover_worst(const struct goal *goal, char *text, size_t size);
 
 /* bench_judge.c */
 enum verdict { MET, NOT_MET, NOT_RUN };

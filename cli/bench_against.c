@@ -172,7 +172,7 @@ int against_case(struct against *against, const struct bench_case *row, struct l
     cases[ROW] = bench_case_twin(row);
     status =
         bench_case_open(&cases[FIRST], other, against->by_kernel ? against->kernel : row->kernel,
-                        NULL, row->threads, limits, &error);
+                        row->strategy, NULL, row->threads, limits, &error);
     struct workspace own = cases[FIRST].workspace; /* all use one: where it lies changes times */
     if (own.bytes > row->workspace.bytes)
         cases[ROW].workspace = own;

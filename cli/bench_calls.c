@@ -8,13 +8,14 @@
  *     receipt   the same tp_attention with and without a receipt, over the time of a whole call
  *
  * Overhead and receipt depend on the problem, not on how many keys a call brings. They are measured
- * on calls of the same plan with one key, where the kernel's own noise does not hide them.
+ * on calls of the same plan with few keys, where the kernel's own noise does not hide them. Lengths
+ * grow from call to call, as in a decode loop, and tp_attention must never plan anew.
  */
 #include "bench.h"
 
 #include <string.h>
 
-enum { PLANS = 200, MIN_CALLS = 20, MAX_CALLS = 2000, FULL_CALLS = 20 };
+enum { FEW_KEYS = 4, PLANS = 200, MIN_CALLS = 20, MAX_CALLS = 2000, FULL_CALLS = 20 };
 static const double calls_ns = 20e6;
 
 struct calls {
@@ -22,7 +23,8 @@ struct calls {
     struct bench_problem problem;
     tp_choice choice;
     tp_plan *plan;
-    tp_tensors few; /* the call with one key, where its layout allows that */
+    tp_tensors few; /* the call with few keys, where its layout allows that */
+    int grows;      /* it does */
     struct workspace workspace;
     tp_receipt receipt;
     double task_ns; /* of the last run through timing_for */
@@ -86,11 +88,20 @@ static tp_status time_one(struct calls *calls, int which, double *ns, tp_error *
     }
 }
 
+/* Its workspace follows the lengths, so it is planned anew each time. */
+static int is_math(const struct calls *calls) {
+    const tp_decision *decision = tp_plan_decision(calls->plan);
+    return decision->candidate[decision->chosen].tier == TP_TIER_MATH;
+}
+
 /* Each runs twice and the second time counts: they have workspaces of their own, which must be
    equally warm. */
 static tp_status time_calls(struct calls *calls, struct samples *times, tp_error *error) {
     double begin = now_ns(), ns;
-    for (int i = 0; i < MAX_CALLS && (i < MIN_CALLS || now_ns() - begin < calls_ns); i++)
+    tp_counters before = {.struct_size = sizeof before}, after = before;
+    tp_context_counters(calls->context, &before);
+    for (int i = 0; i < MAX_CALLS && (i < MIN_CALLS || now_ns() - begin < calls_ns); i++) {
+        if (calls->grows) calls->few.kv_len = 1 + i % FEW_KEYS;
         for (int k = 0; k < CALL_FULL; k++) {
             int which = i % 2 ? CALL_FULL - 1 - k : k;
             tp_status status = time_one(calls, which, &ns, error);
@@ -98,6 +109,14 @@ static tp_status time_calls(struct calls *calls, struct samples *times, tp_error
             if (status != TP_OK) return status;
             if (samples_add(&times[which], ns)) return TP_NO_MEMORY;
         }
+    }
+    tp_context_counters(calls->context, &after);
+    if (after.plans != before.plans && !is_math(calls)) {
+        snprintf(error->text, sizeof error->text,
+                 "tp_attention planned %lld times in a loop of calls",
+                 (long long)(after.plans - before.plans));
+        return TP_INVALID;
+    }
     for (int i = 0; i < FULL_CALLS; i++) {
         tp_status status = time_one(calls, CALL_FULL, &ns, error);
         if (status != TP_OK) return status;
@@ -115,8 +134,8 @@ static tp_status measure(struct calls *calls, struct samples *times, tp_error *e
     if (status != TP_OK) return status;
     tp_receipt_init(&calls->receipt);
     calls->few = calls->problem.tensors.call;
-    if (problem->kv_layout == TP_BATCH && !calls->few.kv_lens && calls->few.kv_len > 1)
-        calls->few.kv_len = 1;
+    calls->grows = problem->kv_layout == TP_BATCH && !calls->few.kv_lens &&
+                   calls->few.kv_len >= FEW_KEYS && !problem->list_len;
     if (samples_add(&times[CALL_PLAN], once) ||
         workspace_grow(&calls->workspace, tp_plan_workspace(calls->plan, 2)))
         return TP_NO_MEMORY;

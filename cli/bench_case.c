@@ -2,6 +2,7 @@
 /* One problem on one kernel with so many threads: planned once, timed around tp_plan_run. */
 #include "bench.h"
 
+#include <math.h>
 #include <regex.h>
 #include <stdarg.h>
 #include <string.h>
@@ -75,6 +76,7 @@ static tp_status open_parts(struct bench_case *one, tp_context *context, tp_erro
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = one->kernel;
+    choice.strategy = one->strategy;
     choice.disable = one->disable[0] ? one->disable : NULL;
     tp_status status = tp_plan_create(context, problem, &choice, &one->plan, error);
     if (status != TP_OK) return status;
@@ -97,9 +99,29 @@ static void disable_better(struct bench_case *one, const char *kernel) {
     }
 }
 
+/* Rows of q and o are no part of it. */
+static double kv_bytes(const struct bench_case *one) {
+    const struct tensors *tensors = &one->problem->tensors;
+    const tp_problem *p = &tensors->problem;
+    double rows = 0;
+    for (int64_t s = 0; s < tensors->sequences; s++) rows += (double)tensors->q_lens[s];
+    return (double)one->receipt.bytes_compulsory -
+           rows * (double)p->q_heads *
+               (double)(p->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)p->q_dtype) +
+                        p->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)p->o_dtype));
+}
+
+double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,
+                      double bytes) {
+    return fmax(flops / limits_fma(limits, isa, threads), bytes / limits_read(limits, threads)) +
+           0 * limits_read(limits, threads); /* NAN without it: fmax would hide that */
+}
+
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
-                          const char *like, int threads, struct limits *limits, tp_error *error) {
-    *one = (struct bench_case){.problem = problem, .kernel = kernel, .threads = threads};
+                          const char *strategy, const char *like, int threads,
+                          struct limits *limits, tp_error *error) {
+    *one = (struct bench_case){
+        .problem = problem, .kernel = kernel, .strategy = strategy, .threads = threads};
     if (like && kernel && !strcmp(kernel, "math")) disable_better(one, like);
     tp_status status = open_parts(one, limits->context, error);
     if (status != TP_OK) {
@@ -113,6 +135,7 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
     one->isa = limits_isa(limits, one->ran);
     one->flops =
         2 * (double)one->receipt.pairs_visible * (double)(asked->head_dim_qk + asked->head_dim_v);
+    one->kv_bytes = kv_bytes(one);
     return TP_OK;
 }
 

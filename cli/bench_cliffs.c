@@ -87,8 +87,15 @@ static void choose_values(const struct cliffs *cliffs, const struct sweep *sweep
     for (int i = 1; tile && i <= (quick ? 2 : 4); i++) around(values, (int64_t)i * tile, most);
     if (sweep->scanned == SCAN_KEYS) {
         int64_t block = tp_block_keys(sweep->dim);
-        const int64_t keys[] = {block, TP_CHUNK_KEYS, 64, 128, 2 * block, 2 * TP_CHUNK_KEYS};
-        for (int i = 0; i < (quick ? 2 : 6); i++) around(values, keys[i], most);
+        const int64_t keys[] = {block,
+                                TP_CHUNK_KEYS,
+                                64,
+                                128,
+                                2 * block,
+                                2 * TP_CHUNK_KEYS,
+                                tp_decode_block_keys(sweep->dim),
+                                TP_DECODE_CHUNK_KEYS};
+        for (int i = 0; i < (quick ? 2 : 8); i++) around(values, keys[i], most);
     }
     qsort(values->value, (size_t)values->count, sizeof *values->value, by_value);
     int kept = 0;
@@ -173,8 +180,8 @@ static int run_sweep(struct cliffs *cliffs, const struct sweep *sweep) {
         snprintf(words, sizeof words, sweep->format, (long long)point->value);
         if (bench_problem_open(&point->problem, words, (uint64_t)cliffs->options->seed, &error) !=
                 TP_OK ||
-            bench_case_open(&point->one, &point->problem, cliffs->kernel, NULL, 1, &cliffs->limits,
-                            &error) != TP_OK)
+            bench_case_open(&point->one, &point->problem, cliffs->kernel, NULL, NULL, 1,
+                            &cliffs->limits, &error) != TP_OK)
             code = complain_status(&error);
     }
     if (!code) code = scan(cliffs, sweep, points, opened);

@@ -62,6 +62,11 @@ static tp_status measure_workspace(const struct goals_run *run, struct goal *goa
     return TP_OK;
 }
 
+static int needs_reads(const struct goal *goal) {
+    return goal->metric == GOAL_PCT_READ || goal->metric == GOAL_PCT_ROOFLINE ||
+           goal->metric == GOAL_SPEEDUP_READ;
+}
+
 /* Equal words share their tensors. */
 static tp_status open_problems(struct goal *goal, struct bench_problem *problems,
                                struct bench_problem **of_case, int *opened, uint64_t seed,
@@ -88,7 +93,7 @@ static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_erro
     for (; status == TP_OK && planned < goal->case_count; planned++) {
         struct goal_case *one = &goal->cases[planned];
         status =
-            bench_case_open(&cases[planned], of_case[planned], kernel_of(run, one),
+            bench_case_open(&cases[planned], of_case[planned], kernel_of(run, one), one->strategy,
                             kernel_of(run, &goal->cases[0]), one->threads, &run->limits, error);
         if (status != TP_OK) break;
         limits_want(&run->limits, cases[planned].isa, one->threads);
@@ -96,12 +101,13 @@ static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_erro
         one->isa = cases[planned].isa;
         one->flops = cases[planned].flops;
         one->bytes = (double)cases[planned].receipt.bytes_compulsory;
+        one->kv_bytes = cases[planned].kv_bytes;
     }
     for (int i = 0; status == TP_OK && i < goal->case_count; i++) {
         int at = goal->rounds % 2 ? goal->case_count - 1 - i : i;
         status = bench_case_burst(&cases[at], slice_ns, 1, &goal->cases[at].times, error);
     }
-    limits_measure(&run->limits, goal->metric == GOAL_PCT_READ);
+    limits_measure(&run->limits, needs_reads(goal));
     for (int i = 0; i < planned; i++) bench_case_close(&cases[i]);
     for (int i = 0; i < opened; i++) bench_problem_close(&problems[i]);
     return status;
@@ -113,6 +119,10 @@ static void attempt_goal(struct goals_run *run, struct goal *goal) {
     if (goal->note[0] || lacks(run, goal)) return;
     switch (goal->metric) {
     case GOAL_WORKSPACE_MIB: status = measure_workspace(run, goal, &error); break;
+    case GOAL_HANDOVER:
+        status = bench_handover(goal, kernel_of(run, &goal->cases[0]), (uint64_t)run->options->seed,
+                                &run->limits, &error);
+        break;
     case GOAL_PLAN_US:
     case GOAL_OVERHEAD_US:
     case GOAL_RECEIPT_PCT:
@@ -202,7 +212,7 @@ static int report(struct goals_run *run, enum table_format format) {
     if (format == FORMAT_MD)
         printf("\nfloors: %d met, %d not met, %d not run here; aims: %d of %d met\n"
                "The best of all attempts counts, against the highest limit seen; metrics in _mib, "
-               "_us and of receipts must stay below.\n",
+               "_us, of receipts and of the hand-over must stay below.\n",
                floors[MET], floors[NOT_MET], floors[NOT_RUN], aims[MET], with_aim);
     table_close(&table);
     return code ? code : floors[NOT_MET] ? EXIT_FAILED : EXIT_FINE;
@@ -219,7 +229,7 @@ static int prepare(struct goals_run *run, tp_context **context) {
         struct goal *goal = &run->goals.goal[i];
         goal->selected = !regexec(&match, goal->name, 0, NULL, 0);
         count += goal->selected;
-        reads |= goal->selected && goal->metric == GOAL_PCT_READ;
+        reads |= goal->selected && needs_reads(goal);
         for (int c = 0; goal->selected && c < goal->case_count; c++)
             if (goal->cases[c].threads > threads) threads = goal->cases[c].threads;
     }

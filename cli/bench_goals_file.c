@@ -4,7 +4,8 @@
  *
  *     name | problem | metric | floor | aim            # to the end of the line is a remark
  *
- * bench/goals.txt says what each metric means. The problem may hold threads=N and kernel=NAME.
+ * bench/goals.txt says what each metric means. The problem may hold threads=N, kernel=NAME and
+ * strategy=NAME.
  */
 #include "bench.h"
 
@@ -14,7 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum argument { ARGUMENT_NONE, ARGUMENT_PROBLEM, ARGUMENT_DIMS, ARGUMENT_KERNEL, ARGUMENT_THREADS };
+enum argument {
+    ARGUMENT_NONE,
+    ARGUMENT_PROBLEM,
+    ARGUMENT_PROBLEMS, /* two of them */
+    ARGUMENT_DIMS,
+    ARGUMENT_KERNEL, /* or a problem */
+    ARGUMENT_THREADS
+};
 
 static const struct metric_row {
     const char *name;
@@ -25,10 +33,15 @@ static const struct metric_row {
 } metrics[] = {
     {"pct_fma", GOAL_PCT_FMA, ARGUMENT_NONE, "pct_fma", 0},
     {"pct_read", GOAL_PCT_READ, ARGUMENT_NONE, "pct_read", 0},
+    {"pct_roofline", GOAL_PCT_ROOFLINE, ARGUMENT_NONE, "pct_roofline", 0},
     {"rate_vs", GOAL_RATE_VS, ARGUMENT_PROBLEM, "rate_vs \"PROBLEM\"", 0},
     {"rate_vs_line", GOAL_RATE_VS_LINE, ARGUMENT_DIMS, "rate_vs_line LOW HIGH (head dims)", 0},
-    {"speed_vs", GOAL_SPEED_VS, ARGUMENT_KERNEL, "speed_vs KERNEL", 0},
+    {"speed_vs", GOAL_SPEED_VS, ARGUMENT_KERNEL, "speed_vs KERNEL or speed_vs \"PROBLEM\"", 0},
+    {"sum_of_parts", GOAL_SUM_OF_PARTS, ARGUMENT_PROBLEMS, "sum_of_parts \"PROBLEM\" \"PROBLEM\"",
+     0},
     {"speedup_threads", GOAL_SPEEDUP_THREADS, ARGUMENT_THREADS, "speedup_threads N (2..1024)", 0},
+    {"speedup_read", GOAL_SPEEDUP_READ, ARGUMENT_THREADS, "speedup_read N (2..1024)", 0},
+    {"handover", GOAL_HANDOVER, ARGUMENT_NONE, "handover", 1},
     {"workspace_mib", GOAL_WORKSPACE_MIB, ARGUMENT_NONE, "workspace_mib", 1},
     {"plan_us", GOAL_PLAN_US, ARGUMENT_NONE, "plan_us", 1},
     {"overhead_us", GOAL_OVERHEAD_US, ARGUMENT_NONE, "overhead_us", 1},
@@ -60,12 +73,19 @@ static char *trimmed(char *text) {
     return text;
 }
 
-/* Problem words without threads= and kernel=, which go to the case. */
+/* NULL: no such strategy. */
+static const char *strategy_named(const char *text, int length) {
+    if (length == 7 && !memcmp(text, "prefill", 7)) return "prefill";
+    return length == 6 && !memcmp(text, "decode", 6) ? "decode" : NULL;
+}
+
+/* Problem words without threads=, kernel= and strategy=, which go to the case. */
 static int read_case(const struct place *place, const char *text, struct goal_case *one) {
     tp_problem problem;
     tp_error error = TP_ERROR_INIT;
     size_t used = 0;
     one->threads = 1;
+    one->strategy = NULL;
     one->words[0] = 0;
     for (const char *at = text; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
         int length = (int)strcspn(at, " ");
@@ -73,6 +93,10 @@ static int read_case(const struct place *place, const char *text, struct goal_ca
             one->threads = atoi(at + 8);
             if (one->threads < 1 || one->threads > 1024)
                 return wrong(place, "'%.*s': threads must be in 1..1024", length, at);
+        } else if (!strncmp(at, "strategy=", 9)) {
+            one->strategy = strategy_named(at + 9, length - 9);
+            if (!one->strategy)
+                return wrong(place, "'%.*s': strategy must be prefill or decode", length, at);
         } else if (!strncmp(at, "kernel=", 7)) {
             snprintf(one->kernel, sizeof one->kernel, "%.*s", length - 7, at + 7);
         } else {
@@ -116,6 +140,22 @@ static int read_line_dims(const struct place *place, const char *argument, struc
     return EXIT_FINE;
 }
 
+/* "PROBLEM" "PROBLEM" */
+static int read_parts(const struct place *place, char *argument, const struct metric_row *row,
+                      struct goal *goal) {
+    for (int i = 1; i <= 2; i++) {
+        char *end = argument[0] == '"' ? strchr(argument + 1, '"') : NULL;
+        if (!end || (i == 2 && *trimmed(end + 1)))
+            return wrong(place, "metric '%s': its form is %s", goal->metric_text, row->form);
+        *end = 0;
+        int code = read_case(place, argument + 1, &goal->cases[i]);
+        if (code) return code;
+        argument = trimmed(end + 1);
+    }
+    goal->case_count = 3;
+    return EXIT_FINE;
+}
+
 static int read_metric(const struct place *place, char *text, struct goal *goal) {
     size_t length = strcspn(text, " ");
     const struct metric_row *row = NULL;
@@ -123,7 +163,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
         if (strlen(metrics[i].name) == length && !memcmp(metrics[i].name, text, length))
             row = &metrics[i];
     if (!row) {
-        char names[256] = "";
+        char names[384] = "";
         for (int i = 0; i < METRIC_COUNT; i++) {
             size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", metrics[i].name);
@@ -135,6 +175,8 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
     goal->lower = row->lower;
     char *argument = trimmed(text + length);
     size_t last = strlen(argument);
+    int quoted = *argument == '"';
+    if (row->argument == ARGUMENT_PROBLEMS) return read_parts(place, argument, row, goal);
     if (last >= 2 && argument[0] == '"' && argument[last - 1] == '"') {
         argument[last - 1] = 0;
         argument++;
@@ -144,10 +186,12 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
     goal->case_count = row->argument == ARGUMENT_NONE ? 1 : 2;
     goal->cases[1] = goal->cases[0];
     switch (row->argument) {
-    case ARGUMENT_NONE: break;
+    case ARGUMENT_NONE:
+    case ARGUMENT_PROBLEMS: break;
     case ARGUMENT_PROBLEM: return read_case(place, argument, &goal->cases[1]);
     case ARGUMENT_DIMS: return read_line_dims(place, argument, goal);
     case ARGUMENT_KERNEL:
+        if (quoted) return read_case(place, argument, &goal->cases[1]);
         snprintf(goal->cases[1].kernel, sizeof goal->cases[1].kernel, "%s", argument);
         break;
     case ARGUMENT_THREADS:

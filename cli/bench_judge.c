@@ -33,6 +33,19 @@ static void judge_cases(struct goal *goal, const struct limits *limits, struct j
         snprintf(text, size, "%s: %.2f of %.2f GB/s (median %.2f)", one->ran, one->bytes / best[0],
                  limit, one->bytes / median[0]);
         break;
+    case GOAL_PCT_ROOFLINE:
+        line = bench_roofline(limits, one->isa, one->threads, one->flops, one->kv_bytes);
+        judged->figure = 100 * line / best[0];
+        snprintf(text, size, "%s: %.2f of %.2f KV GB/s (median %.2f; read limit %.2f)", one->ran,
+                 one->kv_bytes / best[0], one->kv_bytes / line, one->kv_bytes / median[0],
+                 limits_read(limits, one->threads));
+        break;
+    case GOAL_SUM_OF_PARTS:
+        judged->figure = (best[1] + best[2]) / best[0];
+        snprintf(text, size, "%s: %.4g ms, its parts %.4g + %.4g ms (medians %.4g, %.4g + %.4g)",
+                 one->ran, best[0] * 1e-6, best[1] * 1e-6, best[2] * 1e-6, median[0] * 1e-6,
+                 median[1] * 1e-6, median[2] * 1e-6);
+        break;
     case GOAL_RATE_VS:
         judged->figure = rate[0] / rate[1];
         snprintf(text, size, "%s: %.1f vs %.1f GFLOP/s (medians %.1f, %.1f)", one->ran, rate[0],
@@ -51,6 +64,12 @@ static void judge_cases(struct goal *goal, const struct limits *limits, struct j
         snprintf(text, size, "%s %.4g ms, %s %.4g ms (medians %.4g, %.4g)", one->ran,
                  best[0] * 1e-6, goal->cases[1].ran, best[1] * 1e-6, median[0] * 1e-6,
                  median[1] * 1e-6);
+        break;
+    case GOAL_SPEEDUP_READ:
+        scale = limits_read(limits, one->threads) / limits_read(limits, 1) / one->threads;
+        judged->figure = best[1] / best[0] / fmin(scale, 1);
+        snprintf(text, size, "%s: %.3fx; read loops on %d threads: %.3fx", one->ran,
+                 best[1] / best[0], one->threads, scale * one->threads);
         break;
     default: /* GOAL_SPEEDUP_THREADS: what peak loops cannot, no kernel can */
         scale = limit / limits_fma(limits, one->isa, 1) / one->threads;
@@ -79,7 +98,7 @@ static void judge_calls(struct goal *goal, struct judged *judged) {
         snprintf(text, size, "best of each attempt: up to %.2f us", ns[CALL_PLAN].max * 1e-3);
     } else if (goal->metric == GOAL_OVERHEAD_US) {
         judged->figure = plain - tasks;
-        snprintf(text, size, "with one key: call %.2f us, its tasks %.2f us; all keys %.1f us",
+        snprintf(text, size, "with few keys: call %.2f us, its tasks %.2f us; all keys %.1f us",
                  plain, tasks, full);
     } else {
         judged->figure = 100 * receipt / full;
@@ -96,6 +115,9 @@ void goal_judge(struct goal *goal, const struct limits *limits, struct judged *j
     }
     switch (goal->metric) {
     case GOAL_WORKSPACE_MIB: judge_workspace(goal, judged); break;
+    case GOAL_HANDOVER:
+        judged->figure = handover_worst(goal, judged->detail, sizeof judged->detail);
+        break;
     case GOAL_PLAN_US:
     case GOAL_OVERHEAD_US:
     case GOAL_RECEIPT_PCT: judge_calls(goal, judged); break;

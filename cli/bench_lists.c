@@ -116,7 +116,7 @@ struct axes {
     int count;
 };
 
-enum axis_kind { AXIS_PLAIN, AXIS_HEADS, AXIS_DIM, AXIS_CAUSAL, AXIS_WINDOW };
+enum axis_kind { AXIS_PLAIN, AXIS_HEADS, AXIS_DIM, AXIS_CAUSAL, AXIS_WINDOW, AXIS_PAGED };
 
 /* The word of the text form that an item stands for; nonzero when it is no such item. */
 static int item_word(enum axis_kind kind, const char *item, char *word, size_t size) {
@@ -130,6 +130,10 @@ static int item_word(enum axis_kind kind, const char *item, char *word, size_t s
     case AXIS_CAUSAL:
         if (!strcmp(item, "1")) snprintf(word, size, "causal");
         return strcmp(item, "0") && strcmp(item, "1");
+    case AXIS_PAGED:
+        if (sscanf(item, "%lld%c", &left, &rest) != 1 || left < 0) return 1;
+        if (left > 0) snprintf(word, size, "paged=%lld", left);
+        return 0;
     case AXIS_WINDOW:
         if (sscanf(item, "%lld/%lld%c", &left, &right, &rest) == 2)
             return snprintf(word, size, "window=%lld,%lld", left, right) < 0;
@@ -231,6 +235,7 @@ int list_problems(const struct options *options, struct list *problems) {
         {"--causal", options->causals, "0,1", "0 or 1", AXIS_CAUSAL},
         {"--window", options->windows, NULL,
          "0 for none, a number of keys with the row's own, or LEFT/RIGHT", AXIS_WINDOW},
+        {"--paged", options->pages, NULL, "0 for none, or the tokens of a page", AXIS_PAGED},
     };
     int code = add_words(&axes, options->problem);
     for (size_t i = 0; !code && i < sizeof lists / sizeof *lists; i++) {

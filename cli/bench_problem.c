@@ -140,7 +140,7 @@ static int tensors_cut(struct tensors *tensors, int64_t tokens) {
 
 tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
                              tp_error *error) {
-    static const struct tensors_style style = {0};
+    static const struct tensors_style style = {.repeat = 1};
     tp_problem parsed;
     tp_lengths lengths;
     int64_t tokens;

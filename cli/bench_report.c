@@ -6,54 +6,66 @@
 #include <string.h>
 #include <time.h>
 
-static const struct column columns[] = {
-    {"problem", "problem", 1, 0},
-    {"phase", NULL, 1, 0},
-    {"kernel", "kernel", 1, 0},
-    {"isa", NULL, 1, 0},
-    {"threads", "threads", 1, 0},
-    {"tasks", NULL, 1, 0},
-    {"fallback", "fallback", 1, 0},
-    {"min_ns", "best ms", 1e-6, 3},
-    {"med_ns", "median ms", 1e-6, 3},
-    {"p50_ns", NULL, 1, 0},
-    {"p99_ns", "p99 ms", 1e-6, 3},
-    {"n", "runs", 1, 0},
-    {"gflops", "GFLOP/s", 1, 1},
-    {"med_gflops", "median", 1, 1},
-    {"fma_peak_gflops", NULL, 1, 0},
-    {"pct_of_fma_peak", "% of FMA", 1, 1},
-    {"gbps", "GB/s", 1, 2},
-    {"read_gbps_limit", NULL, 1, 0},
-    {"pct_of_read_limit", "% of read", 1, 1},
-    {"pairs_visible", NULL, 1, 0},
-    {"pairs_computed", NULL, 1, 0},
-    {"bytes_compulsory", NULL, 1, 0},
-    {"bytes_model", NULL, 1, 0},
-    {"workspace_bytes", NULL, 1, 0},
-    {"max_abs_err", "max error", 1, -1},
-    {"repro", NULL, 1, 0},
-    {"version", NULL, 1, 0},
+/* Prefill, decode and mixed calls have different limits, so each has a table of its own in md. */
+enum phase { PREFILL = 1, DECODE = 2, MIXED = 4, EACH = 7 };
+static const char *const phase_names[] = {"prefill", "decode", "mixed"};
+
+static const struct report_column {
+    struct column column;
+    unsigned phases; /* in whose md table it stands */
+} columns[] = {
+    {{"problem", "problem", 1, 0}, EACH},
+    {{"phase", NULL, 1, 0}, 0},
+    {{"kernel", "kernel", 1, 0}, EACH},
+    {{"strategy", "strategy", 1, 0}, EACH},
+    {{"isa", NULL, 1, 0}, 0},
+    {{"threads", "threads", 1, 0}, EACH},
+    {{"tasks", NULL, 1, 0}, 0},
+    {{"fallback", "fallback", 1, 0}, EACH},
+    {{"min_ns", "best ms", 1e-6, 3}, EACH},
+    {{"med_ns", "median ms", 1e-6, 3}, EACH},
+    {{"p50_ns", NULL, 1, 0}, 0},
+    {{"p99_ns", "p99 ms", 1e-6, 3}, EACH},
+    {{"n", "runs", 1, 0}, EACH},
+    {{"gflops", "GFLOP/s", 1, 1}, PREFILL | MIXED},
+    {{"med_gflops", "median", 1, 1}, PREFILL},
+    {{"fma_peak_gflops", NULL, 1, 0}, 0},
+    {{"pct_of_fma_peak", "% of FMA", 1, 1}, PREFILL | MIXED},
+    {{"gbps", "GB/s", 1, 2}, PREFILL},
+    {{"read_gbps_limit", NULL, 1, 0}, 0},
+    {{"pct_of_read_limit", "% of read", 1, 1}, PREFILL},
+    {{"kv_bytes", NULL, 1, 0}, 0},
+    {{"kv_gbps", "KV GB/s", 1, 2}, DECODE | MIXED},
+    {{"med_kv_gbps", "median", 1, 2}, DECODE},
+    {{"roofline_pct", "% of roofline", 1, 1}, DECODE | MIXED},
+    {{"pairs_visible", NULL, 1, 0}, 0},
+    {{"pairs_computed", NULL, 1, 0}, 0},
+    {{"bytes_compulsory", NULL, 1, 0}, 0},
+    {{"bytes_model", NULL, 1, 0}, 0},
+    {{"workspace_bytes", NULL, 1, 0}, 0},
+    {{"max_abs_err", "max error", 1, -1}, EACH},
+    {{"repro", NULL, 1, 0}, 0},
+    {{"version", NULL, 1, 0}, 0},
     /* what tileproof compare reads, and what it can be trusted with */
-    {"kernel_asked", NULL, 1, 0},
-    {"wall_ns", NULL, 1, 0},
-    {"cpu_ns", NULL, 1, 0},
-    {"cpu_per_wall", NULL, 1, 0},
-    {"switches", NULL, 1, 0},
-    {"steal", NULL, 1, 0},
-    {"disturbed", "disturbed", 1, 0},
-    {"aa", NULL, 1, 0},
-    {"aa_ratio", NULL, 1, 0},
-    {"aa_low", NULL, 1, 0},
-    {"aa_high", NULL, 1, 0},
-    {"fma_here_gflops", NULL, 1, 0},
-    {"round_ns", NULL, 1, 0},
-    {"round_cpu_ns", NULL, 1, 0},
-    {"seed", NULL, 1, 0},
-    {"host", NULL, 1, 0},
-    {"machine", NULL, 1, 0},
-    {"kind", NULL, 1, 0},
-    {"date", NULL, 1, 0},
+    {{"kernel_asked", NULL, 1, 0}, 0},
+    {{"wall_ns", NULL, 1, 0}, 0},
+    {{"cpu_ns", NULL, 1, 0}, 0},
+    {{"cpu_per_wall", NULL, 1, 0}, 0},
+    {{"switches", NULL, 1, 0}, 0},
+    {{"steal", NULL, 1, 0}, 0},
+    {{"disturbed", "disturbed", 1, 0}, EACH},
+    {{"aa", NULL, 1, 0}, 0},
+    {{"aa_ratio", NULL, 1, 0}, 0},
+    {{"aa_low", NULL, 1, 0}, 0},
+    {{"aa_high", NULL, 1, 0}, 0},
+    {{"fma_here_gflops", NULL, 1, 0}, 0},
+    {{"round_ns", NULL, 1, 0}, 0},
+    {{"round_cpu_ns", NULL, 1, 0}, 0},
+    {{"seed", NULL, 1, 0}, 0},
+    {{"host", NULL, 1, 0}, 0},
+    {{"machine", NULL, 1, 0}, 0},
+    {{"kind", NULL, 1, 0}, 0},
+    {{"date", NULL, 1, 0}, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
@@ -71,6 +83,7 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
     *row = (struct bench_row){
         .kernel = one->ran,
         .asked = bench_asked(one),
+        .strategy = one->strategy ? one->strategy : "auto",
         .isa = one->isa,
         .threads = one->threads,
         .fallback = receipt->fallback,
@@ -78,6 +91,7 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
         .n = series->calls.count,
         .series = *series,
         .flops = one->flops,
+        .kv_bytes = one->kv_bytes,
         .max_error = max_error,
         .pairs_visible = receipt->pairs_visible,
         .pairs_computed = receipt->pairs_computed,
@@ -92,11 +106,12 @@ void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct 
     snprintf(row->problem, sizeof row->problem, "%s", bench_label(one));
     snprintf(row->phase, sizeof row->phase, "%.*s", (int)strcspn(receipt->problem, " "),
              receipt->problem);
-    char seconds[48] = "";
+    char seconds[48] = "", strategy[24] = "";
+    if (one->strategy) snprintf(strategy, sizeof strategy, " -S %s", one->strategy);
     if (options->seconds) snprintf(seconds, sizeof seconds, " --seconds %.20s", options->seconds);
     snprintf(row->repro, sizeof row->repro,
-             "tileproof bench -k %s -j %d -r %lld%s --seed %lld%s '%s'", one->ran, one->threads,
-             (long long)options->attempts, seconds, (long long)options->seed,
+             "tileproof bench -k %s%s -j %d -r %lld%s --seed %lld%s '%s'", one->ran, strategy,
+             one->threads, (long long)options->attempts, seconds, (long long)options->seed,
              options->verify ? " --verify" : "", bench_label(one));
 }
 
@@ -148,9 +163,11 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     double gbps = (double)row->bytes_compulsory / row->times.min;
     double peak = limits_fma(limits, row->isa, row->threads);
     double read = limits_read(limits, row->threads);
+    double least = bench_roofline(limits, row->isa, row->threads, row->flops, row->kv_bytes);
     table_text(table, row->problem);
     table_text(table, row->phase);
     table_text(table, row->kernel);
+    table_text(table, row->strategy);
     table_text(table, row->isa);
     table_integer(table, row->threads);
     table_integer(table, row->tasks);
@@ -167,6 +184,10 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     table_number(table, gbps);
     table_number(table, read);
     table_number(table, 100 * gbps / read);
+    table_number(table, row->kv_bytes);
+    table_number(table, row->kv_bytes / row->times.min);
+    table_number(table, row->kv_bytes / row->times.median);
+    table_number(table, 100 * least / row->times.min);
     table_integer(table, row->pairs_visible);
     table_integer(table, row->pairs_computed);
     table_integer(table, row->bytes_compulsory);
@@ -216,32 +237,59 @@ static void print_json_limits(const struct limits *limits, FILE *out) {
     fputs("\n],\n\"rows\": ", out);
 }
 
+/* All rows, or in md those of one phase. */
+struct report {
+    const struct bench_row *rows;
+    size_t count;
+    const struct limits *limits;
+    struct interval control;
+    const struct options *options;
+};
+
+static int print_table(const struct report *report, enum table_format format, int phase) {
+    struct table table;
+    struct column shown[COLUMN_COUNT];
+    for (int i = 0; i < COLUMN_COUNT; i++) {
+        shown[i] = columns[i].column;
+        int hidden = phase >= 0 && !(columns[i].phases >> phase & 1);
+        if (hidden || (!report->options->verify && !strcmp(shown[i].name, "max_abs_err")))
+            shown[i].title = NULL;
+    }
+    table_open(&table, shown, COLUMN_COUNT);
+    for (size_t i = 0; i < report->count; i++) {
+        const struct bench_row *row = &report->rows[i];
+        if (phase >= 0 && strcmp(row->phase, phase_names[phase])) continue;
+        add_row(&table, row, report->limits);
+        add_evidence(&table, row, report->control, report->options->seed);
+        add_host(&table, report->limits);
+    }
+    if (phase >= 0 && table.count) printf("%s\n\n", phase_names[phase]);
+    int code = table.count ? table_print(&table, format, stdout) : EXIT_FINE;
+    if (phase >= 0 && table.count) printf("\n");
+    table_close(&table);
+    return code;
+}
+
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
                  struct interval control, enum table_format format, const struct options *options) {
-    struct table table;
+    struct report report = {rows, count, limits, control, options};
     struct trust trust = {0};
     char trusted[128];
-    struct column shown[COLUMN_COUNT];
-    memcpy(shown, columns, sizeof shown);
-    for (int i = 0; i < COLUMN_COUNT; i++)
-        if (!options->verify && !strcmp(shown[i].name, "max_abs_err")) shown[i].title = NULL;
-    table_open(&table, shown, COLUMN_COUNT);
-    for (size_t i = 0; i < count; i++) {
-        add_row(&table, &rows[i], limits);
-        add_evidence(&table, &rows[i], control, options->seed);
-        add_host(&table, limits);
-    }
+    int code = EXIT_FINE;
     trust_add(&trust, control);
     trust_line(&trust, trusted, sizeof trusted);
-    if (format == FORMAT_MD) bench_print_host(limits, stdout);
     if (format == FORMAT_JSON) print_json_limits(limits, stdout);
-    int code = table_print(&table, format, stdout);
-    if (format == FORMAT_JSON) printf(",\n\"trust\": \"%s\"}\n", trusted);
-    if (format == FORMAT_MD)
-        printf(
-            "\nUseful flops and compulsory bytes over the best time; shares of the highest limit "
-            "seen in this run.\n%s\n",
-            trusted);
-    table_close(&table);
+    if (format != FORMAT_MD) {
+        code = print_table(&report, format, -1);
+        if (format == FORMAT_JSON) printf(",\n\"trust\": \"%s\"}\n", trusted);
+        return code;
+    }
+    bench_print_host(limits, stdout);
+    for (int phase = 0; !code && phase < 3; phase++) code = print_table(&report, format, phase);
+    printf(
+        "Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
+        "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "
+        "of the multiply-adds.\n%s\n",
+        trusted);
     return code;
 }

@@ -10,6 +10,7 @@
  *     check_poison.c      NaN and infinity, where they may and may not reach
  *     check_identity.c    two runs that must agree, bit for bit or within the bound
  *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
+ *     check_cache.c       few rows; caches in pages, lists and latent form
  *     check_report.c      failures with repro lines, the table, the states
  */
 #ifndef TILEPROOF_CLI_CHECK_H
@@ -50,6 +51,7 @@ struct check_env {
     tp_context *context;
     const tp_kernel_info *kernel;
     const struct check_case *test;
+    const char *strategy; /* asked for; NULL: by rows */
     uint64_t seed;
     struct workspace workspace;
     char reason[640];
@@ -103,6 +105,7 @@ void check_add_values(struct check_list *list);
 void check_add_poison(struct check_list *list);
 void check_add_identity(struct check_list *list);
 void check_add_promise(struct check_list *list);
+void check_add_cache(struct check_list *list);
 
 /* check_report.c */
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,

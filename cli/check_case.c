@@ -36,9 +36,10 @@ static void describe_mask(const tp_problem *problem, char text[64]) {
 
 static void describe_style(const struct tensors_style *style, char *text, size_t size) {
     static const char *const forms[] = {"", " @heads", " @qkv", " @broadcast"};
-    int used = snprintf(text, size, "%s%s%s%s%s", forms[style->form], style->index64 ? " @i64" : "",
-                        style->ragged ? " @ragged" : "", style->slack ? " @slack" : "",
-                        style->lse ? "" : " @no-lse");
+    int used = snprintf(text, size, "%s%s%s%s%s%s%s", forms[style->form],
+                        style->index64 ? " @i64" : "", style->ragged ? " @ragged" : "",
+                        style->slack ? " @slack" : "", style->two_tables ? " @two-tables" : "",
+                        style->short_lists ? " @short" : "", style->lse ? "" : " @no-lse");
     if (style->gain != 0) snprintf(text + used, size - (size_t)used, " @gain-%g", style->gain);
 }
 
@@ -92,6 +93,7 @@ int check_attend_by(struct check_env *env, struct tensors *tensors, enum door do
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
+    choice.strategy = env->strategy;
     struct attempt attempt = {.context = env->context,
                               .choice = &choice,
                               .workspace = &env->workspace,

@@ -42,11 +42,12 @@ static double define_row(const struct tensors *tensors, tp_row at, double *o) {
                                       : (double)(float)(1 / sqrt((double)problem->head_dim_qk));
     double most = -INFINITY, sum = 0;
     for (int64_t x = 0; x < problem->head_dim_v; x++) o[x] = 0;
-    for (int64_t j = 0; j < kv_len; j++)
+    int64_t j;
+    for (int64_t i = 0; (j = tensors_key(tensors, at.seq, at.row, i)) >= 0; i++)
         if (visible(problem, q_len, kv_len, at.row, j))
             most = fmax(most, score(tensors, at, j, scale));
     if (most == -INFINITY) return -INFINITY;
-    for (int64_t j = 0; j < kv_len; j++) {
+    for (int64_t i = 0; (j = tensors_key(tensors, at.seq, at.row, i)) >= 0; i++) {
         if (!visible(problem, q_len, kv_len, at.row, j)) continue;
         double weight = exp(score(tensors, at, j, scale) - most);
         sum += weight;
@@ -121,6 +122,10 @@ void check_add_definition(struct check_list *list) {
         "h2/1 q20 k33 d24 f32 top-left window=0,0 scale=2",
         "h4/2 seqs=2x7/20,1x0/3,1x12/5,1x1/40 d16/8 f32 packed causal window=9,2",
         "h4/2 seqs=2x7/20,1x0/3,1x12/5,1x1/40 d16/8 f32 padded causal",
+        "h4/2 seqs=2x7/20,1x0/3,1x12/5,1x1/40 d16/8 f32 packed-q paged=3 causal",
+        "h4/2 q7 k20 d16/8 f32 latent causal",
+        "h4/2 q7 k40 d16/8 bf16 lists=9",
+        "h4/2 seqs=2x7/20,1x0/3,1x12/5,1x1/40 d16/8 f16 padded paged=4 lists-sorted=12 causal",
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         check_add(list, "hostile", "definition", definition, style, "%s", texts[i]);

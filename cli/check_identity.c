@@ -26,6 +26,7 @@ static int make_single(struct check_env *env, struct tensors *tensors, int64_t r
     problem.q_len = rows;
     problem.kv_len = keys;
     problem.q_layout = problem.kv_layout = TP_BATCH;
+    problem.page_size = 0;
     if (!masked) problem.mask_nodes = 0;
     return check_make(env, tensors, &problem, NULL, &env->test->style);
 }
@@ -257,13 +258,20 @@ void check_add_identity(struct check_list *list) {
         check_add(list, "hostile", "duplicate", duplicate, style,
                   "h3/1 seqs=1x1/4100,1x60/70,1x1/4100 d24 %s padded", d);
         check_add(list, "hostile", "append", append, style, "h2/1 q100 k100 d40 %s causal", d);
-        check_add(list, "hostile", "append", append, style, "q3 k4095 d64 %s causal", d);
+        check_add(list, "hostile", "duplicate", duplicate, style,
+                  "h4/2 seqs=1x1/1100,1x40/300,1x1/1100,2x3/40 d40 %s packed-q paged=16 causal", d);
+        check_add(list, "hostile", "duplicate", duplicate, style,
+                  "h4/2 seqs=1x3/70,1x30/80,1x3/70,1x1/1100 d40 %s padded paged=3 causal invariant",
+                  d);
+        check_add(list, "hostile", "append", append, style, "q3 k4095 d64 %s causal invariant", d);
         check_add(list, "hostile", "append", append, style, "q20 k510 d64 %s causal window=200,0",
                   d);
         check_add(list, "hostile", "append", append, style, "h3/1 q40 k40 d300 %s causal top-left",
                   d);
-        check_add(list, "hostile", "prefix", prefix, style, "h2/1 q300 k300 d130 %s causal", d);
-        check_add(list, "hostile", "prefix", prefix, style, "q20 k4110 d64 %s causal", d);
+        check_add(list, "hostile", "prefix", prefix, style,
+                  "h2/1 q300 k300 d130 %s causal invariant", d);
+        check_add(list, "hostile", "prefix", prefix, style, "q20 k4110 d64 %s causal invariant", d);
+        check_add(list, "hostile", "prefix", prefix, style, "h2/1 q8 k1030 d40 %s causal", d);
         check_add(list, "hostile", "permute", permute, style, "h2/1 q9 k1500 d64 %s", d);
         check_add(list, "hostile", "permute", permute, style, "q3 k9000 d24 %s", d);
         check_add(list, "hostile", "constant", constant, style,

@@ -228,6 +228,10 @@ void check_add_promise(struct check_list *list) {
                   "h4/2 seqs=1x70/300,1x1/4100,1x33/33 d40 %s packed causal", d);
         check_add(list, "hostile", "threads", threads, style,
                   "h6/2 q150 k150 d33/70 %s window=20,9", d);
+        check_add(list, "hostile", "threads", threads, style,
+                  "h4/2 seqs=1x70/300,1x1/4100,2x2/33 d24 %s packed-q paged=16 causal", d);
+        check_add(list, "hostile", "threads", threads, style, "h8/8 q1 k5000 d16 %s", d);
+        check_add(list, "hostile", "threads", threads, style, "h4/1 q2 k3000 d16 %s lists=2500", d);
         check_add(list, "hostile", "layouts", layouts, style, "b3 h4/2 q40 k40 d33 %s causal", d);
 #if defined(__x86_64__)
         check_add(list, "hostile", "flush-to-zero", flush_to_zero, style,
@@ -238,6 +242,10 @@ void check_add_promise(struct check_list *list) {
         check_add(list, "hostile", "one-call", one_call, style, "b2 h4/2 q20 k70 d65 %s causal", d);
         check_add(list, "hostile", "receipt", receipts, style,
                   "h4/2 seqs=1x7/20,1x0/5,1x33/600 d33/65 %s padded causal", d);
+        check_add(list, "hostile", "one-call", one_call, style,
+                  "b2 h8/2 q1 k1100 d65 %s causal paged=16", d);
+        check_add(list, "hostile", "receipt", receipts, style,
+                  "h8/2 seqs=1x2/1100,1x0/5,1x33/90 d33/65 %s packed-q paged=16 causal", d);
         check_add(list, "hostile", "receipt", receipts, style, "h3/1 q100 k100 d16 %s window=7,3",
                   d);
     }

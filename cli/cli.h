@@ -38,11 +38,12 @@ struct options {
     int file_count;
     const char *fallback;
     const char *kernel;
+    const char *strategy; /* bench: a list */
     const char *machine_file;
     const char *mask;
     const char *case_name;
     /* bench: comma lists, see bench_lists.c */
-    const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list;
+    const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
     int64_t threads;
     int64_t seed;

@@ -11,12 +11,13 @@ static void head_dim_words(int32_t max_head_dim, char text[32]) {
     snprintf(text, 32, max_head_dim ? "%d" : "any", max_head_dim);
 }
 
-/* The table of key blocks as ranges of head dims with one block each. */
-static void each_block(void (*visit)(int64_t low, int64_t high, int keys, int first)) {
+/* A table of key blocks, prefill's or decode's, as ranges of head dims with one block each. */
+static void each_block(int (*keys)(int64_t head_dim),
+                       void (*visit)(int64_t low, int64_t high, int keys, int first)) {
     int64_t low = 1;
     for (int64_t dim = 1; dim <= TP_MAX_HEAD_DIM; dim++) {
-        if (dim < TP_MAX_HEAD_DIM && tp_block_keys(dim + 1) == tp_block_keys(low)) continue;
-        visit(low, dim, tp_block_keys(low), low == 1);
+        if (dim < TP_MAX_HEAD_DIM && keys(dim + 1) == keys(low)) continue;
+        visit(low, dim, keys(low), low == 1);
         low = dim + 1;
     }
 }
@@ -63,8 +64,11 @@ static void print_text(const tp_machine *machine) {
     for (int i = 0; tp_mask_name(i); i++) printf("%s %s", i ? "," : "", tp_mask_name(i));
     printf("\nleaves       %d\n", leaf_count());
     printf("key blocks  ");
-    each_block(print_block);
+    each_block(tp_block_keys, print_block);
     printf("\nkey chunk    %d\n", TP_CHUNK_KEYS);
+    printf("decode loop  up to %d rows of a KV head; key blocks", TP_DECODE_ROWS);
+    each_block(tp_decode_block_keys, print_block);
+    printf("; key chunk %d\n", TP_DECODE_CHUNK_KEYS);
 }
 
 static void print_json(const tp_machine *machine) {
@@ -92,8 +96,11 @@ static void print_json(const tp_machine *machine) {
     printf("],\n  \"leaves\": [");
     for (int i = 0; tp_leaf_name(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_leaf_name(i));
     printf("],\n  \"key_blocks\": [");
-    each_block(print_block_json);
-    printf("\n  ],\n  \"key_chunk\": %d\n}\n", TP_CHUNK_KEYS);
+    each_block(tp_block_keys, print_block_json);
+    printf("\n  ],\n  \"key_chunk\": %d,\n  \"decode_rows\": %d,\n  \"decode_key_blocks\": [",
+           TP_CHUNK_KEYS, TP_DECODE_ROWS);
+    each_block(tp_decode_block_keys, print_block_json);
+    printf("\n  ],\n  \"decode_key_chunk\": %d\n}\n", TP_DECODE_CHUNK_KEYS);
 }
 
 int command_info(const struct options *options) {

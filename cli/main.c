@@ -14,13 +14,16 @@ static const struct command commands[] = {
      "  tileproof explain q4k h32/8 d128 bf16 causal\n"
      "  tileproof explain q4k d640                  exit 3: every candidate with its reason\n"
      "  tileproof explain --disable avx512,avx2,generic q4k    the same, by hand\n"
-     "  tileproof explain --machine host.txt q4k    for a recorded machine\n",
+     "  tileproof explain --machine host.txt q4k    for a recorded machine\n"
+     "  tileproof explain 8q1s4k h32/8 d128 bf16 causal paged=16    decode from pages\n",
      COMMAND_EXPLAIN, command_explain},
     {"run", " PROBLEM", "attention on random data, with the receipt of what ran",
      "  tileproof run q1k d64 causal --verify\n"
      "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 5\n"
      "  tileproof run --kernel math --fallback permit q512 d64\n"
-     "  tileproof run \"b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal\" --verify\n",
+     "  tileproof run \"b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal\" --verify\n"
+     "  tileproof run 2q512s4k_32q1s1k h32/8 d128 bf16 causal packed-q paged=16 --verify\n"
+     "  tileproof run q1s4k h16/1 d576/512 bf16 latent paged=64 --verify\n",
      COMMAND_RUN, command_run},
     {"check", "", "every kernel this host can run, against the double reference",
      "  tileproof check                       everything, under a minute\n"
@@ -35,6 +38,7 @@ static const struct command commands[] = {
      "  tileproof bench -s q512-4k*2 -d 64,128 -c 0,1 -k best,math -j 1,2 -o jsonl\n"
      "  tileproof bench q1k,q4k h32/8 d64-128+16 bf16 causal --verify\n"
      "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths, 32,768 tokens\n"
+     "  tileproof bench -s q1s64k -H 8/8,32/8 -d 128 -c 0 -p 0,16 -S auto,prefill    decode\n"
      "  tileproof bench q1k d128 -k avx2 --against avx512   a verdict; exit 1: slower, 4: unsure\n"
      "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
      "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n"
@@ -65,7 +69,9 @@ static const char problem_help[] =
     "A PROBLEM is a text of words, quoted or not, in any order after the first:\n"
     "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
     "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
-    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X\n"
+    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X,\n"
+    "      paged=N: k and v in pages of N tokens, lists=N | lists-sorted=N: keys by row,\n"
+    "      latent: v is part of k, invariant: the same bits for decode and prefill\n"
     "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
     "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
     "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"

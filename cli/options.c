@@ -29,6 +29,8 @@ static const struct option_row rows[] = {
     {"--fallback", "refuse|permit", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
      PLANNING},
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
+    {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
+     FIELD(strategy), PLANNING},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
     {"--mask", "RE", "cases whose mask matches: none causal window top-left", TEXT, FIELD(mask),
      COMMAND_CHECK},
@@ -61,6 +63,9 @@ static const struct option_row rows[] = {
      FIELD(windows), COMMAND_BENCH},
     {"--kernel", "LIST", "-k: names, or best; default best", TEXT, FIELD(kernel),
      COMMAND_BENCH | COMMAND_SIMULATED_RUN},
+    {"--strategy", "LIST", "-S: auto, prefill, decode; default auto", TEXT, FIELD(strategy),
+     COMMAND_BENCH},
+    {"--paged", "LIST", "-p: tokens of a page; 0: not paged", TEXT, FIELD(pages), COMMAND_BENCH},
     {"--threads", "LIST", "-j: default 1", TEXT, FIELD(thread_list), COMMAND_BENCH},
     {"--repeat", "N", "-r: spaced attempts a row; default 5", NUMBER, FIELD(attempts),
      COMMAND_BENCH},
@@ -109,7 +114,7 @@ static const struct {
     const char *name;
 } letters[] = {{"-s", "--shape"},  {"-H", "--heads"},  {"-d", "--head-dim"}, {"-t", "--dtype"},
                {"-c", "--causal"}, {"-w", "--window"}, {"-k", "--kernel"},   {"-j", "--threads"},
-               {"-r", "--repeat"}, {"-o", "--output"}};
+               {"-r", "--repeat"}, {"-o", "--output"}, {"-S", "--strategy"}, {"-p", "--paged"}};
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
@@ -242,6 +247,7 @@ tp_choice options_choice(const struct options *options) {
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = options_policy(options);
     choice.kernel = options->kernel;
+    choice.strategy = options->strategy;
     return choice;
 }
 

@@ -10,6 +10,7 @@ enum { GAP = 3, MARGIN = 64 };
 struct sizes {
     int64_t sequences, q_tokens, kv_tokens; /* tokens the whole tensors hold */
     int64_t q_hold, kv_hold;                /* of one sequence, at most */
+    int64_t pages;                          /* of a pool */
 };
 
 static void measure(struct sizes *sizes, const tp_problem *problem, const tp_lengths *lengths,
@@ -29,25 +30,37 @@ static void measure(struct sizes *sizes, const tp_problem *problem, const tp_len
         sizes->kv_tokens = sizes->sequences * sizes->kv_hold;
     if (problem->q_layout == TP_PACKED) sizes->q_tokens += slack;
     if (problem->kv_layout == TP_PACKED) sizes->kv_tokens += slack;
+    if (problem->kv_layout != TP_PAGED) return;
+    sizes->pages = cache_pages(problem, lengths);
+    sizes->kv_tokens = sizes->pages * problem->page_size;
+}
+
+/* Tokens of all sequences; a side that is not packed holds the most of each. */
+static double total_tokens(const tp_problem *problem, const tp_lengths *lengths, int keys) {
+    int packed = (keys ? problem->kv_layout : problem->q_layout) == TP_PACKED;
+    double tokens = 0;
+    if (!packed || !lengths || !lengths->count)
+        return (double)problem->batch * (double)(keys ? problem->kv_len : problem->q_len);
+    for (int64_t i = 0; i < lengths->count; i++)
+        tokens += (double)lengths->seq[i].repeat *
+                  (double)(keys ? lengths->seq[i].kv_len : lengths->seq[i].q_len);
+    return tokens;
 }
 
 double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
                      const struct tensors_style *style) {
-    double q_tokens = (double)problem->batch * (double)problem->q_len, kv_tokens, rows;
-    kv_tokens = (double)problem->batch * (double)problem->kv_len;
-    if (lengths && lengths->count && problem->q_layout == TP_PACKED) {
-        q_tokens = kv_tokens = 0;
-        for (int64_t i = 0; i < lengths->count; i++) {
-            q_tokens += (double)lengths->seq[i].repeat * (double)lengths->seq[i].q_len;
-            kv_tokens += (double)lengths->seq[i].repeat * (double)lengths->seq[i].kv_len;
-        }
-    }
-    rows = q_tokens * (double)problem->q_heads;
+    double q_tokens = total_tokens(problem, lengths, 0);
+    double kv_tokens = total_tokens(problem, lengths, 1),
+           rows = q_tokens * (double)problem->q_heads;
+    if (problem->kv_layout == TP_PAGED && kv_tokens < 0x1p50)
+        kv_tokens = (double)cache_pages(problem, lengths) * (double)problem->page_size;
     double keys = kv_tokens * (double)problem->kv_heads;
+    double v_bytes = problem->latent ? 0 : (double)tp_dtype_bytes(problem->v_dtype);
     return rows * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->q_dtype) +
            keys * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->k_dtype) +
-           keys * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->v_dtype) +
+           keys * (double)problem->head_dim_v * v_bytes +
            rows * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->o_dtype) +
+           q_tokens * (double)problem->list_len * sizeof(int64_t) +
            (style->lse ? rows * sizeof(float) : 0);
 }
 
@@ -77,6 +90,10 @@ static const tp_tensor *view(const struct tensors *tensors, enum tensor_id id) {
     return views[id];
 }
 
+static int is_paged(const struct tensors *tensors, enum tensor_id id) {
+    return tensors->problem.kv_layout == TP_PAGED && (id == TENSOR_K || id == TENSOR_V);
+}
+
 static int is_packed(const struct tensors *tensors, enum tensor_id id) {
     return (id == TENSOR_K || id == TENSOR_V ? tensors->problem.kv_layout
                                              : tensors->problem.q_layout) == TP_PACKED;
@@ -87,7 +104,12 @@ void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, 
     const tp_tensor *tensor = view(tensors, id);
     const int64_t *start = id == TENSOR_K || id == TENSOR_V ? tensors->kv_start : tensors->q_start;
     int64_t offset = head * tensor->stride[2] + x;
-    if (is_packed(tensors, id))
+    if (is_paged(tensors, id)) {
+        int64_t size = tensors->problem.page_size;
+        int64_t slot = seq * tensors->call.page_slots + token / size;
+        offset += tensors->pages[id == TENSOR_V][slot] * tensor->stride[0] +
+                  token % size * tensor->stride[1];
+    } else if (is_packed(tensors, id))
         offset += (start[seq] + token) * tensor->stride[1];
     else
         offset += seq * tensor->stride[0] + token * tensor->stride[1];
@@ -112,7 +134,7 @@ static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_
     }
     if (tensors->style.form == FORM_BROADCAST && id <= TENSOR_V) {
         tensor->stride[2] = 0;
-        if (id != TENSOR_Q && !packed) tensor->stride[0] = 0;
+        if (id != TENSOR_Q && !packed && !is_paged(tensors, id)) tensor->stride[0] = 0;
     }
     return tokens * heads * row;
 }
@@ -151,6 +173,16 @@ static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes) {
         views[i]->stride[2] = i == 2 ? p->head_dim_v : p->head_dim_qk;
     }
     return 0;
+}
+
+/* v is the first part of k's rows, or the last one. */
+static void share_latent(struct tensors *tensors) {
+    const tp_problem *p = &tensors->problem;
+    int64_t spare = p->head_dim_qk - p->head_dim_v;
+    tensors->call.v = tensors->call.k;
+    if (tensors->style.ragged)
+        tensors->call.v.data =
+            (char *)tensors->call.k.data + spare * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
 }
 
 static void *index_array(const int64_t *values, int64_t count, int index64) {
@@ -202,7 +234,8 @@ static int set_indices(struct tensors *tensors, int used_lengths) {
         {tensors->kv_start, count + 1, tensors->problem.kv_layout == TP_PACKED,
          &call->cu_seqlens_kv},
         {tensors->q_lens, count, used_lengths, &call->q_lens},
-        {tensors->kv_lens, count, used_lengths, &call->kv_lens}};
+        {tensors->kv_lens, count, used_lengths || tensors->problem.kv_layout == TP_PAGED,
+         &call->kv_lens}};
     call->index_type = index64 ? TP_I64 : TP_I32;
     for (int i = 0; i < 4; i++) {
         if (!arrays[i].wanted) continue;
@@ -229,7 +262,7 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
     call->q_tokens = sizes.q_tokens;
     call->kv_tokens = sizes.kv_tokens;
     int used_lengths = style->slack || (lengths && lengths->padded);
-    if (set_indices(tensors, used_lengths)) return 1;
+    if (set_indices(tensors, used_lengths) || cache_create(tensors, sizes.pages)) return 1;
 
     tp_tensor *views[] = {&call->q, &call->k, &call->v, &call->o, &call->lse};
     int first = TENSOR_Q, last = style->lse ? TENSOR_LSE : TENSOR_O;
@@ -239,9 +272,13 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
     }
     for (int i = first; i <= last; i++) {
         int keys = i == TENSOR_K || i == TENSOR_V;
+        int64_t hold = !keys ? sizes.q_hold : sizes.pages ? problem->page_size : sizes.kv_hold;
+        if (i == TENSOR_V && problem->latent) {
+            share_latent(tensors);
+            continue;
+        }
         int64_t elements = set_strides(tensors, (enum tensor_id)i, views[i],
-                                       keys ? sizes.kv_tokens : sizes.q_tokens,
-                                       keys ? sizes.kv_hold : sizes.q_hold);
+                                       keys ? sizes.kv_tokens : sizes.q_tokens, hold);
         if (allocate(tensors, (enum tensor_id)i, views[i], elements)) return 1;
     }
     return 0;
@@ -249,7 +286,8 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
 
 void tensors_destroy(struct tensors *tensors) {
     for (int i = 0; i < TENSOR_COUNT; i++) free(tensors->buffer[i].memory);
-    for (int i = 0; i < 4; i++) free(tensors->indices[i]);
+    for (int i = 0; i < INDEX_COUNT; i++) free(tensors->indices[i]);
+    for (int i = 0; i < 2; i++) free(tensors->pages[i]);
     free(tensors->q_lens);
     free(tensors->kv_lens);
     free(tensors->q_start);

@@ -2,8 +2,9 @@
 /*
  * Tensors of a problem with random content. A value depends only on (seed, tensor, logical index),
  * so the same seed gives the same numbers in every layout. Whatever is not part of a used row
- * (padding, gaps, slack, and all of o and lse before a run) holds bytes 0xFF, which is a NaN in
- * every dtype.
+ * (padding, gaps, slack, unused pages, and all of o and lse before a run) holds bytes 0xFF, which
+ * is a NaN in every dtype; table entries and list entries that no row may look at hold numbers that
+ * no pool and no sequence has.
  */
 #ifndef TILEPROOF_CLI_TENSORS_H
 #define TILEPROOF_CLI_TENSORS_H
@@ -14,6 +15,18 @@
 
 enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_COUNT };
 
+enum index_id {
+    INDEX_CU_Q,
+    INDEX_CU_KV,
+    INDEX_Q_LENS,
+    INDEX_KV_LENS,
+    INDEX_K_PAGES,
+    INDEX_V_PAGES,
+    INDEX_LISTS,
+    INDEX_COUNT
+};
+
+/* In a page, too: FORM_TOKENS is NHD and FORM_HEADS is HND there. */
 enum tensors_form {
     FORM_TOKENS,   /* bshd, or thd when packed */
     FORM_HEADS,    /* bhsd, or htd when packed */
@@ -25,8 +38,13 @@ struct tensors_style {
     enum tensors_form form;
     int index64; /* length arrays of int64 instead of int32 */
     int lse;
-    int ragged;  /* start one element off, and leave gaps of three elements between rows */
-    int slack;   /* unused tokens after each sequence, told by the used lengths */
+    int ragged;      /* start one element off, and leave gaps of three elements between rows */
+    int slack;       /* unused tokens after each sequence, told by the used lengths */
+    int two_tables;  /* paged: v has a table and an order of its own */
+    int short_lists; /* lists of keys end early, some at once; otherwise they are as long as may be
+                      */
+    int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast
+                  */
     double gain; /* q is multiplied by it; 0 means 1 */
 };
 
@@ -37,7 +55,8 @@ struct tensors {
     int64_t sequences;
     int64_t *q_lens, *kv_lens;   /* used lengths by sequence */
     int64_t *q_start, *kv_start; /* first token by sequence, when packed; one entry more */
-    void *indices[4];            /* cu_seqlens_q, cu_seqlens_kv, q_lens, kv_lens as given */
+    void *indices[INDEX_COUNT];  /* the arrays of the call as given */
+    int64_t *pages[2];           /* paged: the page of each slot, for k and for v, seen or not */
     struct {
         void *memory; /* NULL: a slice of another tensor's */
         size_t bytes;
@@ -65,10 +84,18 @@ void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, 
                  int64_t head, int64_t x);
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                   int64_t head, int64_t x);
+/* The i-th key that a token may look at, masks aside: by its list, or simply i. -1: no more. */
+int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i);
 void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                  int64_t head, int64_t x, float value);
 /* Largest finite magnitude among the used values. */
 double tensors_max(const struct tensors *tensors, enum tensor_id id);
+
+/* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
+   the pools (nonzero when memory ran out), the second puts pages and keys into the seed's order. */
+int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths); /* of a pool */
+int cache_create(struct tensors *tensors, int64_t pages);
+void cache_fill(struct tensors *tensors, uint64_t seed);
 
 /* A well mixed 64-bit number for (seed, a, b). */
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b) {
@@ -37,11 +38,39 @@ static void fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, 
             }
 }
 
+/* Rows start anywhere in a table of random values. */
+static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
+    static const int64_t room = 1 << 16;
+    int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
+    tp_dtype dtype = tensors_dtype(tensors, id);
+    size_t unit = tp_dtype_bytes(dtype);
+    uint64_t row = 0;
+    char *table = malloc((size_t)(room + dim) * unit);
+    if (!table) {
+        fill_one(tensors, id, seed, gain);
+        return;
+    }
+    for (int64_t i = 0; i < room + dim; i++)
+        tp_from_float(dtype, gain * normal(random_bits(seed, (uint64_t)id, (uint64_t)i)),
+                      table + (size_t)i * unit);
+    for (int64_t seq = 0; seq < tensors->sequences; seq++)
+        for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
+            for (int64_t head = 0; head < heads; head++, row++) {
+                size_t start = random_bits(seed, 400 + (uint64_t)id, row) % (uint64_t)room;
+                memcpy(tensors_at(tensors, id, seq, token, head, 0), table + start * unit,
+                       (size_t)dim * unit);
+            }
+    free(table);
+}
+
 void tensors_fill(struct tensors *tensors, uint64_t seed) {
     float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
-    fill_one(tensors, TENSOR_Q, seed, gain);
-    fill_one(tensors, TENSOR_K, seed, 1);
-    fill_one(tensors, TENSOR_V, seed, 1);
+    cache_fill(tensors, seed);
+    void (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
+        tensors->style.repeat ? fill_repeating : fill_one;
+    fill(tensors, TENSOR_Q, seed, gain);
+    fill(tensors, TENSOR_K, seed, 1);
+    if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

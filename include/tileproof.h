@@ -401,6 +401,12 @@ typedef struct tp_decision {
     int64_t scores_per_head;  /* q_len * kv_len, never written by a fused kernel                */
     int64_t bytes_compulsory; /* each element of q, k, v and o once                             */
     int64_t workspace_bytes;  /* with one task                                                  */
+    int64_t bytes_kv;         /* of bytes_compulsory, those of k and v                          */
+    int64_t pages;            /* paged: of all sequences; otherwise 0                           */
+    int64_t chunk_keys;       /* keys are cut at its multiples: tasks may take a chunk each     */
+    int64_t chunks;           /* of one sequence                                                */
+    int32_t decode;           /* 1: sequences go by the decode loop, 0: by prefill's, or math   */
+    int32_t threads;          /* of the context's, how many can be kept busy                    */
 } tp_decision;
 
 /* On TP_OK, TP_FALLBACK_REFUSED and TP_UNSUPPORTED *decision is set and to be destroyed. */

@@ -43,6 +43,9 @@ for kernel in avx512 avx2 generic math; do
     run $kernel "h4/2 q70 k90 d40 bf16 causal"
     run $kernel "h2/1 q3 k4200 d16 f32 window=300,0"
     run $kernel "seqs=1x9/30,2x1/5 h2 d8 f16->f32 packed"
+    run $kernel "h8/2 q1 k1100 d24 bf16 paged=16"
+    run $kernel "seqs=1x40/90,2x1/1030 h2/1 d16 f32 packed-q paged=3 causal"
+    run $kernel "h8/1 q3 k90 d40/32 f16 latent lists=20"
 done
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

@@ -65,7 +65,7 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     *kernels = NULL;
     tp_status status = tp__choose(problem, &rules, decision, kernels);
     tp__figures(problem, status == TP_OK ? tp__options[decision->chosen].strategy : NULL, *path,
-                *kernels, decision);
+                *kernels, tp_context_threads(context), decision);
     if (status == TP_OK) return TP_OK;
     atomic_fetch_add(&context->refusals, 1);
     return refuse(decision, error);

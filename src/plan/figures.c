@@ -31,8 +31,20 @@ static void fused_id(tp__path path, const char *isa, int64_t dim, char id[64]) {
                  TP_CHUNK_KEYS, TP_DECODE_ROWS, few, TP_DECODE_CHUNK_KEYS);
 }
 
+/* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */
+static void split_figures(const tp_problem *p, int decode, int threads, int64_t keys,
+                          tp_decision *decision) {
+    int64_t heads = tp__times(p->batch, p->kv_heads);
+    int64_t ranges = tp__times(tp__times(p->batch, p->q_len), p->q_heads) / TP__RANGE_ROWS_MIN;
+    decision->decode = decode;
+    decision->chunk_keys = tp__chunk_keys(decode);
+    decision->chunks = keys / decision->chunk_keys + (keys % decision->chunk_keys > 0);
+    int64_t parts = tp__max(tp__times(heads, decision->chunks), tp__max(ranges, heads));
+    decision->threads = (int32_t)tp__max(tp__min(threads, parts), 1);
+}
+
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
-                 const tp__kernels *kernels, tp_decision *decision) {
+                 const tp__kernels *kernels, int threads, tp_decision *decision) {
     int64_t dims = problem->head_dim_qk + problem->head_dim_v;
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
     if (tp_problem_print(problem, NULL, decision->problem, sizeof decision->problem) != TP_OK)
@@ -45,15 +57,25 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
                             (is_causal(problem) ? 0.5 : 1.0);
     decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
-    int64_t keys = tp__times(problem->batch, tp__times(problem->kv_len, problem->kv_heads));
+    int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
+    if (problem->list_len > 0)
+        seen = tp__times(problem->q_len, tp__min(problem->list_len, problem->kv_len));
+    decision->bytes_kv = tp__times(tp__times(problem->batch, tp__times(seen, problem->kv_heads)),
+                                   tp__key_bytes(problem));
+    if (problem->kv_layout == TP_PAGED)
+        decision->pages = tp__times(problem->batch, problem->kv_len / problem->page_size +
+                                                        (problem->kv_len % problem->page_size > 0));
     decision->bytes_compulsory =
         q_rows * (problem->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)problem->q_dtype) +
                   problem->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)problem->o_dtype)) +
-        keys * tp__key_bytes(problem);
+        decision->bytes_kv;
     if (kernels == NULL) return;
-    if (strategy->fused)
+    if (strategy->fused) {
         fused_id(tp__path_of(problem, path), kernels->isa, dim, decision->numerics_id);
-    else
+        split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
+                      problem->list_len > 0 ? tp__min(problem->list_len, problem->kv_len) : problem->kv_len,
+                      decision);
+    } else
         snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d exp2p5",
                  strategy->name, kernels->isa, NUMERICS_VERSION);
     decision->workspace_bytes = (int64_t)strategy->workspace(problem, kernels, path, 1);

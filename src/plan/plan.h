@@ -42,7 +42,7 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
 
 /* Fills in the decision's text, numerics id and figures; kernels NULL when nothing was chosen. */
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
-                 const tp__kernels *kernels, tp_decision *decision);
+                 const tp__kernels *kernels, int threads, tp_decision *decision);
 
 struct tp_plan {
     tp_context *context;

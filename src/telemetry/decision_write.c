@@ -36,7 +36,15 @@ static void write_text(tp__emit *e, const tp_decision *d) {
                                    : "that a fused kernel never writes");
     tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
                   d->flops, (long long)d->pairs, d->flops_usual);
-    tp__emit_text(e, "bytes      %lld compulsory (q, k, v, o once)\n", (long long)d->bytes_compulsory);
+    tp__emit_text(e, "bytes      %lld compulsory (q, k, v, o once), %lld of them k and v\n",
+                  (long long)d->bytes_compulsory, (long long)d->bytes_kv);
+    if (d->pages > 0)
+        tp__emit_text(e, "pages      %lld, of which those that some row sees are read\n",
+                      (long long)d->pages);
+    if (d->chunk_keys > 0)
+        tp__emit_text(e, "loop       %s: %lld chunk%s of %lld keys a sequence, up to %d thread%s busy here\n",
+                      d->decode ? "decode" : "prefill", (long long)d->chunks, d->chunks == 1 ? "" : "s",
+                      (long long)d->chunk_keys, d->threads, d->threads == 1 ? "" : "s");
     if (d->chosen >= 0)
         tp__emit_text(e, "workspace  %lld bytes with one task\n", (long long)d->workspace_bytes);
 }
@@ -77,6 +85,12 @@ static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_int(e, "scores_per_head", d->scores_per_head);
     tp__json_int(e, "bytes_compulsory", d->bytes_compulsory);
     tp__json_int(e, "workspace_bytes", d->workspace_bytes);
+    tp__json_int(e, "bytes_kv", d->bytes_kv);
+    tp__json_int(e, "pages", d->pages);
+    tp__json_int(e, "chunk_keys", d->chunk_keys);
+    tp__json_int(e, "chunks", d->chunks);
+    tp__json_bool(e, "decode", d->decode);
+    tp__json_int(e, "threads", d->threads);
     tp__json_close(e, '}');
     tp__emit_text(e, "\n");
 }

@@ -27,6 +27,9 @@ expect_error bad-problem 2 "word 'x9'" "${small[@]}" q16 x9
 expect_error bad-problem-in-list 2 "h3/2|multiple of kv_heads" "${small[@]}" -s q16 -H 4/2,3/2
 expect_error bad-causal 2 "causal has '2': it must be 0 or 1" "${small[@]}" -c 0,2
 expect_error bad-window 2 "window has 'wide'" "${small[@]}" -w wide
+expect_error bad-strategy 2 "strategy has 'fast': it must be auto, prefill or decode" "${small[@]}" -S fast q16
+expect_error bad-strategy-many 2 'strategy has 4 items: at most 3' "${small[@]}" -S auto,prefill,decode,auto q16
+expect_error bad-paged 2 "paged has 'x': it must be 0 for none" "${small[@]}" -p x
 expect_error shape-twice 2 'already' "${small[@]}" -s q16 q32
 expect_error goals-and-cliffs 2 'give one of them' "$tool" bench --goals --cliffs
 expect_error goals-problem 2 'takes no problem' "$tool" bench --goals q16
@@ -61,6 +64,14 @@ assert [p.split()[5:] for p in problems] == [[], ['window=3,0'], ['window=2,5']]
 expect_python list-dtypes "$problems
 assert [p.split()[4] for p in problems] == ['f32', 'bf16', 'bf16->f32'], problems" \
     "${small[@]}" -s q16 -H 1 -d 8 -c 0 -t 'f32,bf16,bf16->f32' -o jsonl
+expect_python list-pages "$problems
+assert [p.split()[5:] for p in problems] == [[], ['paged=16'], ['paged=64']], problems" \
+    "${small[@]}" -s q1s40 -H 1 -d 8 -c 0 -p 0,16,64 -o jsonl
+expect_python list-strategies "$problems
+assert [(r['strategy'], r['threads']) for r in rows] == [
+    ('auto', 1), ('auto', 2), ('prefill', 1), ('prefill', 2), ('decode', 1), ('decode', 2)], rows
+assert ' -S decode ' in rows[4]['repro'] and ' -S ' not in rows[0]['repro'], rows" \
+    "${small[@]}" q2s40 d8 -S auto,prefill,decode -j 1,2 -o jsonl
 expect_python words-as-lists "$problems
 assert problems == ['h4/2 q8 k8 d8 f16 causal', 'h4/2 q8 k8 d16 f16 causal', 'h4/2 q9 k9 d8 f16 causal',
                     'h4/2 q9 k9 d16 f16 causal'], problems" \
@@ -121,6 +132,31 @@ again = json.loads(subprocess.check_output(['$tool'] + words[1:] + ['-o', 'jsonl
 same = ['problem', 'kernel', 'threads', 'pairs_visible', 'bytes_model', 'max_abs_err', 'repro']
 assert all(row[f] == again[f] for f in same), again" "${small[@]}" 2q16_3q1s40 h4/2 d8 bf16 causal -k generic --verify -o jsonl
 
+# phases: a table each, and the roofline
+expect_python md-phases "import re
+assert re.findall('^(prefill|decode|mixed)\$', text, re.M) == ['prefill', 'decode', 'mixed'], text
+tables = text.split('decode\\n\\n|')
+assert 'KV GB/s' not in tables[0] and '% of FMA' in tables[0], tables[0]
+decode, mixed = tables[1].split('mixed\\n\\n|')
+assert '% of roofline' in decode and 'KV GB/s' in decode and 'GFLOP' not in decode, decode
+assert '% of roofline' in mixed and 'GFLOP' in mixed, mixed" \
+    "$tool" bench --repeat 1 --seconds 0.001 --read-mib 4 -s q20,q1s64,2q20_3q1s64 -H 4/2 -d 16 -c 1
+expect_python roofline "row = json.loads(text)
+assert row['kv_bytes'] == 2 * 40 * 2 * 16 * 4, row
+least = max(row['kv_bytes'] / row['read_gbps_limit'], 2 * row['pairs_visible'] * 32 / row['fma_peak_gflops'])
+assert abs(row['roofline_pct'] - 100 * least / row['min_ns']) < 1e-3 * row['roofline_pct'], row" \
+    "$tool" bench --repeat 1 --seconds 0.001 --read-mib 4 q1s40 h4/2 d16 -o jsonl
+expect_python roofline-none "assert json.loads(text)['roofline_pct'] is None" "${small[@]}" q1s40 d16 -o jsonl
+expect_python decode-verify "rows = [json.loads(line) for line in text.splitlines()]
+assert len(rows) == 4 and all(0 < r['max_abs_err'] < 1e-4 for r in rows), rows" \
+    "${small[@]}" 2q20s90_3q1s1030 h4/2 d16 packed-q causal -p 3,64 -S auto,decode --verify -o jsonl
+expect_python decode-repro "import shlex, subprocess
+row = json.loads(text)
+again = json.loads(subprocess.check_output(['$tool'] + shlex.split(row['repro'])[1:] + ['-o', 'jsonl', '--read-mib', '0']))
+same = ['problem', 'kernel', 'strategy', 'pairs_visible', 'bytes_model', 'max_abs_err', 'repro']
+assert all(row[f] == again[f] for f in same), again" \
+    "${small[@]}" q1s90 h8/1 d24/16 bf16 latent paged=16 lists=40 -k generic -S decode --verify -o jsonl
+
 # goals
 goals() { # CONTENT...
     printf '%s\n' "$@" >"$scratch/goals"
@@ -143,6 +179,13 @@ rule argument-problem "problem 'q16 y': .*y" 'a | q16 d8 | rate_vs "q16 y" | 1 |
 rule argument-none 'its form is pct_fma' 'a | q16 d8 | pct_fma 3 | 1 | 2'
 rule line 'two head dims' 'a | q16 d8 | rate_vs_line 16 8 | 1 | 2'
 rule line-dim 'no word dN' 'a | q16 | rate_vs_line 8 16 | 1 | 2'
+rule speed-problem "problem 'q16 y': .*y" 'a | q16 d8 | speed_vs "q16 y" | 1 | 2'
+rule parts-one 'its form is sum_of_parts' 'a | q16 d8 | sum_of_parts "q16 d8" | 1 | 2'
+rule parts-none 'its form is sum_of_parts' 'a | q16 d8 | sum_of_parts | 1 | 2'
+rule parts-three 'its form is sum_of_parts' 'a | q16 d8 | sum_of_parts "q16 d8" "q8 d8" "q4 d8" | 1 | 2'
+rule parts-problem "problem 'q8 y': .*y" 'a | q16 d8 | sum_of_parts "q16 d8" "q8 y" | 1 | 2'
+rule case-strategy 'strategy must be prefill or decode' 'a | q16 d8 strategy=fast | pct_fma | 1 | 2'
+rule read-threads 'its form is speedup_read' 'a | q16 d8 | speedup_read 1 | 1 | 2'
 rule threads 'its form is speedup_threads' 'a | q16 d8 | speedup_threads 1 | 1 | 2'
 rule case-threads 'threads must be in' 'a | q16 d8 threads=0 | pct_fma | 1 | 2'
 goals 'a | q16 d8 | pct_fma | 1 | 2' 'a | q8 d8 | pct_fma | 1 | 2'
@@ -162,9 +205,13 @@ goals 'share | q64 h2/2 d16 | pct_fma | 0.0001 | 1000 # never reached' \
     'overhead | q1 k32 h4/2 d16 f32 | overhead_us | 1e9 | -' \
     'receipt | q1 k32 h4/2 d16 f32 | receipt_pct | 1e9 | -' \
     'absent | q16 d8 kernel=nosuch | speed_vs math | 1000 | -' \
+    'pages | q1 k64 h2/2 d16 f32 paged=16 | speed_vs "q1 k64 h2/2 d16 f32" | 0.0001 | -' \
+    'parts | 2q8_3q1s64 d8 | sum_of_parts "2q8 d8" "3q1s64 d8" | 0.0001 | -' \
+    'forced | q8 k64 d8 strategy=decode | speed_vs "q8 k64 d8 strategy=prefill" | 0.0001 | -' \
+    'rows | q64 k40 h4/2 d8 | handover | 1e9 | -' \
     'unreachable | q16 d8 | pct_fma | 1000 | 2000'
 mine=("$tool" bench --goals --goals-file "$scratch/goals")
-expect goals-met 0 'floors: 11 met, 0 not met, [01] not run here|floors: (10|9|8) met, 0 not met' "${mine[@]}" --match '^[^u]'
+expect goals-met 0 'floors: 15 met, 0 not met, [01] not run here|floors: (14|13|12) met, 0 not met' "${mine[@]}" --match '^[^u]'
 expect goals-not-met 1 'unreachable .*not met' "${mine[@]}" --match unreachable
 expect goals-not-run 0 'absent .*not run here .*no kernel nosuch' "${mine[@]}" --match absent
 expect_python goals-jsonl "rows = {r['name']: r for r in map(json.loads, text.splitlines())}
@@ -175,8 +222,14 @@ assert rows['math']['aim'] is None and rows['math']['aim_met'] is None, rows" \
     "${mine[@]}" --match '^(share|line|math|workspace)$' -o jsonl
 expect_python goals-json 'assert json.loads(text)[0]["name"] == "workspace"' "${mine[@]}" --match work -o json
 expect goals-kernel 0 'generic: ' "${mine[@]}" --match '^share' -k generic
+expect_python goals-handover "row = json.loads(text)
+assert row['figure'] > 0 and re.search(r'[0-9]+ rows: ', row['detail']), row" "${mine[@]}" --match '^rows' -o jsonl
+expect goals-handover-missed 1 'rows .*not met' "$tool" bench --goals --goals-file <(echo 'rows | q64 k40 h4/2 d8 | handover | 0.01 | -')
 expect goals-built-in 0 'workspace-131072 .* met ' "$tool" bench --goals --match '^workspace'
 expect goals-read 0 '% ?|GB/s' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k64 h2/2 d16 f32 | pct_read | 0.0001 | -')
+
+expect goals-roofline 0 'KV GB/s' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k64 h2/2 d16 f32 | pct_roofline | 0.0001 | -')
+expect goals-read-threads 0 'read loops on 2 threads|not run here' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k4096 h2/2 d16 f32 | speedup_read 2 | 0.0001 | -')
 
 # cliffs: clean or not depends on the host
 "$tool" bench --cliffs --quick -o jsonl >"$scratch/text" 2>"$scratch/errors"

@@ -79,9 +79,43 @@ echo 'x86-64 isa=avx9' >"$scratch/bad"
 expect_error explain-bad-machine 2 'avx9' "$tool" explain --machine "$scratch/bad" q64 d64
 
 # info
-expect info 0 '^generic +prefill' "$tool" info
+expect info 0 '^generic +fused' "$tool" info
+expect info-decode 0 'decode loop  up to 16 rows.*key chunk 1024' "$tool" info
 expect info-math 0 '^math +math' "$tool" info
 expect_json info-json 0 "$tool" info --json
+
+# decode, pages, lists
+expect explain-decode 0 'avx512|avx2|generic \(decode\)' "$tool" explain q1s4k h32/8 d128
+expect explain-loop 0 '^loop +decode: 4 chunks of 1024 keys a sequence' "$tool" explain q1s4k h32/8 d128
+expect explain-loop-prefill 0 '^loop +prefill: 2 chunks of 4096' "$tool" explain q64 k5000 d64
+expect explain-pages 0 '^pages +512,' "$tool" explain 2q1s4k h32/8 d128 paged=16
+expect explain-kv-bytes 0 ' 33554432 of them k and v' "$tool" explain q1s4k h32/8 d128
+expect explain-kv-latent 0 ' 4718592 of them k and v' "$tool" explain q1s4k h16/1 d576/512 bf16 latent
+expect explain-kv-lists 0 ' 204800 of them k and v' "$tool" explain q2 k4000 d128 lists=100
+expect explain-strategy 0 'numerics +decode/' "$tool" explain --strategy decode q64 d64
+expect explain-invariant 0 'numerics +prefill/' "$tool" explain q1s64 d64 invariant
+expect explain-decode-json 0 '"chunks": ?4, "decode": ?true|"chunks":4,"decode":true' "$tool" explain --json q1s4k d64
+expect_error bad-strategy 2 "strategy is 'fast': it must be prefill or decode" "$tool" run --strategy fast q16
+expect_error bad-strategy-invariant 2 'strategy is decode though the problem is invariant' "$tool" explain --strategy decode q16 d64 invariant
+expect_error bad-paged 2 "paged=0" "$tool" run q16 d64 paged=0
+expect_error paged-packed 2 "contradicts 'packed'" "$tool" run q16 d64 packed paged=16
+expect_error lists-mask 2 'a mask needs lists_sorted' "$tool" run q16 d64 lists=4 causal
+expect_error latent-dims 2 "latent with k f32 of head dim 64" "$tool" run q16 d64/65 latent
+for kernel in $fused math; do
+    for words in 'q1 k1100 h8/2 d64 f32 paged=16' 'seqs=1x40/300,3x1/1030 h4/2 d64 bf16 packed-q paged=3 causal' \
+        'q20 k300 h4/2 d40 f16 lists=33' 'q3 k300 h4/2 d40 f32 paged=16 lists-sorted=33 causal' \
+        'q1 k300 h16/1 d576/512 bf16 paged=64 latent' 'q2 k1100 h4/2 d40 bf16 causal window=50,0 paged=16' \
+        'q5 k1100 h4/2 d40 f32 invariant causal'; do
+        for name in ${kernel//,/ }; do
+            expect "run-cache-$name-${words// /-}" 0 'within the rule' \
+                "$tool" run --kernel "$name" --fallback permit --verify "$words"
+        done
+    done
+done
+for strategy in prefill decode; do
+    expect "run-strategy-$strategy" 0 'within the rule' "$tool" run --strategy $strategy q40 k300 h4/2 d64 causal --verify
+    expect "run-strategy-id-$strategy" 0 "numerics.* $strategy/" "$tool" run --strategy $strategy q40 k300 h4/2 d64
+done
 
 # run
 expect run-receipt 0 'scores_written +0' "$tool" run q100 d64 causal
@@ -93,6 +127,8 @@ expect run-repeat 0 'repeat: 3 runs' "$tool" run q64 d32 --repeat 3
 expect run-math 0 'scores_written +4096' "$tool" run q64 d32 --kernel math --fallback permit
 expect_error run-math-refused 3 'TP_FALLBACK_REFUSED' "$tool" run q64 d32 --kernel math
 expect_error run-too-large 1 '3/4 of this host' "$tool" run q1s1024m h64/64
+expect_error run-huge-pages 1 '3/4 of this host' "$tool" run q1s100 d64 paged=1099511627776
+expect_error run-huge-lists 1 '3/4 of this host' "$tool" run q1s100 d64 lists=1099511627776
 expect_json run-json 0 "$tool" run q64 d32 --json
 expect_json run-json-verify 0 "$tool" run q64 d32 --json --verify --repeat 2
 
@@ -104,6 +140,8 @@ expect_error check-no-kernel 2 "matches none of.*generic" "$tool" check --kernel
 expect check-one 0 '^2 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'own-key.* f32' --seed 9
 expect check-mask 0 'mask causal window' "$tool" check --list --mask '^causal window$'
 expect check-verbose 0 '^passed  hostile/merge' "$tool" check -v --case merge
+expect check-groups 0 '^latent +[0-9]+ ' "$tool" check --quick --case '^(decode|paged|lists|latent)/'
+expect check-pages 0 '^12 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'hostile/pages'
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo

@@ -93,7 +93,7 @@ static void choose_values(const struct cliffs *cliffs, const struct sweep *sweep
                                 128,
                                 2 * block,
                                 2 * TP_CHUNK_KEYS,
-                                tp_decode_block_keys(sweep->dim),
+                                tp_decode_block_keys(sweep->dim, TP_F32),
                                 TP_DECODE_CHUNK_KEYS};
         for (int i = 0; i < (quick ? 2 : 8); i++) around(values, keys[i], most);
     }

@@ -122,7 +122,7 @@ static void add_decode(struct check_list *list) {
         for (int blocks = 1; blocks <= 2; blocks++)
             for (int near = -1; near <= 1; near++)
                 check_add(list, "decode", "", NULL, plain, "h3/1 q%d k%d d%d %s%s", blocks,
-                          blocks * tp_decode_block_keys(dims[d]) + near, dims[d],
+                          blocks * tp_decode_block_keys(dims[d], TP_F32) + near, dims[d],
                           dtypes[(d + (size_t)blocks) % 3], masks[near + 1]);
 }
 

@@ -264,7 +264,7 @@ void check_add_identity(struct check_list *list) {
                   "h4/2 seqs=1x3/70,1x30/80,1x3/70,1x1/1100 d40 %s padded paged=3 causal invariant",
                   d);
         check_add(list, "hostile", "append", append, style, "q3 k4095 d64 %s causal invariant", d);
-        check_add(list, "hostile", "append", append, style, "q20 k510 d64 %s causal window=200,0",
+        check_add(list, "hostile", "append", append, style, "q20 k510 d64 %s causal window=200,0 invariant",
                   d);
         check_add(list, "hostile", "append", append, style, "h3/1 q40 k40 d300 %s causal top-left",
                   d);

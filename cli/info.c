@@ -12,6 +12,9 @@ static void head_dim_words(int32_t max_head_dim, char text[32]) {
 }
 
 /* A table of key blocks, prefill's or decode's, as ranges of head dims with one block each. */
+static int decode_f32(int64_t head_dim) { return tp_decode_block_keys(head_dim, TP_F32); }
+static int decode_16(int64_t head_dim) { return tp_decode_block_keys(head_dim, TP_BF16); }
+
 static void each_block(int (*keys)(int64_t head_dim),
                        void (*visit)(int64_t low, int64_t high, int keys, int first)) {
     int64_t low = 1;
@@ -66,9 +69,12 @@ static void print_text(const tp_machine *machine) {
     printf("key blocks  ");
     each_block(tp_block_keys, print_block);
     printf("\nkey chunk    %d\n", TP_CHUNK_KEYS);
-    printf("decode loop  up to %d rows of a KV head; key blocks", TP_DECODE_ROWS);
-    each_block(tp_decode_block_keys, print_block);
-    printf("; key chunk %d\n", TP_DECODE_CHUNK_KEYS);
+    printf("decode loop  up to %d rows of a KV head in f32, %d in 16 bits\nkey blocks, f32 ",
+           tp_decode_rows(TP_F32), tp_decode_rows(TP_BF16));
+    each_block(decode_f32, print_block);
+    printf("\nkey blocks, 16 bits ");
+    each_block(decode_16, print_block);
+    printf("\nkey chunk    %d\n", TP_DECODE_CHUNK_KEYS);
 }
 
 static void print_json(const tp_machine *machine) {
@@ -97,9 +103,12 @@ static void print_json(const tp_machine *machine) {
     for (int i = 0; tp_leaf_name(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_leaf_name(i));
     printf("],\n  \"key_blocks\": [");
     each_block(tp_block_keys, print_block_json);
-    printf("\n  ],\n  \"key_chunk\": %d,\n  \"decode_rows\": %d,\n  \"decode_key_blocks\": [",
-           TP_CHUNK_KEYS, TP_DECODE_ROWS);
-    each_block(tp_decode_block_keys, print_block_json);
+    printf("\n  ],\n  \"key_chunk\": %d,\n  \"decode_rows\": {\"f32\": %d, \"16-bit\": %d},\n"
+           "  \"decode_key_blocks_f32\": [",
+           TP_CHUNK_KEYS, tp_decode_rows(TP_F32), tp_decode_rows(TP_BF16));
+    each_block(decode_f32, print_block_json);
+    printf("\n  ],\n  \"decode_key_blocks_16_bit\": [");
+    each_block(decode_16, print_block_json);
     printf("\n  ],\n  \"decode_key_chunk\": %d\n}\n", TP_DECODE_CHUNK_KEYS);
 }
 

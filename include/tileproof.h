@@ -594,10 +594,12 @@ TP_API const tp_kernel_info *tp_kernel_at(int index);
 /* Keys a block of the online softmax holds at this head dim, and a chunk. Tile borders for tests. */
 TP_API int tp_block_keys(int64_t head_dim);
 #define TP_CHUNK_KEYS 4096
-/* The same for sequences of few rows, and how many are few: rows times query heads of a KV head. */
-TP_API int tp_decode_block_keys(int64_t head_dim);
+/* The same for sequences of few rows, and how many are few: rows times query heads of a KV head. The larger
+   head dim and k's dtype decide, because reading keys is what such rows cost. */
+TP_API int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype);
+TP_API int tp_decode_rows(tp_dtype k_dtype);
 #define TP_DECODE_CHUNK_KEYS 1024
-#define TP_DECODE_ROWS 16
+#define TP_DECODE_ROWS 32 /* of any dtype, at most */
 TP_API const char *tp_mask_name(int index); /* "causal", "window" */
 TP_API const char *tp_leaf_name(int index); /* every leaf symbol built in */
 

@@ -209,7 +209,8 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
 static int prefills(const call *c) {
     for (int64_t s = 0; s < c->tensors.batch; s++)
         if (!c->problem.invariant &&
-            c->q_lens[s] * c->problem.q_heads / c->problem.kv_heads <= TP_DECODE_ROWS)
+            c->q_lens[s] * c->problem.q_heads / c->problem.kv_heads <=
+                tp_decode_rows((tp_dtype)c->problem.k_dtype))
             return 0;
     return 1;
 }

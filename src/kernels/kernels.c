@@ -25,7 +25,11 @@ int tp_block_keys(int64_t head_dim) {
     return 64;
 }
 
-/* As tp_block_keys, for few rows: a block of all KV heads and the next one should lie in L2. */
-int tp_decode_block_keys(int64_t head_dim) {
-    return head_dim <= 64 ? 128 : head_dim <= 128 ? 64 : 32;
+/* As tp_block_keys, for few rows. Measured: the block and the next one, of all KV heads, should stay near. */
+int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype) {
+    int64_t bytes = head_dim * (int64_t)tp_dtype_bytes(k_dtype);
+    return bytes <= 128 ? 128 : bytes <= 256 ? 64 : 32;
 }
+
+/* Up to here prefill's packing does not pay. Also part of the contract: it decides by which loop a row goes. */
+int tp_decode_rows(tp_dtype k_dtype) { return k_dtype == TP_F32 ? 32 : 24; }

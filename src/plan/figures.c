@@ -20,15 +20,15 @@ static int is_causal(const tp_problem *problem) {
 static double times(int64_t a, int64_t b) { return (double)a * (double)b; }
 
 /* Each path's own constants, so that equal ids mean equal bits: of both where rows decide. */
-static void fused_id(tp__path path, const char *isa, int64_t dim, char id[64]) {
-    int block = tp_block_keys(dim), few = tp_decode_block_keys(dim);
+static void fused_id(tp__path path, const char *isa, int64_t dim, tp_dtype k_dtype, char id[64]) {
+    int block = tp_block_keys(dim), few = tp_decode_block_keys(dim, k_dtype);
     if (path == TP__PREFILL)
         snprintf(id, 64, "prefill/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, block, TP_CHUNK_KEYS);
     else if (path == TP__DECODE)
         snprintf(id, 64, "decode/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, few, TP_DECODE_CHUNK_KEYS);
     else
         snprintf(id, 64, "fused/%s-%d bk%d c%d r%d:bk%d,c%d exp2p5", isa, NUMERICS_VERSION, block,
-                 TP_CHUNK_KEYS, TP_DECODE_ROWS, few, TP_DECODE_CHUNK_KEYS);
+                 TP_CHUNK_KEYS, tp_decode_rows(k_dtype), few, TP_DECODE_CHUNK_KEYS);
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */
@@ -71,7 +71,8 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         decision->bytes_kv;
     if (kernels == NULL) return;
     if (strategy->fused) {
-        fused_id(tp__path_of(problem, path), kernels->isa, dim, decision->numerics_id);
+        fused_id(tp__path_of(problem, path), kernels->isa, dim, (tp_dtype)problem->k_dtype,
+                 decision->numerics_id);
         split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
                       problem->list_len > 0 ? tp__min(problem->list_len, problem->kv_len) : problem->kv_len,
                       decision);

@@ -257,6 +257,6 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
                                                                        : row->problem->head_dim_v;
     const grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS},
-                          {tp_decode_block_keys(dim), TP_DECODE_CHUNK_KEYS}};
+                          {tp_decode_block_keys(dim, (tp_dtype)row->problem->k_dtype), TP_DECODE_CHUNK_KEYS}};
     for (int i = row->problem->invariant ? 1 : 2; i-- > 0;) bound_of(row, &grids[i], bound, lse_bound);
 }

@@ -78,7 +78,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernels *kernels, 
     f.ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
     f.ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
     f.block = tp_block_keys(dim);
-    f.decode_block = tp_decode_block_keys(dim);
+    f.decode_block = tp_decode_block_keys(dim, (tp_dtype)problem->k_dtype);
     f.tile_rows = kernels->tile_rows;
     f.cut.range_rows = prefill_rows(&f, kernels->mr);
     f.schedule.task = TP_TAKE(arena, tp__task, tp__schedule_bound(&f.cut));

@@ -19,7 +19,7 @@ int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     if (path != TP__BY_ROWS) return path == TP__DECODE;
     /* with lists every token is on its own */
     int64_t rows = (problem->list_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
-    return rows <= TP_DECODE_ROWS;
+    return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
 
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }

@@ -2,7 +2,7 @@
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
 
-.PHONY: qualify test peers build setup mutants compilers stats-proof clean
+.PHONY: qualify test peers pictures build setup mutants compilers stats-proof clean
 
 # Set-up, build, main job: what this host has, every kernel checked, receipts, the demo.
 qualify: build
@@ -44,3 +44,7 @@ stats-proof: build
 
 clean:
 	rm -rf build
+
+# The pictures of the README, from this host's own figures (and those of `make peers`, where they are); minutes.
+pictures: build
+	scripts/pictures.sh build/main/tileproof docs/pictures

@@ -113,12 +113,14 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
     for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
 }
 
-/* How many heads a decode task takes: all, unless threads or room ask for parts of them. */
-static int64_t heads_of_part(const tp__cut *cut, int64_t rows, double cost, double total) {
+/* How many heads a decode task takes: all, unless threads or room ask for parts of them. Small parts only
+   where there are too few chunks to share instead. */
+static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, double cost, double total) {
     int64_t heads = cut->problem->kv_heads;
     double fair = total / (TASKS_PER_THREAD * cut->threads);
-    int64_t parts = cut->threads > 1 && cost > fair ? (int64_t)tp__min(heads, (int64_t)(cost / fair) + 1) : 1;
-    parts = tp__min(parts, tp__max(heads / PART_HEADS, 1));
+    int64_t pieces = cut->threads > 1 && cost > fair ? (int64_t)(cost / fair) + 1 : 1;
+    int64_t parts = tp__min(pieces, tp__max(heads / PART_HEADS, 1));
+    parts = tp__min(tp__max(parts, pieces / tp__max(chunks, 1)), heads);
     int64_t part = tp__min((heads + parts - 1) / parts, tp__max(TP__RELAY_ROWS / rows, 1));
     /* as even as they come */
     parts = (heads + part - 1) / part;
@@ -131,6 +133,7 @@ static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_te
     tp__sequence seq = tp__sequence_at(problem, tensors, index);
     int64_t group = problem->q_heads / problem->kv_heads, rows = seq.q_len * group;
     int decode = tp__decodes(problem, cut->path, seq.q_len);
+    int64_t chunks = (seq.kv_len + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
     if (decode) range = tp__min(range, TP__RELAY_ROWS);
     int64_t ranges = (rows + range - 1) / range, count;
     /* even ranges: a short last one would pack all its keys for a few rows */
@@ -140,7 +143,7 @@ static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_te
         if (problem->list_len > 0) /* each token has keys of its own */
             count = tp__min(range, group - first % group);
         double cost = range_cost(cut, tensors, &seq, first, count);
-        int64_t heads = decode ? heads_of_part(cut, count, cost * (double)problem->kv_heads, total) : 1;
+        int64_t heads = decode ? heads_of_part(cut, count, chunks, cost * (double)problem->kv_heads, total) : 1;
         for (int64_t head = 0; head < problem->kv_heads; head += heads) {
             int64_t n = tp__min(heads, problem->kv_heads - head);
             tp__task task = {index, head, n, first, count, -1, -1, decode, 0, cost * (double)n};

@@ -42,6 +42,12 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     fill_one(tensors, TENSOR_Q, seed, gain);
     fill_one(tensors, TENSOR_K, seed, 1);
     fill_one(tensors, TENSOR_V, seed, 1);
+    const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
+                                         tensors->kv_start};
+    mask_data_destroy(&tensors->masks);
+    /* without memory the pointers stay NULL, and the call that misses them says so */
+    if (mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed))
+        mask_data_destroy(&tensors->masks);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

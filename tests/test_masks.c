@@ -62,13 +62,14 @@ static void check_intervals(const mask *m) {
     for (int64_t q = 0; q <= LENGTH_MAX; q++)
         for (int64_t kv = 0; kv <= LENGTH_MAX; kv++) {
             int64_t pairs = 0, first = tp__mask_first_position(&p, q, kv);
+            tp__mask_view view = tp__mask_view_plain(&p, q, kv);
             for (int64_t row = 0; row < q; row++) {
                 tp__interval seen = tp__mask_interval(&p, first + row, kv);
                 for (int64_t key = 0; key < kv; key++) {
                     int allowed = truth(m, q, kv, row, key);
                     pairs += allowed;
                     if (tp_mask_allowed(&p, q, kv, row, key) != allowed ||
-                        tp__mask_allowed(&p, first + row, key) != allowed ||
+                        tp__mask_allowed(&view, 0, row, key) != allowed ||
                         (key >= seen.lo && key < seen.hi) != allowed)
                         fail_msg(
                             "causal %d align %d windows %d (%d,%d): q%d k%d row %d key %d is %d: "
@@ -146,10 +147,15 @@ static void trees_keep_their_rules(void **state) {
     expect_refused(&p, "mask[0]");
     p = problem_of(&plain);
     p.mask[2].kind = TP_MASK_OR;
-    expect_refused(&p, "mask[2].kind is 2");
+    assert_int_equal(tp_problem_check(&p, NULL), TP_OK);
+    p.mask[0].kind = TP_MASK_OR;
+    expect_refused(&p, "mask[0] is an OR");
     p = problem_of(&plain);
-    p.mask[1].kind = 18;
-    expect_refused(&p, "18");
+    p.mask[2].kind = 3;
+    expect_refused(&p, "mask[2].kind is 3");
+    p = problem_of(&plain);
+    p.mask[1].kind = 26;
+    expect_refused(&p, "26");
     p = problem_of(&plain);
     p.mask[1].reserved = 5;
     expect_refused(&p, "reserved is 5");

@@ -36,7 +36,8 @@ enum {
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
-    TP__TILE_ROWS = 96 /* most rows of a tile, on any ISA */
+    TP__TILE_ROWS = 96,  /* most rows of a tile, on any ISA */
+    TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
 };
 
 /* What the leaves did; one per task. Each leaf counts itself under its own number. */
@@ -45,6 +46,7 @@ typedef struct tp__trace {
     int64_t tiles_full, tiles_partial, tiles_skipped;
     int64_t pairs_visible, pairs_computed, padded_rows;
     int64_t bytes, scores_written;
+    int64_t tiles_conservative;
 } tp__trace;
 
 /* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */
@@ -84,6 +86,17 @@ typedef int tp__pack_k_fn(tp__trace *, float *packed, const void *tensor, int64_
                         int64_t first, int64_t last, int64_t block, int64_t d);
 typedef tp__pack_k_fn tp__pack_v_fn;
 
+/* What changes scores before they are masked, in this order; in units of log2. NULL or 0: not asked. */
+typedef struct tp__modify {
+    const float *scale;            /* [rows] s = s * scale[i] */
+    float cap;                     /* s = cap * tanh(s / cap), cap here in natural units */
+    const float *slope, *q_at;     /* [rows] s = s - slope[i] * |q_at[i] - k_at[j]| */
+    const float *k_at;             /* [keys, a multiple of 16] */
+    const void *const *bias;       /* [rows] s = s + log2(e) * bias[i][j]; -inf: the key is hidden */
+    int64_t bias_stride;           /* from key to key */
+    int32_t bias_dtype;
+} tp__modify;
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
@@ -96,6 +109,10 @@ typedef struct tp__tile {
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
     int v_not_finite;
+    const uint64_t *bits;      /* NULL: the intervals say it all. Otherwise lo, hi are the hull of what row
+                                  i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
+    int64_t bit_words;
+    const tp__modify *modify;  /* NULL: scores stay as they are */
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
@@ -117,6 +134,9 @@ typedef struct tp__math {
     const int64_t *lo, *hi;
     int64_t rows, d, dv, keys, block;
     int v_not_finite;
+    const uint64_t *bits; int64_t bit_words; /* as in a tile */
+    const tp__modify *modify;
+    float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);
 
@@ -124,6 +144,7 @@ typedef void tp__math_fn(tp__trace *, const tp__math *);
 typedef double tp__peak_fn(int64_t rounds, float *out);
 typedef void tp__read_fn(const float *from, int64_t floats, int streams, float *out);
 typedef void tp__exp2_fn(const float *x, float *y, int64_t n);
+typedef tp__exp2_fn tp__tanh_fn;
 
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
 typedef struct tp__kernels {
@@ -142,6 +163,7 @@ typedef struct tp__kernels {
     tp__peak_fn *peak;
     tp__read_fn *read;
     tp__exp2_fn *exp2;
+    tp__tanh_fn *tanh; /* tanh(x * ln2 / 2) */
 } tp__kernels;
 
 #define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;

@@ -40,4 +40,5 @@ void tp__trace_add(tp__trace *sum, const tp__trace *one) {
     sum->padded_rows += one->padded_rows;
     sum->bytes += one->bytes;
     sum->scores_written += one->scores_written;
+    sum->tiles_conservative += one->tiles_conservative;
 }

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
+#include "strategies/prepare.h"
 
 #define MATRIX_STEP 64 /* floats: rows of the matrices start on cache lines; a multiple of every NR */
 
@@ -18,6 +19,9 @@ typedef struct room {
     tp__trace *trace;
     float *q, *k, *v, *s, *p, *o, *m, *l, *one;
     int64_t *lo, *hi;
+    uint64_t *bits;      /* [rows][lds/64], where masks are not plain */
+    float *scale, *slope, *q_at, *k_at; /* where scores change */
+    const void **bias;
 } room;
 
 typedef struct work {
@@ -48,6 +52,17 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
         one.one = TP_TAKE(arena, float, rows);
         one.lo = TP_TAKE(arena, int64_t, rows);
         one.hi = TP_TAKE(arena, int64_t, rows);
+        one.bits = NULL;
+        if (!tp__mask_is_plain(problem)) one.bits = TP_TAKE(arena, uint64_t, tp__times(rows, w->lds / 64));
+        one.scale = one.slope = one.q_at = one.k_at = NULL;
+        one.bias = NULL;
+        if (problem->qscale_length > 0) one.scale = TP_TAKE(arena, float, rows);
+        if (problem->alibi) {
+            one.slope = TP_TAKE(arena, float, rows);
+            one.q_at = TP_TAKE(arena, float, rows);
+            one.k_at = TP_TAKE(arena, float, w->lds);
+        }
+        if (problem->bias_dtype != 0) one.bias = TP_TAKE(arena, const void *, rows);
         if (arena->base != NULL) w->slots[i] = one;
     }
 }
@@ -59,6 +74,53 @@ static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, i
     return arena.used;
 }
 
+/* One interval, and where the mask is not plain the bits of the whole row. */
+static void look_at_row(const work *w, const room *slot, tp__mask_view *view, int64_t head, int64_t r) {
+    const tp_problem *problem = w->job->problem;
+    tp__interval seen = {0, view->kv_len};
+    if (slot->bits == NULL) {
+        seen = tp__mask_interval(problem, view->first + r, view->kv_len);
+        slot->trace->pairs_visible += seen.hi - seen.lo;
+    }
+    slot->lo[r] = seen.lo;
+    slot->hi[r] = seen.hi;
+    if (slot->bits == NULL) return;
+    uint64_t *bits = slot->bits + r * (w->lds / 64), *seen_keys = tp__prepared_seen(w->job, view->seq);
+    memset(bits, 0, (size_t)(w->lds / 64) * sizeof *bits);
+    for (int64_t key = 0; key < view->kv_len; key += TP__MASK_KEYS)
+        tp__mask_words(view, head, r, key, tp__min(TP__MASK_KEYS, view->kv_len - key), bits + key / 64);
+    for (int64_t i = 0; i < (view->kv_len + 63) / 64; i++) {
+        slot->trace->pairs_visible += __builtin_popcountll(bits[i]);
+        atomic_fetch_or_explicit((_Atomic uint64_t *)&seen_keys[i], bits[i], memory_order_relaxed);
+    }
+    if (tp__mask_has(problem, TP_MASK_BITS)) slot->trace->bytes += (view->kv_len + 7) / 8;
+}
+
+static tp__modify look_at_scores(const work *w, const room *slot, tp__mask_view *view, int64_t head) {
+    const tp_problem *problem = w->job->problem;
+    const tp_tensors *tensors = w->job->tensors;
+    for (int64_t r = 0; r < view->q_len; r++) {
+        if (slot->scale != NULL)
+            slot->scale[r] = (float)tp__row_scale(problem, tp__mask_q_pos(view, r));
+        if (slot->slope != NULL) {
+            slot->slope[r] = tp__slope_log2(tensors, view->seq, head);
+            slot->q_at[r] = (float)(tp__mask_q_pos(view, r) - tp__mask_k_pos(view, 0));
+        }
+        if (slot->bias != NULL) {
+            slot->bias[r] = tp__bias_at(problem, tensors, view->seq, head, r, 0);
+            slot->trace->bytes += view->kv_len * (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
+        }
+    }
+    for (int64_t j = 0; slot->k_at != NULL && j < w->lds; j++)
+        slot->k_at[j] = j < view->kv_len
+                            ? (float)(tp__mask_k_pos(view, j) - tp__mask_k_pos(view, 0))
+                            : 0.0f;
+    return (tp__modify){.scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
+                        .q_at = slot->q_at, .k_at = slot->k_at, .bias = slot->bias,
+                        .bias_stride = problem->bias_dtype ? tensors->bias_stride[3] : 0,
+                        .bias_dtype = problem->bias_dtype};
+}
+
 static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
@@ -67,18 +129,17 @@ static void run_head(const work *w, const room *slot, int64_t index, int64_t hea
     if (seq.q_len == 0) return;
     int64_t kv_head = head / (problem->q_heads / problem->kv_heads);
     tp__rows rows = {0, seq.q_len, 1, tensors->q.stride[1], tensors->q.stride[2]};
-    int64_t position = tp__mask_first_position(problem, seq.q_len, seq.kv_len);
-    for (int64_t r = 0; r < seq.q_len; r++) {
-        tp__interval seen = tp__mask_interval(problem, position + r, seq.kv_len);
-        slot->lo[r] = seen.lo;
-        slot->hi[r] = seen.hi;
-        slot->trace->pairs_visible += seen.hi - seen.lo;
-    }
+    tp__mask_view view = tp__prepared_view(w->job, &seq);
+    tp__mask_look(&view);
+    for (int64_t r = 0; r < seq.q_len; r++) look_at_row(w, slot, &view, head, r);
+    tp__modify modify = look_at_scores(w, slot, &view, head);
     tp__math head_math = {
         .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
         .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
         .hi = slot->hi, .rows = seq.q_len, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
-        .keys = seq.kv_len, .block = w->lds,
+        .keys = seq.kv_len, .block = w->lds, .bits = slot->bits, .bit_words = w->lds / 64,
+        .modify = tp__modifies_scores(problem) ? &modify : NULL,
+        .sink = tp__sink_log2(problem, tensors, head),
     };
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,

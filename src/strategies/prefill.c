@@ -18,6 +18,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "strategies/prepare.h"
 #include "strategies/schedule.h"
 #include "strategies/sight.h"
 
@@ -79,7 +80,7 @@ static work lay_out(const tp_problem *problem, const tp__kernels *kernels, int t
         /* with one chunk its state is the whole */
         one.chunk = problem->kv_len > TP_CHUNK_KEYS ? take_state(arena, w.range_rows, w.ldo)
                                                     : one.whole;
-        one.sight = tp__sight_take(arena, w.range_rows, w.tile_rows);
+        one.sight = tp__sight_take(arena, problem, w.range_rows, w.tile_rows, w.block);
         if (arena->base != NULL) w.slots[i] = one;
     }
     return w;
@@ -97,15 +98,14 @@ static void clear(const state *s, int64_t rows, int64_t ldo) {
     memset(s->o, 0, (size_t)(rows * ldo) * sizeof(float));
 }
 
-static void attend_block(const work *w, const room *slot, const tp__task *task, const state *to,
+static void attend_block(const work *w, room *slot, const tp__task *task, const state *to,
                          const tp__sequence *seq, int64_t key) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
-    const tp__sight *sight = &slot->sight;
-    int64_t first = tp__max(sight->any.lo - key, 0), last = tp__min(sight->any.hi - key, w->block);
-    /* where every row sees the whole block, no tile has to look */
-    int full = sight->every.lo <= key + first && sight->every.hi >= key + last;
+    int64_t first, last;
+    tp__glimpse glimpse = tp__sight_block(&slot->sight, key, &first, &last, slot->trace);
+    if (glimpse == TP__SEES_NONE) return; /* neither read nor packed */
     int64_t k_offset = seq->k + task->head * tensors->k.stride[2] + key * tensors->k.stride[1];
     int64_t v_offset = seq->v + task->head * tensors->v.stride[2] + key * tensors->v.stride[1];
     const char *k = tp__element(&tensors->k, k_offset, problem->k_dtype);
@@ -119,8 +119,6 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
         .s = slot->s,
         .lds = w->block,
         .ldo = w->ldo,
-        .lo = sight->tile_lo,
-        .hi = sight->tile_hi,
         .d = problem->head_dim_qk,
         .dv = problem->head_dim_v,
         .block = w->block,
@@ -129,10 +127,9 @@ static void attend_block(const work *w, const room *slot, const tp__task *task, 
                                               last, w->block, problem->head_dim_v),
     };
     slot->trace->bytes += (last - first) * tp__key_bytes(problem);
-    if (full) tp__sight_tile(sight, 0, tp__min(w->tile_rows, task->count), key, last);
     for (int64_t row = 0; row < task->count; row += w->tile_rows) {
         tile.rows = tp__min(w->tile_rows, task->count - row);
-        if (!full && !tp__sight_tile(sight, row, tile.rows, key, last)) continue;
+        if (!tp__sight_tile(&slot->sight, &tile, row, key, last, glimpse, slot->trace)) continue;
         tile.q = slot->q + row * w->ldq;
         tile.o = to->o + row * w->ldo;
         tile.m = to->m + row;
@@ -157,7 +154,7 @@ static void run_range(const work *w, room *slot, const tp__task *task) {
     slot->trace->tiles_skipped += (task->count + kernels->mr - 1) / kernels->mr *
                                   ((seq.kv_len + kernels->nr - 1) / kernels->nr);
 
-    tp__sight_range(&slot->sight, problem, &seq, task->first, task->count, slot->trace);
+    tp__sight_range(&slot->sight, w->job, &seq, task->head, task->first, task->count, slot->trace);
     tp__interval any = slot->sight.any;
     clear(&slot->whole, task->count, w->ldo);
     int chunks = 0;
@@ -173,6 +170,7 @@ static void run_range(const work *w, room *slot, const tp__task *task) {
                           slot->whole.o, to->m, to->l, to->o);
     }
 
+    tp__fold_sinks(w->job, &rows, task->head, w->ldo, slot->whole.m, slot->whole.l, slot->whole.o);
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](

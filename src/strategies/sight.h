@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rows see: of a whole range of merged rows, and of one tile of them within one block of keys. */
+/*
+ * What rows see, and how their scores change: of a range of merged rows, of one block of keys, and of one
+ * tile of rows within it.
+ *
+ *     plain     causal and windows: one interval a row, whose ends never move left
+ *     parts     a row sees a union of intervals: exact, and O(rows) to prepare
+ *     words     anything else: the bits of every row of the range are evaluated block by block
+ */
 #ifndef TP_STRATEGIES_SIGHT_H
 #define TP_STRATEGIES_SIGHT_H
 
@@ -7,22 +14,48 @@
 #include "kernels/kernel.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
+#include "strategies/strategy.h"
 
 typedef struct tp__sight {
-    int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute */
+    int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute: the hull */
     int32_t *tile_lo, *tile_hi; /* [tile rows] the same within one block */
-    tp__interval any, every;    /* keys that any row, and that every row of the range sees */
+    tp__interval any, every;    /* keys that any row, and that every row of the range sees; hulls */
+    int block;                  /* keys */
+    /* of masks that are not plain */
+    enum { TP__SIGHT_PLAIN, TP__SIGHT_PARTS, TP__SIGHT_WORDS } form;
+    int parts_most, by_head;
+    tp__interval *part;         /* [range rows][parts_most] */
+    int32_t *parts;             /* [range rows] how many */
+    uint64_t *words;            /* [range rows][block/64], or of one tile's rows where there are parts */
+    tp__mask_view view;
+    const tp_problem *problem;
+    int64_t first, count, group, head; /* the range: merged rows, and its first query head */
+    uint64_t *seen;             /* keys of the sequence that any row sees: shared by all tasks */
+    /* of scores that change */
+    tp__modify modify;
+    float *scale, *slope;       /* [range rows] */
+    float *q_at, *k_at;         /* [tile rows], [block] */
+    const void **bias;          /* [tile rows] */
 } tp__sight;
 
 /* Room for ranges of this many rows. */
-tp__sight tp__sight_take(tp__arena *arena, int64_t range_rows, int tile_rows);
+tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
+                         int block);
 
-/* Looks at merged rows first..first+count-1 of the sequence and counts the pairs they see. */
-void tp__sight_range(tp__sight *sight, const tp_problem *problem, const tp__sequence *seq,
+/* Looks at merged rows first..first+count-1 of a KV head of the sequence and counts the pairs they see, or
+   leaves that to tp__sight_block. */
+void tp__sight_range(tp__sight *sight, const tp__job *job, const tp__sequence *seq, int64_t kv_head,
                      int64_t first, int64_t count, tp__trace *trace);
 
-/* Fills tile_lo and tile_hi for rows row..row+rows-1 of the range and the `last` keys from `key` on; 0
-   when none of them sees any. */
-int tp__sight_tile(const tp__sight *sight, int64_t row, int64_t rows, int64_t key, int64_t last);
+/* What rows of the range see of the block of keys from `key` on: keys [first, last) of it, block-relative.
+   Blocks are asked for in ascending order within `any`, each once. */
+typedef enum tp__glimpse { TP__SEES_NONE, TP__SEES_SOME, TP__SEES_ALL } tp__glimpse;
+tp__glimpse tp__sight_block(tp__sight *sight, int64_t key, int64_t *first, int64_t *last,
+                            tp__trace *trace);
+
+/* Sets what rows row..row+tile->rows-1 of the range see of the block, and what changes their scores; 0 when
+   none of them sees any of its keys up to `last`. */
+int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last,
+                   tp__glimpse glimpse, tp__trace *trace);
 
 #endif

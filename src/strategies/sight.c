@@ -8,7 +8,7 @@
 
 tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
                          int block) {
-    tp__sight sight = {.block = block, .problem = problem};
+    tp__sight sight = {.block = block, .tile_rows = tile_rows, .problem = problem};
     sight.lo = TP_TAKE(arena, int64_t, range_rows);
     sight.hi = TP_TAKE(arena, int64_t, range_rows);
     sight.tile_lo = TP_TAKE(arena, int32_t, tile_rows);
@@ -17,6 +17,7 @@ tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t ra
         sight.parts_most = tp__mask_parts_most(problem);
         sight.part = TP_TAKE(arena, tp__interval, range_rows * sight.parts_most);
         sight.parts = TP_TAKE(arena, int32_t, range_rows);
+        sight.hull = TP_TAKE(arena, tp__interval, (range_rows + tile_rows - 1) / tile_rows);
         sight.words = TP_TAKE(arena, uint64_t, tp__max(range_rows, tile_rows) * (block / 64));
     }
     if (problem->qscale_length > 0) sight.scale = TP_TAKE(arena, float, range_rows);
@@ -62,6 +63,8 @@ static void look_parts(tp__sight *sight, tp__trace *trace) {
     int exact = 1;
     for (int64_t i = 0; i < sight->count; i++) {
         int64_t token = (sight->first + i) / sight->group;
+        tp__interval *hull = &sight->hull[i / sight->tile_rows];
+        if (i % sight->tile_rows == 0) *hull = (tp__interval){INT64_MAX, 0};
         if (token != last) {
             exact &= tp__mask_parts(&sight->view, token, &parts);
             last = token;
@@ -75,6 +78,8 @@ static void look_parts(tp__sight *sight, tp__trace *trace) {
         sight->hi[i] = parts.count > 0 ? parts.part[parts.count - 1].hi : 0;
         if (exact) trace->pairs_visible += keys;
         if (parts.count == 0) continue;
+        hull->lo = tp__min(hull->lo, sight->lo[i]);
+        hull->hi = tp__max(hull->hi, sight->hi[i]);
         any.lo = tp__min(any.lo, sight->lo[i]);
         any.hi = tp__max(any.hi, sight->hi[i]);
     }
@@ -141,6 +146,12 @@ static int last_bit(const uint64_t *words, int count) {
     return -1;
 }
 
+/* May this tile's rows see any key of the block? */
+static int tile_meets(const tp__sight *sight, int64_t row, int64_t key) {
+    const tp__interval *hull = &sight->hull[row / sight->tile_rows];
+    return hull->lo < key + sight->block && hull->hi > key;
+}
+
 static tp__glimpse block_parts(tp__sight *sight, int64_t key, int64_t *first, int64_t *last) {
     uint64_t any[TP__MASK_WORDS] = {0};
     int64_t end = key + sight->block, lo = INT64_MAX, hi = 0, all_lo = 0, all_hi = INT64_MAX;
@@ -148,6 +159,11 @@ static tp__glimpse block_parts(tp__sight *sight, int64_t key, int64_t *first, in
     for (int64_t i = 0; i < sight->count; i++) {
         const tp__interval *part = sight->part + i * sight->parts_most;
         int met = 0;
+        if (i % sight->tile_rows == 0 && !tile_meets(sight, i, key)) {
+            whole = 0;
+            i += sight->tile_rows - 1;
+            continue;
+        }
         for (int p = 0; p < sight->parts[i]; p++) {
             int64_t from = tp__max(part[p].lo, key), to = tp__min(part[p].hi, end);
             if (from >= to) continue;
@@ -177,6 +193,12 @@ static tp__glimpse block_words(tp__sight *sight, int64_t key, int64_t *first, in
     for (int64_t i = 0; i < sight->count; i++) {
         int64_t row = sight->first + i, token = row / sight->group;
         uint64_t *words = sight->words + i * count;
+        if (i % sight->tile_rows == 0 && !tile_meets(sight, i, key)) { /* its words are never read */
+            memset(all, 0, sizeof all);
+            i += sight->tile_rows - 1;
+            before = -1;
+            continue;
+        }
         if (sight->lo[i] >= key + keys || sight->hi[i] <= key)
             memset(words, 0, (size_t)count * sizeof *words);
         else if (token == before && !sight->by_head)
@@ -242,6 +264,7 @@ static int tile_intervals(const tp__sight *sight, int64_t row, int64_t rows, int
 /* Bits only where some row meets more than one of its parts here. */
 static int tile_parts(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last) {
     int any = 0, holes = 0;
+    if (!tile_meets(sight, row, key)) return 0;
     for (int64_t i = 0; i < tile->rows; i++) {
         const tp__interval *part = sight->part + (row + i) * sight->parts_most;
         int64_t lo = last, hi = 0, met = 0;
@@ -269,8 +292,9 @@ static int tile_parts(const tp__sight *sight, tp__tile *tile, int64_t row, int64
     return any;
 }
 
-static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row) {
+static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key) {
     int count = sight->block / 64, any = 0, holes = 0;
+    if (!tile_meets(sight, row, key)) return 0;
     for (int64_t i = 0; i < tile->rows; i++) {
         const uint64_t *words = sight->words + (row + i) * count;
         int lo = first_bit(words, count), hi = last_bit(words, count) + 1, seen = 0;
@@ -322,7 +346,7 @@ int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t 
     tile->bit_words = sight->block / 64;
     /* where every row sees the whole block, what the first tile sees all see */
     if (glimpse != TP__SEES_ALL || row == 0)
-        any = sight->form == TP__SIGHT_WORDS   ? tile_words(sight, tile, row)
+        any = sight->form == TP__SIGHT_WORDS   ? tile_words(sight, tile, row, key)
               : sight->form == TP__SIGHT_PARTS ? tile_parts(sight, tile, row, key, last)
                                                : tile_intervals(sight, row, tile->rows, key, last);
     if (any && tp__modifies_scores(sight->problem))

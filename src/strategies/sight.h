@@ -20,12 +20,13 @@ typedef struct tp__sight {
     int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute: the hull */
     int32_t *tile_lo, *tile_hi; /* [tile rows] the same within one block */
     tp__interval any, every;    /* keys that any row, and that every row of the range sees; hulls */
-    int block;                  /* keys */
+    int block, tile_rows;       /* keys, rows */
     /* of masks that are not plain */
     enum { TP__SIGHT_PLAIN, TP__SIGHT_PARTS, TP__SIGHT_WORDS } form;
     int parts_most, by_head;
     tp__interval *part;         /* [range rows][parts_most] */
     int32_t *parts;             /* [range rows] how many */
+    tp__interval *hull;         /* [tiles] of what a tile's rows see: most tiles see nothing of a block */
     uint64_t *words;            /* [range rows][block/64], or of one tile's rows where there are parts */
     tp__mask_view view;
     const tp_problem *problem;

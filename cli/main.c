@@ -46,6 +46,8 @@ static const char problem_help[] =
     "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
     "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
     "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X\n"
+    "      more masks: chunk=N prefix=N first=N documents spans spans-and tree bits callback positions\n"
+    "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
     "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
     "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"

@@ -169,7 +169,7 @@ static int read_word(const char **at, const char *end, char start, char between,
         ++*at;
         if (!tp__read_integer(at, end, to[i])) return 0;
     }
-    return 1;
+    return words[*word].values == 2 || node->a >= 0; /* -1 has no number of its own here */
 }
 
 int tp__mask_word_starts(const char *word, const char *end) {

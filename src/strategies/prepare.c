@@ -120,8 +120,7 @@ void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, i
         float sink = tp__sink_log2(job->problem, job->tensors, head);
         if (sink == -INFINITY) continue;
         float down[16] = {0}, factor[16];
-        float best = m[i] > sink ? m[i] : sink;
-        if (!(sink < INFINITY)) l[i] = NAN; /* a score of +inf or NaN spoils its row */
+        float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
         down[0] = m[i] - best;
         down[1] = sink - best;
         job->kernels->exp2(down, factor, 16);

@@ -232,12 +232,16 @@ call *call_new(const char *text, const call_shape *shape) {
             place(c, which,
                   which >= CALL_O && shape->layout >= CALL_QKV ? CALL_BSHD : shape->layout);
     fill(c, shape);
+    const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
+    assert_int_equal(
+        mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
     return c;
 }
 
 void call_free(call *c) {
     for (int i = 0; i < CALL_TENSORS; i++) free(c->room[i].memory);
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
+    mask_data_destroy(&c->masks);
     free(c->q_lens);
     free(c);
 }

@@ -27,6 +27,7 @@
 
 #include <cmocka.h>
 
+#include "mask_data.h" /* of cli/: the same data for the same seed */
 #include "tileproof.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -45,6 +46,7 @@ typedef struct call_shape { /* all zero: the defaults */
     int32_t index_type;           /* of cu_seqlens and used lengths */
     const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
     float q_size, k_size, v_size; /* factors; 0: 1 */
+    uint64_t seed;                /* of the masks' data */
 } call_shape;
 
 typedef enum call_tensor { CALL_Q, CALL_K, CALL_V, CALL_O, CALL_LSE, CALL_TENSORS } call_tensor;
@@ -59,6 +61,7 @@ typedef struct call {
         size_t bytes; /* of memory */
     } room[CALL_TENSORS];
     void *index[4]; /* cu_seqlens and used lengths as the tensors hold them */
+    struct mask_data masks; /* what masks and scores read */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);

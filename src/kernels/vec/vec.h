@@ -97,7 +97,7 @@ VEC_INLINE vec_f vec_tanh(vec_f x) {
     p = vec_fma(p, f, vec_set1(0x1.62e430p-1f));
     vec_f e = vec_fma(power, f * p, power - vec_set1(1.0f));
     vec_f size = -e / (vec_set1(2.0f) + e);
-    return (vec_f)((vec_i)size | sign);
+    return (vec_f)(((vec_i)size & 0x7fffffff) | sign); /* size is -0 at 0 */
 }
 
 #endif

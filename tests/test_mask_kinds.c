@@ -117,6 +117,38 @@ static void pairs_are_counted(void **state) {
     assert_int_equal(tp_mask_allowed(&p, 4, 4, 0, 0), -1); /* needs data */
 }
 
+/* Positions below 0, as rows before the first key have: chunks go on there. */
+static void chunks_below_zero(void **state) {
+    (void)state;
+    tp_problem p;
+    assert_int_equal(tp_problem_parse("q12 k4 d8 f32 chunk=4", &p, NULL, NULL), TP_OK);
+    for (int64_t row = 0; row < 12; row++)
+        for (int64_t key = 0; key < 4; key++) assert_int_equal(tp_mask_allowed(&p, 12, 4, row, key), row >= 8);
+}
+
+/* An id that comes back behind keys of no document is not one run. */
+static void ids_that_come_back(void **state) {
+    (void)state;
+    int64_t ids[] = {1, 1, -1, 1, 2, 2, -1, -1, 2, 3};
+    call *c = call_new("h2/1 q10 k10 d8 f32 documents", &(call_shape){.index_type = TP_I64});
+    c->tensors.q_documents = NULL;
+    c->tensors.k_documents = ids;
+    check_sets(c, 0, 1);
+    for (int k = 0; call_kernel(k) != NULL; k++) {
+        call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+        call_check_bounds(c, call_kernel(k));
+    }
+    call_free(c);
+}
+
+/* Tiles whose rows see a key less than the first tile's: no block may be taken for full. */
+static void tiles_that_differ_by_a_key(void **state) {
+    (void)state;
+    call_check_all("h24/1 q2 k60 d8 f32 window=20,-1 chunk=4096", NULL);
+    call_check_all("h120/1 q2 k60 d8 f32 window=20,-1 chunk=4096", NULL);
+    call_check_all("h120/1 q2 k60 d8 f32 mask=window:20:-1,bits,or", NULL);
+}
+
 static void check_result(const char *words, uint64_t seed) {
     char text[256];
     if (call_quick() && seed % 3 != 0) return;
@@ -410,7 +442,8 @@ int main(void) {
         cmocka_unit_test(a_bias_hides),                  cmocka_unit_test(bias_strides),
         cmocka_unit_test(a_callback_is_asked_once),      cmocka_unit_test(bytes_become_bits),
         cmocka_unit_test(bad_data),                      cmocka_unit_test(bad_problems),
-        cmocka_unit_test(texts_go_round),
+        cmocka_unit_test(texts_go_round),                cmocka_unit_test(chunks_below_zero),
+        cmocka_unit_test(ids_that_come_back),            cmocka_unit_test(tiles_that_differ_by_a_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,7 +193,7 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
             int lower = 0, upper = 0; /* a half of the panel that no row sees is not computed */
             for (int64_t r = strip; r < strip + rows; r++)
                 for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++) {
-                    int sees = tp_mask_allowed(&c->problem, q, kv, r / group, key);
+                    int sees = tp_mask_visible(&c->problem, &c->tensors, seq, 0, r / group, key);
                     seen += sees;
                     lower |= sees && key < panel + half;
                     upper |= sees && key >= panel + half;
@@ -206,7 +206,8 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
         }
     for (int64_t key = 0; key < kv; key++) {
         int any = 0;
-        for (int64_t r = 0; r < q; r++) any |= tp_mask_allowed(&c->problem, q, kv, r, key) == 1;
+        for (int64_t r = 0; r < q; r++)
+            any |= tp_mask_visible(&c->problem, &c->tensors, seq, 0, r, key) == 1;
         t->keys += any;
     }
 }
@@ -267,6 +268,13 @@ static void receipts_count_tiles(void **state) {
         "h7/1 seqs=1x20/33,1x1/9,1x0/5,1x5/0 d8 f32 packed causal",
         "h2/1 seqs=1x20/33,1x1/9,1x0/5,1x5/0 d8/4 f16 padded window=3,5",
         "h71/1 q3 k40 d8 f32 causal",
+        "h3/1 q50 k300 d8 f32 window=9,0 first=4 causal",
+        "b2 h6/2 q37 k153 d300 f32 documents",
+        "b3 h6/2 q37 k153 d300 f32 causal spans documents",
+        "h7/1 seqs=1x20/33,1x1/9,1x5/90 d300 f32 packed chunk=32",
+        "h2/1 q20 k90 d8 f32 tree",
+        "b2 h2/1 q20 k190 d300 f32 callback",
+        "b3 h2/1 q20 k190 d300 f32 causal positions",
     };
     for (int n = 0; n < COUNT(texts); n++) check_receipt(texts[n]);
 }

@@ -11,6 +11,7 @@
  *     check_identity.c    two runs that must agree, bit for bit or within the bound
  *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
  *     check_cache.c       few rows; caches in pages, lists and latent form
+ *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
  *     check_report.c      failures with repro lines, the table, the states
  */
 #ifndef TILEPROOF_CLI_CHECK_H
@@ -20,7 +21,7 @@
 #include "cli.h"
 #include "truth.h"
 
-enum { MAX_KERNELS = 16, MAX_GROUPS = 24 };
+enum { MAX_KERNELS = 16, MAX_GROUPS = 32 };
 
 struct check_env;
 /* 0: passed; otherwise failed, and env->reason says what was expected and got. */
@@ -99,6 +100,9 @@ int check_same_rows(struct check_env *env, const char *what, const struct tensor
 void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, int64_t from_seq,
                 enum tensor_id id, int64_t tokens);
 
+/* check_masks.c: is the bias of this pair -inf? */
+int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row, int64_t key);
+
 void check_add_grid(struct check_list *list, uint64_t seed);
 void check_add_definition(struct check_list *list);
 void check_add_values(struct check_list *list);
@@ -106,6 +110,7 @@ void check_add_poison(struct check_list *list);
 void check_add_identity(struct check_list *list);
 void check_add_promise(struct check_list *list);
 void check_add_cache(struct check_list *list);
+void check_add_masks(struct check_list *list);
 
 /* check_report.c */
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,

@@ -21,17 +21,18 @@ static int group_index(struct check_list *list, const char *group) {
     return list->group_count++;
 }
 
+/* The kinds in the tree, by the numbers that tp_mask_kind gives them. */
 static void describe_mask(const tp_problem *problem, char text[64]) {
-    int causal = 0, window = 0;
-    for (int i = 0; i < problem->mask_nodes; i++) {
-        causal |= problem->mask[i].kind == TP_MASK_CAUSAL;
-        window |= problem->mask[i].kind == TP_MASK_WINDOW;
-    }
-    snprintf(text, 64, "%s%s%s%s", causal ? "causal" : "", causal && window ? " " : "",
-             window   ? "window"
-             : causal ? ""
-                      : "none",
-             problem->align == TP_TOP_LEFT ? " top-left" : "");
+    unsigned kinds = 0;
+    size_t used = 0;
+    for (int i = 0; i < problem->mask_nodes; i++)
+        if (problem->mask[i].kind >= TP_MASK_CAUSAL) kinds |= 1u << (problem->mask[i].kind - TP_MASK_CAUSAL);
+    snprintf(text, 64, "none");
+    for (int i = 0; tp_mask_name(i) && used < 64; i++)
+        if (kinds >> i & 1)
+            used += (size_t)snprintf(text + used, 64 - used, "%s%s", used ? " " : "", tp_mask_name(i));
+    used = strlen(text);
+    if (problem->align == TP_TOP_LEFT) snprintf(text + used, 64 - used, " top-left");
 }
 
 static void describe_style(const struct tensors_style *style, char *text, size_t size) {

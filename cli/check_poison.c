@@ -9,9 +9,9 @@ static int make_own(struct check_env *env, struct tensors *tensors) {
     return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
 }
 
-static int sees(const struct tensors *tensors, int64_t row, int64_t key) {
-    return tp_mask_allowed(&tensors->problem, tensors->q_lens[0], tensors->kv_lens[0], row, key) ==
-           1;
+static int sees(const struct tensors *tensors, int64_t head, int64_t row, int64_t key) {
+    return tp_mask_visible(&tensors->problem, &tensors->call, 0, head, row, key) == 1 &&
+           !check_bias_hides(tensors, 0, head, row, key);
 }
 
 static int expect_nan_row(struct check_env *env, const struct tensors *tensors, tp_row at,
@@ -63,7 +63,7 @@ static int poison_key(struct check_env *env, const struct poison *poison, struct
     for (int64_t h = 0; !failed && h < tensors->problem.q_heads; h++)
         for (int64_t r = 0; !failed && r < tensors->q_lens[0]; r++) {
             tp_row at = {0, h, r};
-            if (h / group != kv_head || !sees(tensors, r, key))
+            if (h / group != kv_head || !sees(tensors, h, r, key))
                 failed = check_same_row(env, why, clean, at, tensors, at);
             else if (poison->id == TENSOR_K)
                 failed = expect_nan_row(env, tensors, at, why);
@@ -130,7 +130,8 @@ static int hidden_keys(struct check_env *env) {
     int failed = make_own(env, &clean) || make_own(env, &tensors) || check_attend(env, &clean);
     for (int64_t j = 0; !failed && j < tensors.kv_lens[0]; j++) {
         int seen = 0;
-        for (int64_t r = 0; r < tensors.q_lens[0]; r++) seen |= sees(&tensors, r, j);
+        for (int64_t r = 0; r < tensors.q_lens[0]; r++)
+            for (int64_t h = 0; h < tensors.problem.q_heads; h++) seen |= sees(&tensors, h, r, j);
         for (int64_t h = 0; !seen && h < tensors.problem.kv_heads; h++, hidden++) {
             for (int64_t x = 0; x < tensors.problem.head_dim_qk; x++)
                 tensors_set(&tensors, TENSOR_K, 0, j, h, x, NAN);
@@ -171,6 +172,11 @@ static int old_memory(struct check_env *env) {
 void check_add_poison(struct check_list *list) {
     static const struct tensors_style style = {.lse = 1};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    static const char *const masks[] = {"causal chunk=16", "causal prefix=30",   "causal documents",
+                                        "causal spans",    "spans-and",          "tree",
+                                        "bits",            "causal bits",        "callback",
+                                        "bias=f32",        "causal bias=bf16",   "bits bias=f16",
+                                        "positions causal", "window=9,0 first=3 causal"};
     for (int t = 0; t < 3; t++) {
         const char *d = dtypes[t];
         check_add(list, "hostile", "bad-keys", bad_keys, style, "h4/2 q40 k70 d24 %s", d);
@@ -180,6 +186,14 @@ void check_add_poison(struct check_list *list) {
                   d);
         check_add(list, "hostile", "bad-keys", bad_keys, style,
                   "q5 k4500 d16 %s causal window=300,0", d);
+        for (int i = 0; i < (int)(sizeof masks / sizeof *masks); i++)
+            check_add(list, "hostile", "bad-keys", bad_keys, style, "h4/2 q70 k%d d%d %s %s",
+                      i % 2 ? 70 : 150, i % 3 ? 40 : 260, d, masks[i]);
+        check_add(list, "hostile", "hidden-keys", hidden_keys, style,
+                  "h2/1 q20 k700 d64 %s window=30,0 first=4 causal", d);
+        check_add(list, "hostile", "hidden-keys", hidden_keys, style, "h2/1 q9 k700 d40 %s documents", d);
+        check_add(list, "hostile", "hidden-keys", hidden_keys, style, "q9 k5000 d16 %s chunk=512 causal",
+                  d);
         check_add(list, "hostile", "bad-query", bad_query, style, "h4/2 q40 k70 d24 %s causal", d);
         check_add(list, "hostile", "bad-query", bad_query, style, "h3/1 q13 k4100 d17 %s", d);
         check_add(list, "hostile", "hidden-keys", hidden_keys, style,

@@ -89,8 +89,8 @@ static int flush_to_zero(struct check_env *env) {
 
 static int same_keys(const struct tensors *a, const struct tensors *b, int64_t row) {
     for (int64_t j = 0; j < a->kv_lens[0]; j++)
-        if (tp_mask_allowed(&a->problem, a->q_lens[0], a->kv_lens[0], row, j) !=
-            tp_mask_allowed(&b->problem, b->q_lens[0], b->kv_lens[0], row, j))
+        if (tp_mask_visible(&a->problem, &a->call, 0, 0, row, j) !=
+            tp_mask_visible(&b->problem, &b->call, 0, 0, row, j))
             return 0;
     return 1;
 }
@@ -200,9 +200,8 @@ static int receipts(struct check_env *env) {
     for (int64_t s = 0; !failed && s < tensors.sequences; s++)
         for (int64_t r = 0; r < tensors.q_lens[s]; r++)
             for (int64_t j = 0; j < tensors.kv_lens[s]; j++)
-                pairs +=
-                    tensors.problem.q_heads *
-                    tp_mask_allowed(&tensors.problem, tensors.q_lens[s], tensors.kv_lens[s], r, j);
+                for (int64_t h = 0; h < tensors.problem.q_heads; h++)
+                    pairs += tp_mask_visible(&tensors.problem, &tensors.call, s, h, r, j);
     int64_t calls = 0;
     for (int i = 0; !failed && i < receipt.leaf_count && i < TP_MAX_RECEIPT_LEAVES; i++)
         calls += receipt.leaf[i].calls;
@@ -222,6 +221,9 @@ static int receipts(struct check_env *env) {
 void check_add_promise(struct check_list *list) {
     static const struct tensors_style style = {.lse = 1};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    static const char *const masks[] = {"causal documents sinks", "causal spans softcap=9", "bits alibi",
+                                        "callback", "window=30,0 first=4 causal sinks",
+                                        "positions causal bias=f32"};
     for (int t = 0; t < 3; t++) {
         const char *d = dtypes[t];
         check_add(list, "hostile", "threads", threads, style,
@@ -232,6 +234,12 @@ void check_add_promise(struct check_list *list) {
                   "h4/2 seqs=1x70/300,1x1/4100,2x2/33 d24 %s packed-q paged=16 causal", d);
         check_add(list, "hostile", "threads", threads, style, "h8/8 q1 k5000 d16 %s", d);
         check_add(list, "hostile", "threads", threads, style, "h4/1 q2 k3000 d16 %s lists=2500", d);
+        for (int i = 0; i < (int)(sizeof masks / sizeof *masks); i++) {
+            check_add(list, "hostile", "threads", threads, style, "b2 h4/2 q300 k300 d24 %s %s", d,
+                      masks[i]);
+            check_add(list, "hostile", "receipt", receipts, style,
+                      "h4/2 seqs=1x7/20,1x33/600,1x40/40 d33/65 %s packed %s", d, masks[i]);
+        }
         check_add(list, "hostile", "layouts", layouts, style, "b3 h4/2 q40 k40 d33 %s causal", d);
 #if defined(__x86_64__)
         check_add(list, "hostile", "flush-to-zero", flush_to_zero, style,

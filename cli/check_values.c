@@ -120,7 +120,7 @@ static int own_key(struct check_env *env) {
 
 static int sees_nothing(const struct tensors *tensors, int64_t seq, int64_t row) {
     for (int64_t j = 0; j < tensors->kv_lens[seq]; j++)
-        if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], row, j))
+        if (tp_mask_visible(&tensors->problem, &tensors->call, seq, 0, row, j))
             return 0;
     return 1;
 }

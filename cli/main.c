@@ -72,6 +72,8 @@ static const char problem_help[] =
     "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X,\n"
     "      paged=N: k and v in pages of N tokens, lists=N | lists-sorted=N: keys by row,\n"
     "      latent: v is part of k, invariant: the same bits for decode and prefill\n"
+    "      more masks: chunk=N prefix=N first=N documents spans spans-and tree bits callback positions\n"
+    "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
     "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
     "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"

@@ -61,7 +61,7 @@ double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
            keys * (double)problem->head_dim_v * v_bytes +
            rows * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->o_dtype) +
            q_tokens * (double)problem->list_len * sizeof(int64_t) +
-           (style->lse ? rows * sizeof(float) : 0);
+           (style->lse ? rows * sizeof(float) : 0) + mask_data_bytes(problem);
 }
 
 int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id) {
@@ -285,6 +285,7 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
 }
 
 void tensors_destroy(struct tensors *tensors) {
+    mask_data_destroy(&tensors->masks);
     for (int i = 0; i < TENSOR_COUNT; i++) free(tensors->buffer[i].memory);
     for (int i = 0; i < INDEX_COUNT; i++) free(tensors->indices[i]);
     for (int i = 0; i < 2; i++) free(tensors->pages[i]);

@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "mask_data.h"
 #include "tileproof.h"
 
 enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_COUNT };
@@ -61,6 +62,7 @@ struct tensors {
         void *memory; /* NULL: a slice of another tensor's */
         size_t bytes;
     } buffer[TENSOR_COUNT];
+    struct mask_data masks; /* what masks and scores read */
 };
 
 /* Bytes tensors_create would allocate, as a double so that it cannot overflow. */

@@ -71,6 +71,12 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     fill(tensors, TENSOR_Q, seed, gain);
     fill(tensors, TENSOR_K, seed, 1);
     if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
+    const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
+                                         tensors->kv_start};
+    mask_data_destroy(&tensors->masks);
+    /* without memory the pointers stay NULL, and the call that misses them says so */
+    if (mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed))
+        mask_data_destroy(&tensors->masks);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

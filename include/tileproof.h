@@ -169,14 +169,26 @@ typedef enum tp_align {
     TP_TOP_LEFT = 1      /* q_pos of row i is i                                                   */
 } tp_align;
 
-/* A mask is a tree in postfix order: {causal}, {window}, {and}. No node: every key is visible. */
+/* A mask is a tree in postfix order: {causal}, {window}, {and}. No node: every key is visible. docs/masks.md
+   shows each kind with a picture. q_pos and k_pos are mask positions: those of the alignment, or the
+   tensors' own (tp_problem.positions). A kind marked "data" reads arrays of tp_tensors. */
 typedef enum tp_mask_kind {
     TP_MASK_AND = 1,
-    TP_MASK_OR = 2,     /* reserved: refused until a mask kind needs it                          */
+    TP_MASK_OR = 2,
     TP_MASK_CAUSAL = 16, /* k_pos <= q_pos                                                        */
-    TP_MASK_WINDOW = 17  /* q_pos - a <= k_pos <= q_pos + b; -1: that side is unbounded. The row's
+    TP_MASK_WINDOW = 17, /* q_pos - a <= k_pos <= q_pos + b; -1: that side is unbounded. The row's
                             own position counts on neither side: (0,0) sees one key, and a causal
                             model's "sliding_window W" is window(W-1, 0).                          */
+    TP_MASK_CHUNK = 18,  /* floor(k_pos / a) == floor(q_pos / a)                                   */
+    TP_MASK_PREFIX = 19, /* k_pos < a; a = -1, data: k_pos < prefix_lens[sequence]                 */
+    TP_MASK_FIRST = 20,  /* key < a: an index, whatever its position                               */
+    TP_MASK_DOCUMENTS = 21, /* data: row and key have the same id, which is not negative           */
+    TP_MASK_SPANS = 22,  /* data: row and key lie in the same span                                 */
+    TP_MASK_TREE = 23,   /* data: rows are the last q_len keys, drafts that each name a parent; a row
+                            sees all keys before the drafts, itself and its ancestors              */
+    TP_MASK_BITS = 24,   /* data: the bit of (sequence, head, row, key) is set                     */
+    TP_MASK_CALLBACK = 25 /* data: the caller's function says so, asked once for each (sequence, row,
+                            key) of a call                                                         */
 } tp_mask_kind;
 
 typedef struct tp_mask_node {
@@ -213,6 +225,20 @@ typedef struct tp_problem {
     int32_t invariant;           /* 1: a row's bits depend on its own q and keys alone, not on how many
                                     rows its sequence has in the call: decode, chunked prefill and whole
                                     prefill agree bit for bit. Costs speed with few rows            */
+    /* Scores, in the order in which it is applied (docs/maths.md section 7); 0: not asked for.
+           s = scale * (1 + beta*log(1 + floor(max(q_pos + offset, 0) / length))) * q.k    qscale
+           s = softcap * tanh(s / softcap)                                                 softcap
+           s = s - slope * |q_pos - k_pos|                                                 alibi
+           s = s + bias                        -inf: the key is hidden                     bias
+       then the mask, then one more logit a head that has no key and no value: the sink. */
+    int32_t positions;      /* 1: tensors.q_positions and k_positions are the mask positions */
+    int32_t bias_dtype;     /* 0: no bias; TP_F32, TP_F16, TP_BF16 */
+    int32_t alibi;          /* 1: tensors.alibi_slopes */
+    int32_t sinks;          /* 1: tensors.sinks */
+    float softcap;          /* 0 or positive */
+    float qscale_beta;
+    int64_t qscale_length;  /* 0: no scale by position */
+    int64_t qscale_offset;
 } tp_problem;
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
@@ -222,6 +248,10 @@ TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and 
 /* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule. */
 TP_API tp_status tp_problem_causal(tp_problem *problem);
 TP_API tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right);
+/* Join one more kind with the tree so far by TP_MASK_AND or TP_MASK_OR; the first one just stands:
+   (causal AND window) OR spans is three calls. TP_INVALID as above. */
+TP_API tp_status tp_problem_mask(tp_problem *problem, tp_mask_kind join, tp_mask_kind kind, int64_t a,
+                                 int64_t b);
 /* Every rule a problem must keep, without any machine: TP_OK or the first one broken. */
 TP_API tp_status tp_problem_check(const tp_problem *problem, tp_error *error);
 
@@ -231,6 +261,9 @@ typedef struct tp_tensor {
     void *data;
     int64_t stride[3]; /* {batch, token, head} */
 } tp_tensor;
+
+/* Is this key visible to this row of this sequence? May be called from any thread. */
+typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
 
 typedef struct tp_tensors {
     uint32_t struct_size;
@@ -255,7 +288,31 @@ typedef struct tp_tensors {
        a token share it. Unless sorted, a key that stands twice counts twice. */
     const void *key_lists;                    /* of index_type */
     int64_t key_list_stride;                  /* elements from one row to the next */
+    /* What masks and scores read: NULL, or ignored, unless the problem asks for it. Arrays are of
+       index_type; "by row" means [batch][q_len], or [q_tokens] when packed; "by key" likewise. */
+    const void *q_positions, *k_positions;    /* by row, by key; each within +-2^40, in any order */
+    const void *prefix_lens;                  /* [batch] */
+    const void *q_documents, *k_documents;    /* ids by row, by key; negative: of no document. q NULL:
+                                                 a row has the id of the key at its position         */
+    const void *q_spans, *k_spans;            /* ids, likewise; or instead a list of spans: */
+    const void *spans, *span_offsets;         /* [n][2] start, end of positions, ascending and apart;
+                                                 sequence s has spans offsets[s]..offsets[s+1]-1     */
+    const void *parents;                      /* by row: an earlier row of the sequence, or -1       */
+    const void *bits;                         /* bit key%8 of byte key/8 of a row: tp_mask_pack      */
+    int64_t bits_stride[3];                   /* {batch, query head, row} in bytes; 0: shared        */
+    tp_mask_callback callback;
+    void *callback_user;
+    const void *bias;                         /* of bias_dtype, natural units                        */
+    int64_t bias_stride[4];                   /* {batch, query head, row, key} in elements; 0: shared */
+    const float *alibi_slopes;                /* [query head], finite                                */
+    int64_t alibi_stride;                     /* from one sequence's slopes to the next's; 0: shared */
+    const float *sinks;                       /* [query head] logits; -inf: none                     */
 } tp_tensors;
+
+/* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
+   bits, [rows][bits_row_bytes]; bits_row_bytes is at least (keys+7)/8. */
+TP_API tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int64_t row_stride,
+                              void *bits, int64_t bits_row_bytes, tp_error *error);
 
 /* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
    then batch times the bound). No lse, no length arrays. Change what differs afterwards. */
@@ -328,7 +385,7 @@ TP_API tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, con
                              tp_receipt *receipt, tp_error *error);
 
 /* Every run checks pointers, strides, length arrays and whether outputs can overlap, in time
-   proportional to the batch. This adds what costs time proportional to the tokens: every output
+   proportional to the batch, and to the tokens where masks read data by token. This adds what costs time proportional to the tokens: every output
    row's bytes against every other output's and input's. */
 TP_API tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors,
                                tp_error *error);
@@ -444,8 +501,15 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     invariant                  the same bits for decode, chunked and whole prefill
  *     padded                     used lengths in a batch; default: a plain batch
  *     top-left                   alignment; default bottom-right
- *     causal  window=L,R         masks, all of which must allow a key
+ *     causal window=L,R chunk=N prefix=N first=N documents spans spans-and tree bits callback
+ *                                masks; prefix without =N: a length for each sequence. They compose so,
+ *                                as models use them:
+ *                                    ((causal AND (window OR first) AND chunk) OR prefix OR spans)
+ *                                    AND documents AND spans-and AND tree AND bits AND callback
+ *     mask=causal,first:4,or     any other tree, in postfix order
+ *     positions                  explicit mask positions
  *     scale=0.0884               default 1/sqrt(d)
+ *     qscale=BETA,LENGTH,OFFSET softcap=50 alibi bias=bf16 sinks     scores: see tp_problem
  */
 typedef struct tp_lengths {
     uint32_t struct_size;
@@ -502,6 +566,8 @@ struct tp_receipt {
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
     int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
+    int64_t tiles_conservative;   /* of the tiles full and partial, those classed without looking at all
+                                     that hides keys: with a bias, whose -inf is seen in the tile only */
 };
 TP_API void tp_receipt_init(tp_receipt *receipt);
 TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
@@ -564,9 +630,13 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
                               double *lse, double *bound, double *lse_bound, tp_error *error);
 
 /* Is this key visible to this row? The scalar truth of the problem's mask for a sequence of these
-   actual lengths: 1, 0, or -1 for an index out of range. */
+   actual lengths: 1, 0, or -1 for an index out of range and for a mask that reads data of the tensors. */
 TP_API int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
                            int64_t key);
+/* The same for a call, whose tensors hold what the mask reads. A bias is not looked at. The tensors must
+   be such as a run accepts. */
+TP_API int tp_mask_visible(const tp_problem *problem, const tp_tensors *tensors, int64_t seq,
+                           int64_t head, int64_t row, int64_t key);
 
 /* Merges n states (o, lse) of disjoint key sets, row by row:
        lse = log(sum_i exp(lse_i));  o = sum_i exp(lse_i - lse) * o_i

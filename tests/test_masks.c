@@ -62,13 +62,14 @@ static void check_intervals(const mask *m) {
     for (int64_t q = 0; q <= LENGTH_MAX; q++)
         for (int64_t kv = 0; kv <= LENGTH_MAX; kv++) {
             int64_t pairs = 0, first = tp__mask_first_position(&p, q, kv);
+            tp__mask_view view = tp__mask_view_plain(&p, q, kv);
             for (int64_t row = 0; row < q; row++) {
                 tp__interval seen = tp__mask_interval(&p, first + row, kv);
                 for (int64_t key = 0; key < kv; key++) {
                     int allowed = truth(m, q, kv, row, key);
                     pairs += allowed;
                     if (tp_mask_allowed(&p, q, kv, row, key) != allowed ||
-                        tp__mask_allowed(&p, first + row, key) != allowed ||
+                        tp__mask_allowed(&view, 0, row, key) != allowed ||
                         (key >= seen.lo && key < seen.hi) != allowed)
                         fail_msg(
                             "causal %d align %d windows %d (%d,%d): q%d k%d row %d key %d is %d: "
@@ -146,10 +147,15 @@ static void trees_keep_their_rules(void **state) {
     expect_refused(&p, "mask[0]");
     p = problem_of(&plain);
     p.mask[2].kind = TP_MASK_OR;
-    expect_refused(&p, "mask[2].kind is 2");
+    assert_int_equal(tp_problem_check(&p, NULL), TP_OK);
+    p.mask[0].kind = TP_MASK_OR;
+    expect_refused(&p, "mask[0] is an OR");
     p = problem_of(&plain);
-    p.mask[1].kind = 18;
-    expect_refused(&p, "18");
+    p.mask[2].kind = 3;
+    expect_refused(&p, "mask[2].kind is 3");
+    p = problem_of(&plain);
+    p.mask[1].kind = 26;
+    expect_refused(&p, "26");
     p = problem_of(&plain);
     p.mask[1].reserved = 5;
     expect_refused(&p, "reserved is 5");
@@ -187,7 +193,7 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
             int lower = 0, upper = 0; /* a half of the panel that no row sees is not computed */
             for (int64_t r = strip; r < strip + rows; r++)
                 for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++) {
-                    int sees = tp_mask_allowed(&c->problem, q, kv, r / group, key);
+                    int sees = tp_mask_visible(&c->problem, &c->tensors, seq, 0, r / group, key);
                     seen += sees;
                     lower |= sees && key < panel + half;
                     upper |= sees && key >= panel + half;
@@ -200,7 +206,8 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
         }
     for (int64_t key = 0; key < kv; key++) {
         int any = 0;
-        for (int64_t r = 0; r < q; r++) any |= tp_mask_allowed(&c->problem, q, kv, r, key) == 1;
+        for (int64_t r = 0; r < q; r++)
+            any |= tp_mask_visible(&c->problem, &c->tensors, seq, 0, r, key) == 1;
         t->keys += any;
     }
 }
@@ -279,6 +286,13 @@ static void receipts_count_tiles(void **state) {
         "h7/1 seqs=1x20/33,1x1/9,1x0/5,1x5/0 d8 f32 packed causal",
         "h2/1 seqs=1x20/33,1x1/9,1x0/5,1x5/0 d8/4 f16 padded window=3,5",
         "h71/1 q3 k40 d8 f32 causal",
+        "h3/1 q50 k300 d8 f32 window=9,0 first=4 causal",
+        "b2 h6/2 q37 k153 d300 f32 documents",
+        "b3 h6/2 q37 k153 d300 f32 causal spans documents",
+        "h7/1 seqs=1x20/33,1x1/9,1x5/90 d300 f32 packed chunk=32",
+        "h2/1 q20 k90 d8 f32 tree",
+        "b2 h2/1 q20 k190 d300 f32 callback",
+        "b3 h2/1 q20 k190 d300 f32 causal positions",
     };
     for (int n = 0; n < COUNT(texts); n++) {
         char text[160];

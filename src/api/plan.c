@@ -6,6 +6,7 @@
 
 #include "api/context.h"
 #include "base/error.h"
+#include "strategies/prepare.h"
 
 static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     if (choice == NULL) return TP_OK;
@@ -104,7 +105,8 @@ const tp_decision *tp_plan_decision(const tp_plan *plan) {
 
 size_t tp_plan_workspace(const tp_plan *plan, int threads) {
     if (plan == NULL) return 0;
-    return plan->strategy->workspace(&plan->problem, plan->kernels, plan->path, threads > 1 ? threads : 1);
+    return tp__workspace(plan->strategy, &plan->problem, plan->kernels, plan->path,
+                         threads > 1 ? threads : 1);
 }
 
 tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_choice *choice,

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "problem/sequence.h"
+#include "strategies/prepare.h"
 #include "strategies/schedule.h"
 #include "telemetry/receipt.h"
 
@@ -77,11 +78,13 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
         .workspace = exec->workspace,
         .trace = &trace,
     };
+    tp__prepare(&job);
     plan->strategy->run(&job);
     atomic_fetch_add(&context->calls, 1);
     if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
     if (receipt != NULL) {
-        tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace);
+        tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace,
+                         job.prepared.seen != NULL ? tp__prepared_keys(&job) : -1);
         receipt->threads = threads;
         receipt->workspace_bytes = (int64_t)need;
         receipt->time_ns = tp__now_ns() - start;

@@ -112,17 +112,21 @@ static values_fn *const values_of[2][VEC_MR + 1] = {
     },
 };
 
-/* o = o*c + sum over the row's own keys: for blocks whose V holds an infinity or NaN that other rows
-   of the tile see and this one does not. The same chain as values_body, so the same bits. */
-static void values_row(const float *p, const float *v, int64_t block, int64_t lo, int64_t hi, float c,
-                       float *o, int64_t dv) {
+/* o = o*c + sum over those of keys base+lo..base+hi-1 whose bit is set: for blocks whose V holds an infinity
+   or NaN that other rows of the tile see and this one does not. The same chain as values_body, so the same
+   bits. */
+static void values_row(const float *p, const float *v, int64_t block, int64_t base, int64_t lo, int64_t hi,
+                       const uint64_t *seen, float c, float *o, int64_t dv) {
     int64_t wide = (dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
         int64_t width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
         for (int64_t x = 0; x < width; x += VEC_LANES) {
             vec_f acc = vec_load(o + panel + x) * vec_set1(c);
-            for (int64_t key = lo; key < hi; key++)
-                acc = vec_fma(vec_set1(p[key]), vec_load(v + panel * block + key * width + x), acc);
+            for (int64_t i = lo; i < hi; i++) {
+                if (!(seen[i / 64] >> (i % 64) & 1)) continue;
+                vec_f value = vec_load(v + panel * block + (base + i) * width + x);
+                acc = vec_fma(vec_set1(p[base + i]), value, acc);
+            }
             vec_store(o + panel + x, acc);
         }
     }

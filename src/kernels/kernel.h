@@ -36,7 +36,8 @@ enum {
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
-    TP__TILE_ROWS = 96 /* most rows of a tile, on any ISA */
+    TP__TILE_ROWS = 96,  /* most rows of a tile, on any ISA */
+    TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
 };
 
 /* What the leaves did; one per task. Each leaf counts itself under its own number. */
@@ -46,6 +47,7 @@ typedef struct tp__trace {
     int64_t pairs_visible, pairs_computed, padded_rows;
     int64_t bytes, scores_written;
     int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
+    int64_t tiles_conservative;
 } tp__trace;
 
 /* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */
@@ -128,6 +130,17 @@ typedef void tp__dots_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows,
 typedef void tp__mix_fn(tp__trace *, const float *p, int64_t lds, int64_t rows, const tp__keys_in *values,
                         int64_t d, const float *c, float *o, int64_t ldo);
 
+/* What changes scores before they are masked, in this order; in units of log2. NULL or 0: not asked. */
+typedef struct tp__modify {
+    const float *scale;            /* [rows] s = s * scale[i] */
+    float cap;                     /* s = cap * tanh(s / cap), cap here in natural units */
+    const float *slope, *q_at;     /* [rows] s = s - slope[i] * |q_at[i] - k_at[j]| */
+    const float *k_at;             /* [keys, a multiple of 16] */
+    const void *const *bias;       /* [rows] s = s + log2(e) * bias[i][j]; -inf: the key is hidden */
+    int64_t bias_stride;           /* from key to key */
+    int32_t bias_dtype;
+} tp__modify;
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
@@ -141,6 +154,10 @@ typedef struct tp__tile {
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
     int v_not_finite;
+    const uint64_t *bits;      /* NULL: the intervals say it all. Otherwise lo, hi are the hull of what row
+                                  i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
+    int64_t bit_words;
+    const tp__modify *modify;  /* NULL: scores stay as they are */
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
@@ -162,6 +179,9 @@ typedef struct tp__math {
     const int64_t *lo, *hi;
     int64_t rows, d, dv, keys, block;
     int v_not_finite;
+    const uint64_t *bits; int64_t bit_words; /* as in a tile */
+    const tp__modify *modify;
+    float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);
 
@@ -169,6 +189,7 @@ typedef void tp__math_fn(tp__trace *, const tp__math *);
 typedef double tp__peak_fn(int64_t rounds, float *out);
 typedef void tp__read_fn(const float *from, int64_t floats, int streams, float *out);
 typedef void tp__exp2_fn(const float *x, float *y, int64_t n);
+typedef tp__exp2_fn tp__tanh_fn;
 
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
 typedef struct tp__kernels {
@@ -189,6 +210,7 @@ typedef struct tp__kernels {
     tp__peak_fn *peak;
     tp__read_fn *read;
     tp__exp2_fn *exp2;
+    tp__tanh_fn *tanh; /* tanh(x * ln2 / 2) */
 } tp__kernels;
 
 #define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;

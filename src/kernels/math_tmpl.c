@@ -6,6 +6,7 @@
  */
 #include "kernels/gemm.h"
 #include "kernels/leaf.h"
+#include "kernels/modify.h"
 #include "kernels/softmax.h"
 
 static void all_scores(tp__trace *trace, const tp__math *t) {
@@ -23,9 +24,13 @@ static void all_probabilities(const tp__math *t) {
     int64_t to = (t->keys + GROUP - 1) / GROUP * GROUP;
     for (int64_t r = 0; r < t->rows; r++) {
         float *s = t->s + r * t->lds, *p = t->p + r * t->lds;
+        if (t->modify != NULL) modify_row(t->modify, r, s, 0, to, t->lo[r], t->hi[r]);
         mask_row(s, 0, t->lo[r], t->hi[r], to);
-        t->m[r] = row_max(s, 0, to);
+        if (t->bits != NULL) mask_bits(s, t->bits + r * t->bit_words, 0, to);
+        float best = row_max(s, 0, to);
+        t->m[r] = t->sink > best || t->sink != t->sink ? t->sink : best;
         t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]));
+        if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r]);
         for (int64_t j = 0; j < to; j += VEC_LANES)
             vec_store(p + j, t->l[r] == 0.0f ? (vec_f){0} : vec_load(p + j) / vec_set1(t->l[r]));
     }
@@ -44,6 +49,18 @@ static void all_values(const tp__math *t) {
     }
 }
 
+/* 0 x NaN must never be computed. */
+static void careful_row(const tp__math *t, int64_t r) {
+    const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
+    for (int64_t base = 0; base < t->hi[r]; base += PIECE_KEYS) {
+        uint64_t seen[TP__BLOCK_WORDS];
+        int64_t keys = t->hi[r] - base < PIECE_KEYS ? t->hi[r] - base : PIECE_KEYS;
+        seen_words(t->modify, bits, r, t->lo[r], t->hi[r], base, seen);
+        values_row(t->p + r * t->lds, t->v, t->block, base, 0, keys, seen, 1.0f, t->o + r * t->ldo,
+                   t->dv);
+    }
+}
+
 void TP_LEAF_NAME(math_f32)(tp__trace *trace, const tp__math *t) {
     trace->calls[TP_LEAF_ID(math_f32)]++;
     all_scores(trace, t);
@@ -53,7 +70,5 @@ void TP_LEAF_NAME(math_f32)(tp__trace *trace, const tp__math *t) {
         all_values(t);
         return;
     }
-    for (int64_t r = 0; r < t->rows; r++) /* 0 x NaN must never be computed */
-        values_row(t->p + r * t->lds, t->v, t->block, t->lo[r], t->hi[r], 0.0f, t->o + r * t->ldo,
-                   t->dv);
+    for (int64_t r = 0; r < t->rows; r++) careful_row(t, r);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leaves that look at the machine and at the vector layer itself: multiply-adds from registers and plain
-   reads, against which benchmarks state their figures, and exp2, which tests hold to its error. */
+   reads, against which benchmarks state their figures, and exp2 and tanh, which tests hold to their errors. */
 #include "kernels/leaf.h"
 
 /* Independent chains enough to fill two pipes of latency 4 or 5; returns the flops done. */
@@ -31,4 +31,9 @@ void TP_LEAF_NAME(read_f32)(const float *from, int64_t floats, int streams, floa
 /* y[i] = 2^x[i], n a multiple of VEC_LANES, by the exp2 of the softmax. */
 void TP_LEAF_NAME(exp2_f32)(const float *x, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_exp2(vec_load(x + i)));
+}
+
+/* y[i] = tanh(x[i] * ln2 / 2), n a multiple of VEC_LANES, by the tanh of softcap. */
+void TP_LEAF_NAME(tanh_f32)(const float *x, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_tanh(vec_load(x + i)));
 }

@@ -38,4 +38,5 @@ const tp__kernels SET = {
     .peak = TP_LEAF_NAME(peak_f32),
     .read = TP_LEAF_NAME(read_f32),
     .exp2 = TP_LEAF_NAME(exp2_f32),
+    .tanh = TP_LEAF_NAME(tanh_f32),
 };

@@ -44,6 +44,18 @@ VEC_INLINE void mask_row(float *s, int64_t from, int64_t lo, int64_t hi, int64_t
     for (int64_t j = hi; j < to; j++) s[j] = -INFINITY;
 }
 
+/* -inf where the row's bit is not set; from and to are multiples of GROUP. */
+VEC_INLINE void mask_bits(float *s, const uint64_t *bits, int64_t from, int64_t to) {
+    vec_i lane;
+    VEC_UNROLL for (int i = 0; i < VEC_LANES; i++) lane[i] = 1 << i;
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        vec_i word = (int32_t)(bits[j / 64] >> (j % 64)) + (vec_i){0};
+        vec_i hidden = (word & lane) == 0;
+        vec_f x = vec_load(s + j), none = vec_set1(-INFINITY);
+        vec_store(s + j, (vec_f)(((vec_i)x & ~hidden) | ((vec_i)none & hidden)));
+    }
+}
+
 VEC_INLINE float exp2_one(float x) { return vec_exp2(vec_set1(x))[0]; }
 
 /* What to subtract: a row whose every score is -inf has p = 2^(-inf - 0) = 0, not NaN. */

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* causal: k_pos <= q_pos */
-#include "masks/mask.h"
+#include "masks/kind.h"
 
-#include "base/error.h"
+static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                   int64_t key) {
+    (void)node, (void)head;
+    return tp__mask_k_pos(view, key) <= tp__mask_q_pos(view, row);
+}
+
+static tp__interval reach(tp__mask_view *view, const tp_mask_node *node, int64_t row) {
+    (void)node;
+    return (tp__interval){INT64_MIN, tp__mask_q_pos(view, row) + 1};
+}
 
 static tp_status check(const tp_mask_node *node, tp_error *error) {
-    TP_REQUIRE(node->a == 0 && node->b == 0, error, TP_INVALID,
-               "mask causal has values %lld,%lld: it takes none", (long long)node->a,
-               (long long)node->b);
-    return TP_OK;
+    return tp__mask_takes_none(node, "causal", error);
 }
 
-static int allowed(const tp_mask_node *node, int64_t q_pos, int64_t k_pos) {
-    (void)node;
-    return k_pos <= q_pos;
-}
-
-static tp__interval interval(const tp_mask_node *node, int64_t q_pos) {
-    (void)node;
-    return (tp__interval){INT64_MIN, q_pos + 1};
-}
-
-const tp__mask_kind tp__mask_causal = {TP_MASK_CAUSAL, "causal", check, allowed, interval};
+const tp__mask_kind tp__mask_causal = {
+    .kind = TP_MASK_CAUSAL, .name = "causal", .check = check, .allowed = allowed, .reach = reach};

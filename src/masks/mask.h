@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks speak of positions, not of indices. A kind gives two things:
+ * Masks speak of positions, rows see keys. A kind gives
  *
- *     allowed(node, q_pos, k_pos)   the scalar truth, used by the reference and by tests
- *     interval(node, q_pos, ...)    the same as the positions [lo, hi) one row sees
+ *     allowed(view, node, head, row, key)   the scalar truth, used by the reference and by tests
+ *     reach(view, node, row)                the positions [lo, hi) one row sees, where these say it all
+ *     interval, words                       otherwise: a superset of the keys it sees, and the bits
  *
- * and everything else follows from the intervals: the schedule cuts by them, a strip of rows finds its
- * tiles' classes (skip, full, partial) from them, counts sum them. So a new kind is one small file and
- * cannot disagree with itself.
+ * and everything else follows: the parts of a row (a union of intervals of keys), the bits of a block of
+ * keys, the classes of tiles (skip, full, partial), counts. So a new kind is one small file.
  */
 #ifndef TP_MASKS_MASK_H
 #define TP_MASKS_MASK_H
@@ -18,12 +18,49 @@ typedef struct tp__interval {
     int64_t lo, hi; /* [lo, hi); lo >= hi: empty */
 } tp__interval;
 
+enum {
+    TP__MASK_PARTS = 8,        /* a tree of 15 nodes has 8 leaves, hence at most 8 parts a row */
+    TP__MASK_KEYS = 512,       /* keys whose bits are evaluated at a time, at most */
+    TP__MASK_WORDS = TP__MASK_KEYS / 64
+};
+
+/* Ids by key, as documents and spans have them, and where one id was last found. */
+typedef struct tp__mask_ids {
+    const void *q, *k; /* NULL: none */
+    int runs;          /* each id is one run of keys, and runs ascend */
+    int64_t id;        /* of the run [at.lo, at.hi); -1: none yet */
+    tp__interval at;
+} tp__mask_ids;
+
+/* One sequence of a call, as masks see it. Copies are cheap; searches leave hints, so one view serves one
+   thread. */
+typedef struct tp__mask_view {
+    const tp_problem *problem;
+    const tp_tensors *tensors; /* NULL: no data */
+    int64_t seq, q_len, kv_len;
+    int64_t q_token, kv_token; /* where arrays by row and by key hold the sequence */
+    int64_t first;             /* q_pos of row 0 by alignment */
+    const void *q_pos, *k_pos; /* explicit positions, or NULL */
+    int sorted;                /* k_pos never falls */
+    tp__mask_ids documents, spans;
+    const uint64_t *called;    /* the callback's answers: bits of the sequence's rows */
+    int64_t called_words;      /* from row to row */
+} tp__mask_view;
+
 typedef struct tp__mask_kind {
     int32_t kind; /* tp_mask_kind */
     const char *name;
+    int (*data)(const tp_mask_node *node); /* does it read tensors? NULL: no */
     tp_status (*check)(const tp_mask_node *node, tp_error *error);
-    int (*allowed)(const tp_mask_node *node, int64_t q_pos, int64_t k_pos);
-    tp__interval (*interval)(const tp_mask_node *node, int64_t q_pos);
+    int (*allowed)(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                   int64_t key);
+    tp__interval (*reach)(tp__mask_view *view, const tp_mask_node *node, int64_t row);
+    /* Where reach is NULL. Keys outside are not seen; returns whether all keys inside are, which depends
+       on the view and not on the row. */
+    int (*interval)(tp__mask_view *view, const tp_mask_node *node, int64_t row, tp__interval *keys);
+    /* Sets the bits of keys key..key+count-1 that the row sees; words come in as 0. */
+    void (*words)(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row, int64_t key,
+                  int64_t count, uint64_t *words);
 } tp__mask_kind;
 
 #define TP_MASK(NAME, KIND) extern const tp__mask_kind tp__mask_##NAME;
@@ -32,6 +69,14 @@ typedef struct tp__mask_kind {
 
 /* NULL when the number names no kind. */
 const tp__mask_kind *tp__mask_kind_of(int32_t kind);
+/* A leaf of the tree that reads tensors, or positions that come from them. */
+int tp__mask_reads_data(const tp_problem *problem);
+int tp__mask_has(const tp_problem *problem, int32_t kind);
+/* Causal and window under ANDs alone, at the positions of the alignment: a row sees one interval, whose
+   ends never move left from row to row. */
+int tp__mask_is_plain(const tp_problem *problem);
+/* Parts a row of this problem can have, at most. */
+int tp__mask_parts_most(const tp_problem *problem);
 
 /* Every rule a tree must keep. */
 tp_status tp__mask_check(const tp_problem *problem, tp_error *error);
@@ -39,16 +84,54 @@ tp_status tp__mask_check(const tp_problem *problem, tp_error *error);
 /* q_pos of row 0 under the problem's alignment. */
 int64_t tp__mask_first_position(const tp_problem *problem, int64_t q_len, int64_t kv_len);
 
-/* The scalar truth of the whole tree. */
-int tp__mask_allowed(const tp_problem *problem, int64_t q_pos, int64_t k_pos);
+/* A view without data, of a sequence of these lengths. */
+tp__mask_view tp__mask_view_plain(const tp_problem *problem, int64_t q_len, int64_t kv_len);
+/* Finds out what of the data is in order; O(keys). Until then nothing is taken to be. */
+void tp__mask_look(tp__mask_view *view);
 
-/* The keys [lo, hi) that the row at q_pos sees, within 0..kv_len. */
+/* The scalar truth of the whole tree. Kinds whose data is not there allow what the others do. */
+int tp__mask_allowed(tp__mask_view *view, int64_t head, int64_t row, int64_t key);
+
+/* The union of intervals, ascending and apart, within which the row sees keys; returns whether it sees all
+   of these. Kinds whose data is not there are left out. */
+typedef struct tp__parts {
+    int count;
+    tp__interval part[TP__MASK_PARTS];
+} tp__parts;
+int tp__mask_parts(tp__mask_view *view, int64_t row, tp__parts *parts);
+
+/* The bits of keys key..key+count-1, count <= TP__MASK_KEYS; bits beyond are 0. */
+void tp__mask_words(tp__mask_view *view, int64_t head, int64_t row, int64_t key, int64_t count,
+                    uint64_t *words);
+
+/* Without data, the hull of the keys [lo, hi) that the row at q_pos sees, within 0..kv_len. */
 tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t kv_len);
 
-/* From the first key that any row of the sequence sees to the last. */
+/* From the first key that any row of the sequence sees to the last, of a plain mask. */
 tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_len);
 
-/* Visible pairs of one head of one sequence. */
+/* Visible pairs of one head of one sequence, as far as they are known without data. */
 int64_t tp__mask_pairs(const tp_problem *problem, int64_t q_len, int64_t kv_len);
+
+static inline int64_t tp__mask_index(const tp__mask_view *view, const void *array, int64_t i) {
+    return view->tensors->index_type == TP_I64 ? ((const int64_t *)array)[i]
+                                               : ((const int32_t *)array)[i];
+}
+
+static inline int64_t tp__mask_q_pos(const tp__mask_view *view, int64_t row) {
+    return view->q_pos != NULL ? tp__mask_index(view, view->q_pos, view->q_token + row)
+                               : view->first + row;
+}
+
+static inline int64_t tp__mask_k_pos(const tp__mask_view *view, int64_t key) {
+    return view->k_pos != NULL ? tp__mask_index(view, view->k_pos, view->kv_token + key) : key;
+}
+
+/* Sets bits lo..hi-1 of words that stand for keys key..key+count-1. */
+void tp__words_fill(uint64_t *words, int64_t lo, int64_t hi, int64_t key, int64_t count);
+
+static inline int tp__word_bit(const uint64_t *words, int64_t i) {
+    return (int)(words[i / 64] >> (i % 64) & 1);
+}
 
 #endif

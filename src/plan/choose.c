@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "strategies/prepare.h"
 
 static void add_reason(tp_candidate *candidate, tp_reason_code code, int64_t have, int64_t need,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -69,7 +70,7 @@ static void collect_reasons(const tp_problem *problem, const tp__option *option,
     if (most != 0 && dim > most)
         add_reason(candidate, TP_WHY_HEAD_DIM, dim, most, "head_dim %lld, need <= %d",
                    (long long)dim, most);
-    if (option->strategy->workspace(problem, kernels, rules->path, 1) == SIZE_MAX)
+    if (tp__workspace(option->strategy, problem, kernels, rules->path, 1) == SIZE_MAX)
         add_reason(candidate, TP_WHY_MEMORY, INT64_MAX, PTRDIFF_MAX,
                    "temporary memory beyond what can be addressed, need < 2^63 bytes");
 }

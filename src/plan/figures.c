@@ -7,15 +7,10 @@
 
 #include "base/arena.h"
 #include "masks/mask.h"
+#include "strategies/prepare.h"
 
 /* Raised whenever a change to the leaves changes bits. */
 #define NUMERICS_VERSION 1
-
-static int is_causal(const tp_problem *problem) {
-    for (int i = 0; i < problem->mask_nodes; i++)
-        if (problem->mask[i].kind == TP_MASK_CAUSAL) return 1;
-    return 0;
-}
 
 static double times(int64_t a, int64_t b) { return (double)a * (double)b; }
 
@@ -54,7 +49,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     decision->flops = 2.0 * times(decision->pairs, dims);
     decision->flops_usual = times(problem->batch, problem->q_heads) *
                             times(problem->q_len, problem->kv_len) * 2.0 * (double)dims *
-                            (is_causal(problem) ? 0.5 : 1.0);
+                            (tp__mask_has(problem, TP_MASK_CAUSAL) ? 0.5 : 1.0);
     decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
     int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
@@ -79,6 +74,9 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     } else
         snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d exp2p5",
                  strategy->name, kernels->isa, NUMERICS_VERSION);
-    decision->workspace_bytes = (int64_t)strategy->workspace(problem, kernels, path, 1);
+    if (problem->softcap > 0)
+        strncat(decision->numerics_id, " tanhp6",
+                sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
+    decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

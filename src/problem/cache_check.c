@@ -17,19 +17,57 @@ static tp_status check_array(const tp_tensors *t, const char *name, const void *
     return TP_OK;
 }
 
-static tp_status check_page(const tp_problem *p, const tp_tensors *t, int64_t seq, int64_t slot,
-                            tp_error *error) {
+/* Does some row see a key of the page? Asked only where much depends on it: a mask of bits or a callback is
+   evaluated key by key. */
+static int page_is_seen(const tp_problem *p, tp__mask_view *view, int64_t slot) {
+    tp__interval page = {slot * p->page_size, (slot + 1) * p->page_size};
+    int64_t heads = tp__mask_has(p, TP_MASK_BITS) ? p->q_heads : 1;
+    if (page.hi > view->kv_len) page.hi = view->kv_len;
+    for (int64_t row = 0; row < view->q_len; row++) {
+        tp__parts parts;
+        int exact = tp__mask_parts(view, row, &parts);
+        for (int i = 0; i < parts.count; i++) {
+            int64_t lo = parts.part[i].lo > page.lo ? parts.part[i].lo : page.lo;
+            int64_t hi = parts.part[i].hi < page.hi ? parts.part[i].hi : page.hi;
+            if (exact && lo < hi) return 1;
+            for (int64_t key = lo; key < hi; key++)
+                for (int64_t head = 0; head < heads; head++)
+                    if (tp__mask_allowed(view, head, row, key)) return 1;
+        }
+    }
+    return 0;
+}
+
+static tp_status check_page(const tp_tensors *t, int64_t seq, int64_t slot, tp_error *error) {
     const struct {
         const char *name;
         const void *table;
     } tables[] = {{"k_pages", t->k_pages}, {"v_pages", t->v_pages}};
-    (void)p;
     for (int i = 0; i < 2; i++) {
         if (tables[i].table == NULL) continue;
         int64_t page = tp__index_at(t, tables[i].table, seq * t->page_slots + slot);
         TP_REQUIRE(page >= 0 && page < t->pages, error, TP_INVALID,
                    "%s[%lld][%lld] is %lld: a page that is seen must be in 0..%lld", tables[i].name,
                    (long long)seq, (long long)slot, (long long)page, (long long)t->pages - 1);
+    }
+    return TP_OK;
+}
+
+/* A plain mask leaves no holes; with others, whether a page is seen is asked only of numbers that would be
+   wrong. */
+static tp_status check_pages(const tp_problem *p, const tp_tensors *t, const tp__sequence *s,
+                             tp_error *error) {
+    int plain = tp__mask_is_plain(p), looked = 0;
+    tp__interval seen = plain ? tp__mask_hull(p, s->q_len, s->kv_len) : (tp__interval){0, s->kv_len};
+    tp__mask_view view = tp__sequence_view(p, s);
+    for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++) {
+        if (plain) {
+            TP_TRY(check_page(t, s->index, slot, error));
+            continue;
+        }
+        if (check_page(t, s->index, slot, NULL) == TP_OK) continue;
+        if (!looked++) tp__mask_look(&view);
+        if (page_is_seen(p, &view, slot)) return check_page(t, s->index, slot, error);
     }
     return TP_OK;
 }
@@ -56,9 +94,7 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
                    "k_pages is NULL though sequence %lld has %lld keys: TP_PAGED needs its table",
                    (long long)seq, (long long)s.kv_len);
         if (p->list_len > 0) continue; /* only the listed pages are seen */
-        tp__interval seen = tp__mask_hull(p, s.q_len, s.kv_len);
-        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++)
-            TP_TRY(check_page(p, t, seq, slot, error));
+        TP_TRY(check_pages(p, t, &s, error));
     }
     return TP_OK;
 }
@@ -78,7 +114,7 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
                    "key_lists: sequence %lld, token %lld, entry %lld is %lld after %lld: lists_sorted "
                    "promises that it ascends",
                    (long long)seq, (long long)token, (long long)i, (long long)key, (long long)last);
-        if (p->kv_layout == TP_PAGED) TP_TRY(check_page(p, t, seq, key / p->page_size, error));
+        if (p->kv_layout == TP_PAGED) TP_TRY(check_page(t, seq, key / p->page_size, error));
         last = key;
     }
     return TP_OK;
@@ -140,10 +176,16 @@ static size_t list_owners(const tp_problem *p, const tp_tensors *t, const void *
     size_t n = 0;
     for (int64_t seq = 0; seq < t->batch; seq++) {
         tp__sequence s = tp__sequence_at(p, t, seq);
-        tp__interval seen = tp__mask_hull(p, s.q_len, s.kv_len);
-        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++, n++)
+        int plain = tp__mask_is_plain(p);
+        tp__interval seen = plain ? tp__mask_hull(p, s.q_len, s.kv_len) : (tp__interval){0, s.kv_len};
+        tp__mask_view view = tp__sequence_view(p, &s);
+        if (!plain) tp__mask_look(&view);
+        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++) {
+            if (!plain && !page_is_seen(p, &view, slot)) continue;
             if (owners != NULL)
                 owners[n] = (owner){tp__index_at(t, table, seq * t->page_slots + slot), seq, slot};
+            n++;
+        }
     }
     return n;
 }

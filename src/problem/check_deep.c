@@ -199,7 +199,16 @@ static tp_status check_arrays(checker *c) {
                    "byte %p is written by %s and read by %s: output rows must share no byte",
                    (void *)byte, find_output(c, byte, 0).name, arrays[i].name);
     }
-    return TP_OK;
+    for (int i = 0;; i++) {
+        tp__mask_array array = tp__mask_array_at(c->problem, t, i);
+        if (array.name == NULL) return TP_OK;
+        if (array.data == NULL) continue;
+        uintptr_t lo = (uintptr_t)array.data;
+        uintptr_t byte = first_written(&c->written, (range){lo, lo + (uintptr_t)array.bytes});
+        TP_REQUIRE(byte == 0, c->error, TP_INVALID,
+                   "byte %p is written by %s and read by %s: output rows must share no byte",
+                   (void *)byte, find_output(c, byte, 0).name, array.name);
+    }
 }
 
 static tp_status check_all(checker *c) {

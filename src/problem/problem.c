@@ -26,25 +26,31 @@ void tp_problem_dtype(tp_problem *problem, tp_dtype all) {
 }
 
 /* Only the tree is checked: the rest of the problem may not have been filled in yet. */
-static tp_status append(tp_problem *problem, tp_mask_node node) {
+static tp_status append(tp_problem *problem, int32_t join, tp_mask_node node) {
     TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
     int n = problem->mask_nodes, needed = n > 0 ? 2 : 1;
     if (n < 0 || n > TP_MAX_MASK_NODES - needed) return TP_INVALID;
+    if (join != TP_MASK_AND && join != TP_MASK_OR) return TP_INVALID;
     tp_problem before = *problem;
     problem->mask[n] = node;
-    if (n > 0) problem->mask[n + 1] = (tp_mask_node){.kind = TP_MASK_AND};
+    if (n > 0) problem->mask[n + 1] = (tp_mask_node){.kind = join};
     problem->mask_nodes = n + needed;
     tp_status status = tp__mask_check(problem, NULL);
     if (status != TP_OK) *problem = before;
     return status;
 }
 
+tp_status tp_problem_mask(tp_problem *problem, tp_mask_kind join, tp_mask_kind kind, int64_t a,
+                          int64_t b) {
+    return append(problem, join, (tp_mask_node){.kind = kind, .a = a, .b = b});
+}
+
 tp_status tp_problem_causal(tp_problem *problem) {
-    return append(problem, (tp_mask_node){.kind = TP_MASK_CAUSAL});
+    return tp_problem_mask(problem, TP_MASK_AND, TP_MASK_CAUSAL, 0, 0);
 }
 
 tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right) {
-    return append(problem, (tp_mask_node){.kind = TP_MASK_WINDOW, .a = left, .b = right});
+    return tp_problem_mask(problem, TP_MASK_AND, TP_MASK_WINDOW, left, right);
 }
 
 static tp_status check_range(const char *name, int64_t value, int64_t least, int64_t most,
@@ -150,6 +156,37 @@ static tp_status check_cache(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
+static tp_status check_scores(const tp_problem *p, tp_error *error) {
+    TP_TRY(check_either("positions", p->positions, "0 (of the alignment) or 1 (the tensors')", error));
+    TP_TRY(check_either("alibi", p->alibi, "0 or 1", error));
+    TP_TRY(check_either("sinks", p->sinks, "0 or 1", error));
+    if (p->bias_dtype != 0) TP_TRY(check_dtype("bias_dtype", p->bias_dtype, error));
+    TP_REQUIRE(p->softcap >= 0 && (p->softcap == 0 || p->softcap >= 0x1p-60f) && p->softcap <= 0x1p60f,
+               error, TP_INVALID, "softcap is %g: it must be 0 (none) or in 2^-60..2^60",
+               (double)p->softcap);
+    TP_REQUIRE(isfinite(p->qscale_beta), error, TP_INVALID, "qscale_beta is %g: it must be finite",
+               (double)p->qscale_beta);
+    TP_TRY(check_range("qscale_length", p->qscale_length, 0, TP__LENGTH_MAX, 40, error));
+    return check_range("qscale_offset", p->qscale_offset, 0, TP__LENGTH_MAX, 40, error);
+}
+
+/* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
+static tp_status check_lists(const tp_problem *p, tp_error *error) {
+    if (p->list_len == 0) return TP_OK;
+    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias" : NULL;
+    for (int i = 0; i < p->mask_nodes && found == NULL; i++) {
+        int32_t kind = p->mask[i].kind;
+        if (kind == TP_MASK_OR) found = "mask or";
+        if (kind == TP_MASK_AND || kind == TP_MASK_OR || kind == TP_MASK_CAUSAL || kind == TP_MASK_WINDOW)
+            continue;
+        found = tp__mask_kind_of(kind)->name;
+    }
+    TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
+               "%s with lists of %lld keys: lists go with causal, window, softcap, sinks and qscale only",
+               found, (long long)p->list_len);
+    return TP_OK;
+}
+
 tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE_STRUCT(problem, tp_problem, error);
     TP_REQUIRE(problem->op == 0, error, TP_INVALID, "op is %d: it must be 0 (forward)",
@@ -172,7 +209,20 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
                    "scale is %g: scale * log2(e) must be finite in float", (double)problem->scale);
     }
     TP_TRY(check_cache(problem, error));
-    return tp__mask_check(problem, error);
+    TP_TRY(check_scores(problem, error));
+    TP_TRY(tp__mask_check(problem, error));
+    return check_lists(problem, error);
+}
+
+double tp__row_scale(const tp_problem *problem, int64_t q_pos) {
+    if (problem->qscale_length == 0) return 1;
+    int64_t at = q_pos + problem->qscale_offset, steps = at > 0 ? at / problem->qscale_length : 0;
+    return 1 + (double)problem->qscale_beta * log1p((double)steps);
+}
+
+int tp__modifies_scores(const tp_problem *problem) {
+    return problem->bias_dtype != 0 || problem->alibi || problem->softcap > 0 ||
+           problem->qscale_length > 0;
 }
 
 float tp__scale(const tp_problem *problem) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "problem/number_text.h"
-#include "problem/text_words.h"
+#include "problem/mask_text.h"
 
 /* Longer than any text of a problem that passed tp_problem_check. */
 typedef struct printer {
@@ -124,21 +124,22 @@ static void put_layout(printer *p, const tp_problem *problem, const tp_tensors *
     if (problem->latent) put(p, " latent");
 }
 
-static int equal_nodes(const tp_mask_node *one, const tp_mask_node *other) {
-    return one->kind == other->kind && one->a == other->a && one->b == other->b;
+static void put_number(printer *p, const char *name, float value) {
+    char number[TP__FLOAT_TEXT];
+    tp__write_float(value, number);
+    put(p, " %s=%s", name, number);
 }
 
-/* In the tree's order, and a mask that is repeated only once: it allows the same keys. */
-static void put_masks(printer *p, const tp_problem *problem) {
-    for (int i = 0; i < problem->mask_nodes && i < TP_MAX_MASK_NODES; i++) {
-        const tp_mask_node *node = &problem->mask[i];
-        int repeated = 0;
-        for (int j = 0; j < i; j++) repeated |= equal_nodes(node, &problem->mask[j]);
-        if (repeated) continue;
-        if (node->kind == TP_MASK_CAUSAL) put(p, " causal");
-        if (node->kind == TP_MASK_WINDOW)
-            put(p, " window=%lld,%lld", (long long)node->a, (long long)node->b);
+static void put_scores(printer *p, const tp_problem *problem) {
+    if (problem->scale_set) put_number(p, "scale", problem->scale);
+    if (problem->qscale_length > 0) {
+        put_number(p, "qscale", problem->qscale_beta);
+        put(p, ",%lld,%lld", (long long)problem->qscale_length, (long long)problem->qscale_offset);
     }
+    if (problem->softcap > 0) put_number(p, "softcap", problem->softcap);
+    if (problem->alibi) put(p, " alibi");
+    if (problem->bias_dtype != 0) put(p, " bias=%s", tp_dtype_name((tp_dtype)problem->bias_dtype));
+    if (problem->sinks) put(p, " sinks");
 }
 
 static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
@@ -153,12 +154,10 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
     put_dtypes(p, problem);
     put_layout(p, problem, tensors);
     if (problem->align == TP_TOP_LEFT) put(p, " top-left");
-    put_masks(p, problem);
-    if (problem->scale_set) {
-        char scale[TP__FLOAT_TEXT];
-        tp__write_float(problem->scale, scale);
-        put(p, " scale=%s", scale);
-    }
+    if (problem->mask_nodes > 0)
+        p->used += tp__mask_print(problem, p->text + p->used, sizeof p->text - p->used);
+    if (problem->positions) put(p, " positions");
+    put_scores(p, problem);
     if (problem->invariant) put(p, " invariant");
 }
 

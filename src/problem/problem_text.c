@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "problem/text_words.h"
+#include "problem/mask_text.h"
 
-/* What a word is about; one text says one thing about each, except that windows may add up. */
+/* What a word is about; one text says one thing about each, except that masks add up. */
 typedef enum subject {
     PHASE,
     BATCH,
@@ -20,13 +20,19 @@ typedef enum subject {
     PACKED,
     PADDED,
     ALIGN,
-    CAUSAL,
-    WINDOW,
+    MASK,
+    MASK_TREE,
+    POSITIONS,
     SCALE,
     PAGED,
     LISTS,
     LATENT,
     INVARIANT,
+    QSCALE,
+    SOFTCAP,
+    ALIBI,
+    BIAS,
+    SINKS,
     UNKNOWN
 } subject;
 
@@ -58,10 +64,16 @@ static const struct word {
     {"latent", WHOLE, LATENT, tp__take_latent},
     {"invariant", WHOLE, INVARIANT, tp__take_invariant},
     {"top-left", WHOLE, ALIGN, tp__take_top_left},
-    {"causal", WHOLE, CAUSAL, tp__take_causal},
-    {"window=", VALUE, WINDOW, tp__take_window},
+    {"mask=", VALUE, MASK_TREE, tp__take_mask_tree},
+    {"positions", WHOLE, POSITIONS, tp__take_positions},
     {"scale=", VALUE, SCALE, tp__take_scale},
+    {"qscale=", VALUE, QSCALE, tp__take_qscale},
+    {"softcap=", VALUE, SOFTCAP, tp__take_softcap},
+    {"alibi", WHOLE, ALIBI, tp__take_alibi},
+    {"bias=", VALUE, BIAS, tp__take_bias},
+    {"sinks", WHOLE, SINKS, tp__take_sinks},
 };
+static const struct word masks = {"", VALUE, MASK, tp__take_mask};
 static const struct word dtypes = {"", VALUE, DTYPES, tp__take_dtypes};
 static const struct word unknown = {"", VALUE, UNKNOWN, NULL};
 
@@ -78,6 +90,7 @@ static const struct word *find_word(const tp__words *w) {
         if (table[i].form == LETTER && !begins_number(w)) continue;
         return &table[i];
     }
+    if (tp__mask_word_starts(w->word, w->end)) return &masks;
     return tp__word_is_dtypes(w) ? &dtypes : &unknown;
 }
 
@@ -87,9 +100,10 @@ static tp_status take_word(tp__words *w) {
         return TP__REFUSE_WORD(w,
                                "unknown; words are prefill decode mixed b h q k seqs= d, a dtype "
                                "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
-                               "paged= lists= lists-sorted= latent top-left causal window= scale= "
-                               "invariant");
-    if (word->about != WINDOW && w->seen >> word->about & 1)
+                               "paged= lists= lists-sorted= latent top-left causal window= chunk= "
+                               "prefix= first= documents spans spans-and tree bits callback mask= "
+                               "positions scale= qscale= softcap= alibi bias= sinks invariant");
+    if (word->about != MASK && w->seen >> word->about & 1)
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;
     w->at = w->word + strlen(word->name);
@@ -174,6 +188,11 @@ static tp_status finish(tp__words *w, int want_lengths) {
         TP_TRY(finish_sequences(w, want_lengths));
     else if (!has(w, KEYS))
         p->kv_len = p->q_len;
+    TP_REQUIRE(w->masks.count == 0 || !has(w, MASK_TREE), w->error, TP_INVALID,
+               "word 'mask=' is the whole tree: it stands instead of the masks' own words");
+    TP_REQUIRE(has(w, MASK_TREE) || tp__mask_compose(p, &w->masks), w->error, TP_INVALID,
+               "word 'mask': %d masks are one too many, a tree holds at most %d nodes", w->masks.count,
+               TP_MAX_MASK_NODES);
     const char *phase = derived_phase(w);
     TP_REQUIRE(w->phase == NULL || (strlen(phase) == (size_t)w->phase_size &&
                                     memcmp(phase, w->phase, strlen(phase)) == 0),

@@ -3,13 +3,16 @@
 #ifndef TP_PROBLEM_SEQUENCE_H
 #define TP_PROBLEM_SEQUENCE_H
 
+#include "masks/mask.h"
 #include "tileproof.h"
 
 typedef struct tp__sequence {
     int64_t q_len, kv_len;
+    const tp_tensors *tensors;
+    int64_t index;
+    int64_t q_token, kv_token; /* where arrays by row, lists of keys among them, and by key hold it */
     /* element offset of token 0, head 0, of each tensor; of k and v only where they are not paged */
     int64_t q, k, v, o, lse;
-    int64_t list; /* row of its first token in the lists of keys */
 } tp__sequence;
 
 /* Entry i of an array of the tensors' index_type. */
@@ -22,6 +25,9 @@ static inline int64_t tp__index_size(const tp_tensors *tensors) {
 
 /* Valid only for tensors that passed tp__tensors_check. */
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
+
+/* The sequence as masks see it. */
+tp__mask_view tp__sequence_view(const tp_problem *problem, const tp__sequence *sequence);
 
 /* Element offsets of head 0 of a key, in k and in v. */
 typedef struct tp__key_place {
@@ -38,14 +44,33 @@ int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, con
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
 
 /* The rules of page tables, lists and a latent cache, once everything else has been found right: in time
-   proportional to the pages that are seen and to the entries of lists. */
+   proportional to the pages and to the entries of lists, and where a table holds numbers of no page, to what
+   it takes to find out that no row sees them. */
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
 /* A page stands twice only where sequences share the beginning: at the same place of their tables. */
 tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
-/* Everything a run checks of its tensors, in time proportional to the batch, its pages and lists. */
+/* Everything a run checks of its tensors, in time proportional to the batch, its pages and lists, and the
+   arrays that masks read. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* What masks and scores read of the tensors: mask_data.c, part of the above. */
+tp_status tp__mask_data_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* The array at this place among those that masks and scores read: its bytes; name NULL: no more. One that
+   the problem does not ask for has no data. */
+typedef struct tp__mask_array {
+    const char *name;
+    const void *data;
+    int64_t bytes;
+} tp__mask_array;
+tp__mask_array tp__mask_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
+
+/* The factor of a row's scores: 1 + beta*log(1 + floor(max(q_pos + offset, 0) / length)). */
+double tp__row_scale(const tp_problem *problem, int64_t q_pos);
+/* Does anything but mask and scale change scores? A sink does not: it is one more. */
+int tp__modifies_scores(const tp_problem *problem);
 
 /* scale * log2(e): scores are kept in units of log2 so that exp is exp2. */
 float tp__scale_log2(const tp_problem *problem);

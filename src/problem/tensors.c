@@ -65,8 +65,29 @@ tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensor
     s.lse = offset(&t->lse, q_packed, q_start);
     s.k = paged ? 0 : offset(&t->k, kv_packed, kv_start);
     s.v = paged ? 0 : offset(&t->v, kv_packed, kv_start);
-    s.list = q_packed ? q_start : times(index, t->q_len);
+    s.tensors = t;
+    s.index = index;
+    s.q_token = q_packed ? q_start : times(index, t->q_len);
+    s.kv_token = kv_packed ? kv_start : times(index, t->kv_len);
     return s;
+}
+
+tp__mask_view tp__sequence_view(const tp_problem *problem, const tp__sequence *sequence) {
+    const tp_tensors *t = sequence->tensors;
+    tp__mask_view view = tp__mask_view_plain(problem, sequence->q_len, sequence->kv_len);
+    view.tensors = t;
+    view.seq = sequence->index;
+    view.q_token = sequence->q_token;
+    view.kv_token = sequence->kv_token;
+    if (problem->positions) {
+        view.q_pos = t->q_positions;
+        view.k_pos = t->k_positions;
+    }
+    view.documents = (tp__mask_ids){.q = t->q_documents, .k = t->k_documents, .id = -1};
+    view.spans = (tp__mask_ids){.q = t->q_spans, .k = t->k_spans, .id = -1};
+    if (!tp__mask_has(problem, TP_MASK_DOCUMENTS)) view.documents.k = NULL;
+    if (!tp__mask_has(problem, TP_MASK_SPANS)) view.spans.k = NULL;
+    return view;
 }
 
 tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
@@ -82,7 +103,7 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
 }
 
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
-    return tp__index_at(tensors, tensors->key_lists, (seq->list + token) * tensors->key_list_stride + slot);
+    return tp__index_at(tensors, tensors->key_lists, (seq->q_token + token) * tensors->key_list_stride + slot);
 }
 
 int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
@@ -215,7 +236,15 @@ static tp_status check_regions(const tp_problem *p, const tp_tensors *t, const s
         TP_TRY(tp__region_check_apart(&o, &input[i], error));
         TP_TRY(tp__region_check_apart(&lse, &input[i], error));
     }
-    return tp__region_check_apart(&o, &lse, error);
+    TP_TRY(tp__region_check_apart(&o, &lse, error));
+    for (int i = 0;; i++) {
+        tp__mask_array array = tp__mask_array_at(p, t, i);
+        if (array.name == NULL) return TP_OK;
+        if (array.data == NULL) continue;
+        tp__region_array(&input[0], array.name, array.data, array.bytes);
+        TP_TRY(tp__region_check_apart(&o, &input[0], error));
+        TP_TRY(tp__region_check_apart(&lse, &input[0], error));
+    }
 }
 
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
@@ -253,6 +282,7 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
                problem->kv_layout == TP_PAGED ? problem->page_size : 0};
     TP_TRY(check_side(t, &q, error));
     TP_TRY(check_side(t, &kv, error));
+    TP_TRY(tp__mask_data_check(problem, t, error));
     TP_TRY(tp__cache_check(problem, t, error));
     return check_regions(problem, t, &q, &kv, error);
 }

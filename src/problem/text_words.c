@@ -33,30 +33,6 @@ static tp_status take_pair(tp__words *w, int64_t most, int64_t *first, int64_t *
     return TP_OK;
 }
 
-tp_status tp__take_window(tp__words *w) {
-    int64_t left = 0, right = 0;
-    if (!take_number(w, -1, TP__LENGTH_MAX, &left) || !take_char(w, ',') ||
-        !take_number(w, -1, TP__LENGTH_MAX, &right) || w->at != w->end)
-        return TP__REFUSE_WORD(w,
-                               "it takes left,right: -1 (unbounded) or whole numbers in 0..2^40");
-    for (int i = 0; i < w->problem.mask_nodes; i++) {
-        const tp_mask_node *node = &w->problem.mask[i];
-        if (node->kind == TP_MASK_WINDOW && node->a == left && node->b == right)
-            return TP__REFUSE_WORD(w, "this window is given twice");
-    }
-    if (tp_problem_window(&w->problem, left, right) != TP_OK)
-        return TP__REFUSE_WORD(w, "one mask too many: a tree holds at most %d nodes",
-                               TP_MAX_MASK_NODES);
-    return TP_OK;
-}
-
-tp_status tp__take_causal(tp__words *w) {
-    if (tp_problem_causal(&w->problem) != TP_OK)
-        return TP__REFUSE_WORD(w, "one mask too many: a tree holds at most %d nodes",
-                               TP_MAX_MASK_NODES);
-    return TP_OK;
-}
-
 tp_status tp__take_scale(tp__words *w) {
     if (!tp__read_float(&w->at, w->end, &w->problem.scale) || w->at != w->end ||
         !isfinite(w->problem.scale))
@@ -221,6 +197,46 @@ tp_status tp__take_latent(tp__words *w) {
 
 tp_status tp__take_invariant(tp__words *w) {
     w->problem.invariant = 1;
+    return TP_OK;
+}
+
+tp_status tp__take_positions(tp__words *w) {
+    w->problem.positions = 1;
+    return TP_OK;
+}
+
+tp_status tp__take_alibi(tp__words *w) {
+    w->problem.alibi = 1;
+    return TP_OK;
+}
+
+tp_status tp__take_sinks(tp__words *w) {
+    w->problem.sinks = 1;
+    return TP_OK;
+}
+
+tp_status tp__take_bias(tp__words *w) {
+    w->problem.bias_dtype = take_dtype(w);
+    if (w->problem.bias_dtype < TP_F32 || w->problem.bias_dtype > TP_BF16 || w->at != w->end)
+        return TP__REFUSE_WORD(w, "it takes f32, f16 or bf16");
+    return TP_OK;
+}
+
+tp_status tp__take_softcap(tp__words *w) {
+    float *cap = &w->problem.softcap;
+    if (!tp__read_float(&w->at, w->end, cap) || w->at != w->end || !(*cap >= 0x1p-60f && *cap <= 0x1p60f))
+        return TP__REFUSE_WORD(w, "it takes one decimal number in 2^-60..2^60");
+    return TP_OK;
+}
+
+/* beta,length,offset */
+tp_status tp__take_qscale(tp__words *w) {
+    tp_problem *p = &w->problem;
+    if (!tp__read_float(&w->at, w->end, &p->qscale_beta) || !isfinite(p->qscale_beta) ||
+        !take_char(w, ',') || !take_number(w, 1, TP__LENGTH_MAX, &p->qscale_length) ||
+        !take_char(w, ',') || !take_number(w, 0, TP__LENGTH_MAX, &p->qscale_offset) || w->at != w->end)
+        return TP__REFUSE_WORD(w, "it takes beta,length,offset: a finite decimal number, a whole number in "
+                                  "1..2^40 and one in 0..2^40");
     return TP_OK;
 }
 

@@ -8,6 +8,12 @@
 
 enum { TP__MAX_RUNS = sizeof((tp_lengths *)0)->seq / sizeof((tp_lengths *)0)->seq[0] };
 
+/* Masks in the order given: which word of mask_text.c, and its node. */
+typedef struct tp__mask_list {
+    int count, word[8];
+    tp_mask_node node[8];
+} tp__mask_list;
+
 typedef struct tp__words {
     const char *word, *end; /* the word at hand */
     const char *at;         /* what of it is still to be read */
@@ -15,6 +21,7 @@ typedef struct tp__words {
     const char *phase;      /* the phase word given, or NULL */
     int phase_size;
     tp_problem problem;
+    tp__mask_list masks;
     tp_lengths lengths;
     tp_error *error;
 } tp__words;
@@ -41,8 +48,12 @@ tp_status tp__take_packed_q(tp__words *w);
 tp_status tp__take_packed_kv(tp__words *w);
 tp_status tp__take_padded(tp__words *w);
 tp_status tp__take_top_left(tp__words *w);
-tp_status tp__take_causal(tp__words *w);
-tp_status tp__take_window(tp__words *w);
+tp_status tp__take_positions(tp__words *w);
+tp_status tp__take_bias(tp__words *w);
+tp_status tp__take_alibi(tp__words *w);
+tp_status tp__take_sinks(tp__words *w);
+tp_status tp__take_softcap(tp__words *w);
+tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
 tp_status tp__take_lists(tp__words *w);

@@ -22,6 +22,8 @@
 #define UNIT         0x1p-24
 #define TINY         0x1p-149 /* twice what a result below 2^-126 can lose */
 #define EXP2_ERROR   2.0001e-7
+#define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
+#define EXACT_INT    0x1p24 /* integers below are floats */
 #define EXP2_LOWEST  125.0 /* further below the maximum a weight may become 0 */
 #define LANES        16
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
@@ -58,14 +60,55 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
     return (UNIT * (walk + size + 2 * fabs(sum)) + input + d * TINY) / (1 - 2 * (d + 4) * UNIT);
 }
 
+/* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
+static double changed_error(const tp__reference_row *row, const tp__key *key, double error,
+                            double *reach) {
+    const tp_problem *problem = row->problem;
+    double score = key->plain * LOG2_E * row->row_scale, size = fabs(score);
+    if (problem->qscale_length > 0) error = error * fabs(row->row_scale) + 2 * UNIT * size;
+    *reach = fmax(*reach, size);
+    if (problem->softcap > 0) {
+        double x = key->plain * row->row_scale / problem->softcap;
+        score = problem->softcap * LOG2_E * tanh(x);
+        *reach = fmax(*reach, 2 * fabs(x) * LOG2_E);
+        /* tanh grows by at most its argument: 3u of that, its own error, 3u of the product */
+        error = fmin(error + 3 * UNIT * size, 2 * problem->softcap * LOG2_E) +
+                fabs(score) * (TANH_ERROR + 3 * UNIT) + TINY;
+    }
+    if (problem->alibi) {
+        double term = tp__alibi_at(row, key->index) * LOG2_E;
+        double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key->index)));
+        score += term;
+        error += UNIT * (4 * fabs(term) + fabs(score)) + TINY;
+        if (row->farthest >= EXACT_INT && apart > 0)
+            error += 4 * UNIT * fabs(term) / apart * row->farthest;
+    }
+    if (problem->bias_dtype != 0) {
+        double bias = tp__bias_value(row, key->index) * LOG2_E;
+        score += bias;
+        error += UNIT * (3 * fabs(bias) + fabs(score)) + TINY;
+    }
+    *reach = fmax(*reach, fabs(score));
+    return error;
+}
+
 /* Whether any float on the way to a score may overflow; fills in the keys' errors. */
 static int scores_overflow(tp__reference_row *row) {
     double reach = 0;
     for (int64_t x = 0; x < row->problem->head_dim_qk; x++)
         reach = fmax(reach, fabs(row->scale * LOG2_E * row->q[x]));
-    for (int64_t i = 0; i < row->count; i++)
-        row->keys[i].error =
-            row->keys[i].score > -INFINITY ? score_error(row, &row->keys[i], &reach) : 0;
+    for (int64_t i = 0; i < row->count; i++) {
+        tp__key *key = &row->keys[i];
+        key->error = 0;
+        if (key->score == -INFINITY) continue;
+        if (key->index == TP__SINK) {
+            key->error = UNIT * fabs(key->score) * LOG2_E;
+            reach = fmax(reach, fabs(key->score) * LOG2_E);
+            continue;
+        }
+        key->error = score_error(row, key, &reach);
+        if (tp__modifies_scores(row->problem)) key->error = changed_error(row, key, key->error, &reach);
+    }
     return !(reach * SECOND_ORDER < FLT_MAX);
 }
 
@@ -146,10 +189,11 @@ typedef struct walk {
 } walk;
 
 static void add_key(tp__reference_row *row, const tp__key *key, double up) {
-    int64_t at = tp__row_v(row, key->index);
+    int sink = key->index == TP__SINK;
+    int64_t at = sink ? 0 : tp__row_v(row, key->index);
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
         tp__column *column = &row->columns[x];
-        double v = tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
+        double v = sink ? 0 : tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
         double term = key->weight * v, distance = fabs(v - row->o[x]);
         column->block += term;
         column->chunk += term;

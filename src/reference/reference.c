@@ -2,6 +2,7 @@
 /* tp_reference: the door. Everything is checked before the first result is written. */
 #include "reference/reference.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -107,10 +108,11 @@ static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tenso
                                   : paged   ? problem->page_size
                                             : tensors->kv_len,
                                   problem->kv_heads};
-    TP_TRY(tp__cache_check(problem, tensors, error));
     TP_TRY(check_strides("q", &tensors->q, q_extent, error));
     TP_TRY(check_strides("k", &tensors->k, kv_extent, error));
-    return check_strides("v", &tensors->v, kv_extent, error);
+    TP_TRY(check_strides("v", &tensors->v, kv_extent, error));
+    TP_TRY(tp__mask_data_check(problem, tensors, error));
+    return tp__cache_check(problem, tensors, error);
 }
 
 static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors, int64_t i,
@@ -140,17 +142,28 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
     return TP_OK;
 }
 
+/* Kernels hold distances relative to some key of the sequence. */
+static double farthest(const tp__mask_view *view, int64_t position) {
+    double far = (double)view->kv_len;
+    for (int64_t j = 0; view->k_pos != NULL && j < view->kv_len; j++)
+        far = fmax(far, fabs((double)tp__mask_k_pos(view, j)));
+    return 2 * (far + fabs((double)position));
+}
+
 static void place_row(tp__reference_row *at, const tp_row *chosen) {
     const tp_problem *problem = at->problem;
     const tp_tensors *tensors = at->tensors;
     tp__sequence sequence = tp__sequence_at(problem, tensors, chosen->seq);
     int64_t kv_head = chosen->head / (problem->q_heads / problem->kv_heads);
     at->kv_len = sequence.kv_len;
-    at->position = tp__mask_first_position(problem, sequence.q_len, sequence.kv_len) + chosen->row;
+    at->view = tp__sequence_view(problem, &sequence);
+    at->row = chosen->row;
+    at->head = chosen->head;
+    at->position = tp__mask_q_pos(&at->view, chosen->row);
+    at->row_scale = tp__row_scale(problem, at->position);
+    at->farthest = farthest(&at->view, at->position);
     at->q_at =
         sequence.q + chosen->row * tensors->q.stride[1] + chosen->head * tensors->q.stride[2];
-    at->seq = chosen->seq;
-    at->token = chosen->row;
     at->sequence = sequence;
     at->k_head = kv_head * tensors->k.stride[2];
     at->v_head = kv_head * tensors->v.stride[2];
@@ -175,7 +188,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
         TP_TRY(check_row(problem, &inputs, i, &rows[i], &kv_len, error));
 
     tp__reference_row row = {.problem = problem, .tensors = &inputs, .scale = tp__scale(problem)};
-    size_t keys_size = (size_t)kv_len * sizeof *row.keys;
+    size_t keys_size = ((size_t)kv_len + 1) * sizeof *row.keys;
     size_t columns_size = (size_t)dv * sizeof *row.columns;
     char *memory = malloc(keys_size + columns_size + (size_t)(d + dv) * sizeof(double));
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld keys",

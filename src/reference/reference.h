@@ -5,11 +5,14 @@
 
 #include "problem/sequence.h"
 
-/* A key the row sees. */
+#define TP__SINK INT64_MAX /* the index of a key that is the sink: its value is 0 */
+
+/* A key the row sees, or the sink, which comes last. */
 typedef struct tp__key {
     int64_t index;    /* in its sequence */
     int64_t place;    /* where the kernel meets it: the same, or its slot in the row's list */
-    double score;     /* scale * q.k, natural units */
+    double score;     /* of the softmax, natural units */
+    double plain;     /* scale * q.k, before it changes */
     double weight;    /* exp(score - max) */
     double error;     /* bound.c: of the kernel's score, in units of log2 */
     int64_t rescales; /* bound.c: how often the kernel may multiply the weight by a power of two */
@@ -27,18 +30,20 @@ typedef struct tp__column {
 typedef struct tp__reference_row {
     const tp_problem *problem;
     const tp_tensors *tensors;
-    int64_t kv_len, position;
-    int64_t seq, token;       /* whose it is */
     tp__sequence sequence;
-    int64_t q_at;             /* elements: the row's q */
-    int64_t k_head, v_head;   /* elements: its KV head within a token */
+    tp__mask_view view;
+    int64_t kv_len, row, head, position;
+    double row_scale; /* the factor by position, or 1 */
+    double farthest;  /* twice the largest magnitude of a position, or more */
+    int64_t q_at;           /* elements: the row's q */
+    int64_t k_head, v_head; /* elements: its KV head within a token */
     float scale;
     /* results */
-    int64_t count;   /* visible keys */
+    int64_t count;   /* visible keys, and the sink */
     double max, sum; /* of the scores, of the weights */
     double lse;      /* NaN: the row is NaN; -inf: no key contributes */
     /* memory */
-    tp__key *keys;       /* [kv_len] */
+    tp__key *keys;       /* [kv_len + 1] */
     double *q;           /* [head_dim_qk] */
     double *o;           /* [head_dim_v] */
     tp__column *columns; /* [head_dim_v] */
@@ -47,6 +52,9 @@ typedef struct tp__reference_row {
 /* Elements where a key's k and v of the row's KV head lie. */
 int64_t tp__row_k(const tp__reference_row *row, int64_t key);
 int64_t tp__row_v(const tp__reference_row *row, int64_t key);
+/* What a score loses or gains by ALiBi, and its bias: -inf hides the key. */
+double tp__alibi_at(const tp__reference_row *row, int64_t key);
+double tp__bias_value(const tp__reference_row *row, int64_t key);
 
 /* The definition in double: fills in keys, max, sum, lse and o. */
 void tp__row_double(tp__reference_row *row);

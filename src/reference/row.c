@@ -3,6 +3,8 @@
  * One row of attention as it is defined, with nothing clever:
  *
  *     s_j = scale * sum_x q_x k_jx           over the keys j that the mask allows
+ *     s_j = softcap(row_scale * s_j) - slope*|q_pos - k_pos| + bias_j     where asked for
+ *     and one more s, the sink, with v = 0                                where asked for
  *     o_x = sum_j exp(s_j - max s) v_jx / sum_j exp(s_j - max s)
  *     lse = max s + log(sum_j exp(s_j - max s))
  *
@@ -17,22 +19,42 @@
 #include "masks/mask.h"
 
 int64_t tp__row_k(const tp__reference_row *row, int64_t key) {
-    return tp__key_place_of(row->problem, row->tensors, row->seq, &row->sequence, key).k + row->k_head;
+    return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key).k + row->k_head;
 }
 
 int64_t tp__row_v(const tp__reference_row *row, int64_t key) {
-    return tp__key_place_of(row->problem, row->tensors, row->seq, &row->sequence, key).v + row->v_head;
+    return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key).v + row->v_head;
 }
 
 /* Keys to ask the mask about: all of the sequence, or those of the row's list. */
 static int64_t keys_met(const tp__reference_row *row) {
     if (row->problem->list_len == 0) return row->kv_len;
-    return tp__list_count(row->problem, row->tensors, &row->sequence, row->token);
+    return tp__list_count(row->problem, row->tensors, &row->sequence, row->row);
 }
 
 static int64_t key_met(const tp__reference_row *row, int64_t i) {
     if (row->problem->list_len == 0) return i;
-    return tp__list_key(row->tensors, &row->sequence, row->token, i);
+    return tp__list_key(row->tensors, &row->sequence, row->row, i);
+}
+
+static double value_at(const tp__reference_row *row, const tp__key *key, int64_t x) {
+    if (key->index == TP__SINK) return 0;
+    return tp__load(row->problem->v_dtype, row->tensors->v.data, tp__row_v(row, key->index) + x);
+}
+
+double tp__alibi_at(const tp__reference_row *row, int64_t key) {
+    const tp_tensors *t = row->tensors;
+    if (!row->problem->alibi) return 0;
+    double slope = t->alibi_slopes[row->view.seq * t->alibi_stride + row->head];
+    return -slope * fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
+}
+
+double tp__bias_value(const tp__reference_row *row, int64_t key) {
+    const int64_t *stride = row->tensors->bias_stride;
+    if (row->problem->bias_dtype == 0) return 0;
+    return tp__load(row->problem->bias_dtype, row->tensors->bias,
+                    row->view.seq * stride[0] + row->head * stride[1] + row->row * stride[2] +
+                        key * stride[3]);
 }
 
 /* Fills in o and lse of a row that needs no arithmetic; 0 when it does. */
@@ -52,7 +74,9 @@ void tp__row_double(tp__reference_row *row) {
     row->max = -INFINITY;
     for (int64_t i = 0, met = keys_met(row); i < met; i++) {
         int64_t j = key_met(row, i);
-        if (!tp__mask_allowed(problem, row->position, j)) continue;
+        if (!tp__mask_allowed(&row->view, row->head, row->row, j)) continue;
+        double bias = tp__bias_value(row, j);
+        if (bias == -INFINITY) continue;
         if (row->count == 0) /* a row that sees no key does not even read q */
             for (int64_t x = 0; x < d; x++)
                 row->q[x] = tp__load(problem->q_dtype, tensors->q.data, row->q_at + x);
@@ -60,10 +84,20 @@ void tp__row_double(tp__reference_row *row) {
         double dot = 0;
         for (int64_t x = 0; x < d; x++)
             dot += row->q[x] * tp__load(problem->k_dtype, tensors->k.data, at + x);
-        double score = row->scale * dot;
+        double plain = row->scale * dot, score = row->row_scale * plain;
+        if (problem->softcap > 0) score = problem->softcap * tanh(score / problem->softcap);
+        score += tp__alibi_at(row, j);
+        score += bias;
         spoilt |= isnan(score) || score == INFINITY;
         if (score > row->max) row->max = score;
-        row->keys[row->count++] = (tp__key){.index = j, .place = i, .score = score};
+        row->keys[row->count++] = (tp__key){.index = j, .place = i, .score = score, .plain = plain};
+    }
+    double sink = problem->sinks ? (double)tensors->sinks[row->head] : -INFINITY;
+    if (sink != -INFINITY) {
+        spoilt |= isnan(sink) || sink == INFINITY;
+        if (sink > row->max) row->max = sink;
+        row->keys[row->count++] =
+            (tp__key){.index = TP__SINK, .place = TP__SINK, .score = sink, .plain = sink};
     }
     if (settle(row, spoilt, row->max)) return;
 
@@ -71,11 +105,9 @@ void tp__row_double(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
-        int64_t at = tp__row_v(row, key->index);
         key->weight = exp(key->score - row->max);
         row->sum += key->weight;
-        for (int64_t x = 0; x < dv; x++)
-            row->o[x] += key->weight * tp__load(problem->v_dtype, tensors->v.data, at + x);
+        for (int64_t x = 0; x < dv; x++) row->o[x] += key->weight * value_at(row, key, x);
     }
     for (int64_t x = 0; x < dv; x++) row->o[x] /= row->sum;
     row->lse = row->max + log(row->sum);
@@ -87,20 +119,30 @@ static float rounded(int32_t dtype, float value) {
                               : value;
 }
 
+static float naive_score(const tp__reference_row *row, int64_t key) {
+    const tp_problem *problem = row->problem;
+    int64_t at = tp__row_k(row, key);
+    float dot = 0;
+    for (int64_t x = 0; x < problem->head_dim_qk; x++)
+        dot += (float)row->q[x] * tp__load(problem->k_dtype, row->tensors->k.data, at + x);
+    float score = dot * row->scale;
+    if (problem->qscale_length > 0) score *= (float)row->row_scale;
+    if (problem->softcap > 0) score = problem->softcap * tanhf(score / problem->softcap);
+    if (problem->alibi) score += (float)tp__alibi_at(row, key);
+    if (problem->bias_dtype != 0) score += (float)tp__bias_value(row, key);
+    return rounded(problem->k_dtype, score);
+}
+
 /* Every float passes through a double without change, so keys and o can hold them. */
 void tp__row_naive(tp__reference_row *row) {
     const tp_problem *problem = row->problem;
-    const tp_tensors *tensors = row->tensors;
-    int64_t d = problem->head_dim_qk, dv = problem->head_dim_v;
+    int64_t dv = problem->head_dim_v;
     float max = -INFINITY, sum = 0;
     int spoilt = 0;
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
-        int64_t at = tp__row_k(row, key->index);
-        float dot = 0;
-        for (int64_t x = 0; x < d; x++)
-            dot += (float)row->q[x] * tp__load(problem->k_dtype, tensors->k.data, at + x);
-        float score = rounded(problem->k_dtype, dot * row->scale);
+        float score = (float)key->score; /* of the sink */
+        if (key->index != TP__SINK) score = naive_score(row, key->index);
         spoilt |= isnan(score) || score == INFINITY;
         if (score > max) max = score;
         key->weight = score;
@@ -115,10 +157,9 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
-        int64_t at = tp__row_v(row, key->index);
         float p = rounded(problem->v_dtype, (float)key->weight / sum);
         for (int64_t x = 0; x < dv; x++)
-            row->o[x] = (float)row->o[x] + p * tp__load(problem->v_dtype, tensors->v.data, at + x);
+            row->o[x] = (float)row->o[x] + p * (float)value_at(row, key, x);
     }
     for (int64_t x = 0; x < dv; x++) row->o[x] = rounded(problem->o_dtype, (float)row->o[x]);
     row->lse = max + logf(sum);

@@ -42,4 +42,5 @@ void tp__trace_add(tp__trace *sum, const tp__trace *one) {
     sum->bytes += one->bytes;
     sum->scores_written += one->scores_written;
     sum->bytes_scratch += one->bytes_scratch;
+    sum->tiles_conservative += one->tiles_conservative;
 }

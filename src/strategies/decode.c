@@ -21,15 +21,16 @@ static tp__ahead ahead_of(const tp__work *work, const char *const *row, int64_t 
                        (span * size + TP__LINE - 1) / TP__LINE, 0};
 }
 
-/* Whether every row of the tile sees every key of the block that is there. */
+/* Whether every row of the tile sees every key of the block that is there. A bias may hide any. */
 static int all_see(const tp__tile *tile, const tp__keys_in *keys) {
+    if (tile->bits != NULL || (tile->modify != NULL && tile->modify->bias != NULL)) return 0;
     for (int64_t i = 0; i < tile->rows; i++)
         if (tile->lo[i] != keys->first || tile->hi[i] != keys->last) return 0;
     return 1;
 }
 
 static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__keys_in *k_in,
-                        tp__keys_in *v_in, const tp__state *state) {
+                        tp__keys_in *v_in, tp__glimpse glimpse, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
@@ -43,7 +44,7 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__tile tile = tp__work_tile(work, part, row, rows, state);
-        if (!tp__sight_tile(&room->sight, row, rows, key, v_in->last)) continue;
+        if (!tp__sight_tile(&room->sight, &tile, row, key, v_in->last, glimpse, room->trace)) continue;
         tile.block = tile.lds = f->decode_block;
         kernels->dots[problem->k_dtype](room->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
                                         tile.s, tile.lds);
@@ -69,12 +70,11 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
     tp__room *room = work->room;
-    tp__interval any = room->sight.any;
-    int64_t block = f->decode_block;
-    int64_t first = tp__max(any.lo - key, 0), last = tp__min(any.hi - key, block);
-    int64_t next = tp__max(tp__min(any.hi - key - block, block), 0);
-    tp__keys_rows(&work->keys, key + first, last - first + next, any.hi, room->k_row + first,
-                  room->v_row + first);
+    int64_t block = f->decode_block, first, last;
+    tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);
+    if (glimpse == TP__SEES_NONE) return;
+    int64_t next = last == block ? tp__max(tp__min(room->sight.any.hi - key - block, block), 0) : 0;
+    next = tp__work_keys(work, key, first, last, next);
     const char *const *k_row = room->k_row, *const *v_row = room->v_row;
     tp__ahead k_ahead =
         ahead_of(work, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
@@ -82,7 +82,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
         ahead_of(work, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
     tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
     for (int64_t part = 0; part < work->task->heads; part++)
-        attend_head(work, part, key, &k_in, &v_in, state);
+        attend_head(work, part, key, &k_in, &v_in, glimpse, state);
     room->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
 }
 

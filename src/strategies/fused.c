@@ -17,6 +17,8 @@
 #include <sched.h>
 #include <string.h>
 
+#include "strategies/prepare.h"
+
 #define RANGE_ROWS 2048
 #define RANGE_FLOATS (RANGE_ROWS * 128) /* of one row buffer: wide heads take fewer rows */
 
@@ -62,7 +64,7 @@ static tp__room take_room(const tp__fused *f, tp__arena *arena) {
     room.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
     room.whole = take_state(arena, rows, f->ldo);
     room.chunk = keys > chunk ? take_state(arena, rows, f->ldo) : room.whole;
-    room.sight = tp__sight_take(arena, rows, f->tile_rows);
+    room.sight = tp__sight_take(arena, p, rows, f->tile_rows, (int)block);
     int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
     room.k_row = TP_TAKE(arena, const char *, block + ahead);
     room.v_row = TP_TAKE(arena, const char *, block + ahead);
@@ -123,12 +125,21 @@ tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t 
         .ldo = f->ldo,
         .m = state->m + at,
         .l = state->l + at,
-        .lo = work->room->sight.tile_lo,
-        .hi = work->room->sight.tile_hi,
         .rows = rows,
         .d = problem->head_dim_qk,
         .dv = problem->head_dim_v,
     };
+}
+
+int64_t tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead) {
+    const tp__sight *sight = &work->room->sight;
+    const char **k = work->room->k_row, **v = work->room->v_row;
+    if (sight->form != TP__SIGHT_PLAIN && work->keys.problem->kv_layout == TP_PAGED) {
+        tp__keys_seen(&work->keys, key, first, last, sight->here, k, v);
+        return 0;
+    }
+    tp__keys_rows(&work->keys, key + first, last - first + ahead, sight->any.hi, k + first, v + first);
+    return ahead;
 }
 
 static tp__rows rows_of(const tp__work *work, const tp_tensor *tensor) {
@@ -157,6 +168,8 @@ static void store_rows(const tp__work *work, const tp__state *state) {
     tp__rows rows = rows_of(work, &tensors->o);
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
+        tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, state->m + at, state->l + at,
+                       state->o + at * f->ldo);
         f->job->kernels->store_o[p->o_dtype](
             work->room->trace,
             tp__element(&tensors->o, work->keys.seq.o + head * tensors->o.stride[2], p->o_dtype), &rows,
@@ -225,7 +238,8 @@ static void run_task(tp__fused *f, tp__room *room, const tp__task *task) {
     tp__work work = {f, task, room,
                      tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
     load_rows(&work);
-    int64_t pairs = tp__sight_range(&room->sight, problem, &work.keys, task->first, task->count);
+    int64_t pairs = tp__sight_range(&room->sight, f->job, &work.keys, task,
+                                    task->decode ? f->decode_block : f->block);
     if (task->chunk <= 0) count_range(&work, pairs);
     if (task->relay < 0)
         run_whole(&work, attend, step);

@@ -69,3 +69,25 @@ void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end
         v[i] = v[there - 1];
     }
 }
+
+static int any_bit(const uint64_t *words, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++)
+        if (tp__word_bit(words, i)) return 1;
+    return 0;
+}
+
+void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t last, const uint64_t *seen,
+                   const char **k, const char **v) {
+    int64_t page = keys->problem->page_size, run;
+    for (int64_t i = first; i < last; i += run) {
+        run = tp__min(page - (key + i) % page, last - i);
+        if (any_bit(seen, i, i + run)) {
+            paged_rows(keys, key + i, run, k + i, v + i);
+            continue;
+        }
+        for (int64_t j = i; j < i + run; j++) {
+            k[j] = k[first];
+            v[j] = v[first];
+        }
+    }
+}

@@ -22,4 +22,9 @@ tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64
 void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
                    const char **v);
 
+/* Where keys first..last-1 of the block of keys from `key` on lie, of which those with a bit in `seen`, such
+   as `first`, may be looked at. The others' pages may be of no pool: they get the place of the first. */
+void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t last, const uint64_t *seen,
+                   const char **k, const char **v);
+
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "strategies/prepare.h"
 #include "strategies/sight.h"
 
 #define MATRIX_STEP 64 /* floats: rows of the matrices start on cache lines; a multiple of every NR */
@@ -16,7 +17,11 @@
 typedef struct room {
     tp__trace *trace;
     float *q, *k, *v, *s, *p, *o, *m, *l, *one;
-    tp__sight sight;
+    int64_t *lo, *hi;
+    uint64_t *bits;      /* [rows][lds/64], where masks are not plain */
+    uint64_t *seen;      /* [lds/64] of any row */
+    float *scale, *slope, *q_at, *k_at; /* where scores change */
+    const void **bias;
     const char **k_row, **v_row;
 } room;
 
@@ -46,7 +51,22 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
         one.m = TP_TAKE(arena, float, rows);
         one.l = TP_TAKE(arena, float, rows);
         one.one = TP_TAKE(arena, float, rows);
-        one.sight = tp__sight_take(arena, rows, 0);
+        one.lo = TP_TAKE(arena, int64_t, rows);
+        one.hi = TP_TAKE(arena, int64_t, rows);
+        one.bits = one.seen = NULL;
+        if (!tp__mask_is_plain(problem)) {
+            one.bits = TP_TAKE(arena, uint64_t, tp__times(rows, w->lds / 64));
+            one.seen = TP_TAKE(arena, uint64_t, w->lds / 64);
+        }
+        one.scale = one.slope = one.q_at = one.k_at = NULL;
+        one.bias = NULL;
+        if (problem->qscale_length > 0) one.scale = TP_TAKE(arena, float, rows);
+        if (problem->alibi) {
+            one.slope = TP_TAKE(arena, float, rows);
+            one.q_at = TP_TAKE(arena, float, rows);
+            one.k_at = TP_TAKE(arena, float, w->lds);
+        }
+        if (problem->bias_dtype != 0) one.bias = TP_TAKE(arena, const void *, rows);
         one.k_row = TP_TAKE(arena, const char *, w->lds);
         one.v_row = TP_TAKE(arena, const char *, w->lds);
         if (arena->base != NULL) w->slots[i] = one;
@@ -61,63 +81,152 @@ static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, i
     return arena.used;
 }
 
-/* Rows first..first+count-1 of one query head: all of them, or one token with its list of keys. */
-static void run_rows(const work *w, room *slot, int64_t index, int64_t head, int64_t first, int64_t count) {
+/* The rows at work: first..first+count-1 of one query head: all of them, or one token with its list of keys. */
+typedef struct rows_at {
+    int64_t head, first, count;
+    tp__keys keys;
+    tp__mask_view view;
+} rows_at;
+
+/* The bits of the whole row; returns from its first to its last. */
+static tp__interval look_at_bits(const work *w, const room *slot, rows_at *at, int64_t r) {
+    tp__mask_view *view = &at->view;
+    int64_t words = (view->kv_len + 63) / 64;
+    uint64_t *bits = slot->bits + r * (w->lds / 64);
+    memset(bits, 0, (size_t)(w->lds / 64) * sizeof *bits);
+    for (int64_t key = 0; key < view->kv_len; key += TP__MASK_KEYS)
+        tp__mask_words(view, at->head, at->first + r, key, tp__min(TP__MASK_KEYS, view->kv_len - key),
+                       bits + key / 64);
+    for (int64_t i = 0; i < words; i++) {
+        slot->trace->pairs_visible += __builtin_popcountll(bits[i]);
+        slot->seen[i] |= bits[i];
+    }
+    if (tp__mask_has(view->problem, TP_MASK_BITS)) slot->trace->bytes += (view->kv_len + 7) / 8;
+    int64_t lo = tp__first_bit(bits, words);
+    return lo < 0 ? (tp__interval){0, 0} : (tp__interval){lo, tp__last_bit(bits, words) + 1};
+}
+
+/* What each row sees; returns the keys from the first to the last that any of them does. */
+static tp__interval look(const work *w, const room *slot, rows_at *at) {
+    tp__interval any = {INT64_MAX, 0};
+    if (slot->bits != NULL) memset(slot->seen, 0, (size_t)(w->lds / 64) * sizeof *slot->seen);
+    for (int64_t r = 0; r < at->count; r++) {
+        tp__interval seen;
+        if (slot->bits != NULL) {
+            seen = look_at_bits(w, slot, at, r);
+        } else {
+            seen = tp__sight_plain(&at->keys, at->view.first + at->first + r);
+            slot->trace->pairs_visible += seen.hi - seen.lo;
+        }
+        slot->lo[r] = seen.lo;
+        slot->hi[r] = seen.hi;
+        if (seen.lo == seen.hi) continue;
+        any.lo = tp__min(any.lo, seen.lo);
+        any.hi = tp__max(any.hi, seen.hi);
+    }
+    uint64_t *noted = tp__prepared_seen(w->job, at->keys.index);
+    for (int64_t i = 0; slot->bits != NULL && i < (at->view.kv_len + 63) / 64; i++)
+        atomic_fetch_or_explicit((_Atomic uint64_t *)&noted[i], slot->seen[i], memory_order_relaxed);
+    return any.lo < any.hi ? any : (tp__interval){0, 0};
+}
+
+static tp__modify look_at_scores(const work *w, const room *slot, const rows_at *at) {
+    const tp_problem *problem = w->job->problem;
+    const tp_tensors *tensors = w->job->tensors;
+    const tp__mask_view *view = &at->view;
+    for (int64_t r = 0; r < at->count; r++) {
+        int64_t position = tp__mask_q_pos(view, at->first + r);
+        if (slot->scale != NULL) slot->scale[r] = (float)tp__row_scale(problem, position);
+        if (slot->slope != NULL) {
+            slot->slope[r] = tp__slope_log2(tensors, view->seq, at->head);
+            slot->q_at[r] = (float)(position - tp__mask_k_pos(view, 0));
+        }
+        if (slot->bias != NULL) {
+            slot->bias[r] = tp__bias_at(problem, tensors, view->seq, at->head, at->first + r, 0);
+            slot->trace->bytes += view->kv_len * (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
+        }
+    }
+    for (int64_t j = 0; slot->k_at != NULL && j < w->lds; j++)
+        slot->k_at[j] = j < view->kv_len
+                            ? (float)(tp__mask_k_pos(view, j) - tp__mask_k_pos(view, 0))
+                            : 0.0f;
+    return (tp__modify){.scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
+                        .q_at = slot->q_at, .k_at = slot->k_at, .bias = slot->bias,
+                        .bias_stride = problem->bias_dtype ? tensors->bias_stride[3] : 0,
+                        .bias_dtype = problem->bias_dtype};
+}
+
+/* Packs all keys; those before and behind what is seen, and in pages that nobody sees, are computed and
+   masked like the others, from a place that may be read. Returns whether a value is not finite. */
+static int pack(const work *w, const room *slot, const rows_at *at, tp__interval any) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernels *kernels = w->job->kernels;
-    int64_t group = problem->q_heads / problem->kv_heads, kv_head = head / group;
-    tp__keys keys = tp__keys_of(problem, tensors, index, first);
+    int64_t kv_head = at->head / (problem->q_heads / problem->kv_heads), count = at->keys.count;
+    tp__ahead none = {0};
+    if (slot->bits != NULL && problem->kv_layout == TP_PAGED)
+        tp__keys_seen(&at->keys, 0, any.lo, any.hi, slot->seen, slot->k_row, slot->v_row);
+    else
+        tp__keys_rows(&at->keys, any.lo, any.hi - any.lo, any.hi, slot->k_row + any.lo,
+                      slot->v_row + any.lo);
+    for (int64_t key = 0; key < count; key++) {
+        if (key >= any.lo && key < any.hi) continue;
+        slot->k_row[key] = slot->k_row[any.lo];
+        slot->v_row[key] = slot->v_row[any.lo];
+    }
+    tp__keys_in in = {(const char *const *)slot->k_row,
+                      kv_head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype), 0, count,
+                      &none};
+    kernels->pack_k[problem->k_dtype](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
+    in.row = (const char *const *)slot->v_row;
+    in.offset = kv_head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    return kernels->pack_v[problem->v_dtype](slot->trace, slot->v, &in, w->lds, problem->head_dim_v);
+}
+
+static void run_rows(const work *w, const room *slot, int64_t index, int64_t head, int64_t first,
+                     int64_t count) {
+    const tp_problem *problem = w->job->problem;
+    const tp_tensors *tensors = w->job->tensors;
+    const tp__kernels *kernels = w->job->kernels;
+    rows_at at = {head, first, count, tp__keys_of(problem, tensors, index, first), {0}};
+    const tp__sequence *seq = &at.keys.seq;
     tp__rows rows = {first, count, 1, tensors->q.stride[1], tensors->q.stride[2]};
-    slot->trace->pairs_visible += tp__sight_tokens(&slot->sight, problem, &keys, first, count);
-    tp__interval any = slot->sight.any;
+    at.view = tp__prepared_view(w->job, seq);
+    tp__mask_look(&at.view);
+    tp__interval any = look(w, slot, &at);
+    tp__modify modify = look_at_scores(w, slot, &at);
     tp__math head_math = {
         .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
-        .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->sight.lo,
-        .hi = slot->sight.hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
-        .keys = any.lo < any.hi ? keys.count : 0, .block = w->lds,
+        .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
+        .hi = slot->hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
+        .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds, .bits = slot->bits,
+        .bit_words = w->lds / 64, .modify = tp__modifies_scores(problem) ? &modify : NULL,
+        .sink = tp__sink_log2(problem, tensors, head),
     };
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
-        tp__element(&tensors->q, keys.seq.q + head * tensors->q.stride[2], problem->q_dtype), &rows,
+        tp__element(&tensors->q, seq->q + head * tensors->q.stride[2], problem->q_dtype), &rows,
         problem->head_dim_qk, tp__scale_log2(problem));
-    if (any.lo < any.hi) {
-        tp__ahead none = {0};
-        tp__keys_rows(&keys, any.lo, keys.count - any.lo, any.hi, slot->k_row + any.lo,
-                      slot->v_row + any.lo);
-        for (int64_t key = 0; key < any.lo; key++) { /* computed and masked like the others */
-            slot->k_row[key] = slot->k_row[any.lo];
-            slot->v_row[key] = slot->v_row[any.lo];
-        }
-        tp__keys_in in = {(const char *const *)slot->k_row,
-                          kv_head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype),
-                          0, keys.count, &none};
-        kernels->pack_k[problem->k_dtype](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
-        in.row = (const char *const *)slot->v_row;
-        in.offset = kv_head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
-        head_math.v_not_finite =
-            kernels->pack_v[problem->v_dtype](slot->trace, slot->v, &in, w->lds, problem->head_dim_v);
-    }
+    if (any.lo < any.hi) head_math.v_not_finite = pack(w, slot, &at, any);
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
     for (int64_t r = 0; r < count; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
     /* the f32 copies of q, k, v and o, the scores and the probabilities: each written and read */
     int64_t scratch = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
-                                                keys.count * (problem->head_dim_qk + w->ldo) +
-                                                2 * count * keys.count);
+                                                at.keys.count * (problem->head_dim_qk + w->ldo) +
+                                                2 * count * at.keys.count);
     slot->trace->bytes_scratch += scratch;
     slot->trace->bytes += count * tp__row_bytes(problem, tensors) +
                           (any.hi - any.lo) * tp__key_bytes(problem) + 2 * scratch;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     kernels->store_o[problem->o_dtype](
-        slot->trace,
-        tp__element(&tensors->o, keys.seq.o + head * tensors->o.stride[2], problem->o_dtype), &rows,
-        problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
-    tp__store_lse(tensors, keys.seq.lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
+        slot->trace, tp__element(&tensors->o, seq->o + head * tensors->o.stride[2], problem->o_dtype),
+        &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
+    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
 }
 
-static void run_head(const work *w, room *slot, int64_t index, int64_t head) {
+static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
     const tp_problem *problem = w->job->problem;
     int64_t rows = tp__sequence_at(problem, w->job->tensors, index).q_len;
     int64_t step = problem->list_len > 0 ? 1 : rows;
@@ -126,7 +235,7 @@ static void run_head(const work *w, room *slot, int64_t index, int64_t head) {
 
 static void run_task(void *context, size_t index) {
     work *w = context;
-    room *slot = &w->slots[index];
+    const room *slot = &w->slots[index];
     int64_t heads = w->job->problem->q_heads, count = w->job->tensors->batch * heads, ticket;
     memset(slot->trace, 0, sizeof *slot->trace);
     while ((ticket = atomic_fetch_add_explicit(&w->ticket, 1, memory_order_relaxed)) < count)

@@ -16,21 +16,19 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     const tp__kernels *kernels = f->job->kernels;
     const tp__task *task = work->task;
     tp__room *room = work->room;
-    const tp__sight *sight = &room->sight;
-    int64_t first = tp__max(sight->any.lo - key, 0), last = tp__min(sight->any.hi - key, f->block);
-    /* where every row sees the whole block, no tile has to look */
-    int full = sight->every.lo <= key + first && sight->every.hi >= key + last;
+    int64_t first, last;
+    tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);
+    if (glimpse == TP__SEES_NONE) return; /* neither read nor packed */
     int64_t k_size = (int64_t)tp_dtype_bytes(problem->k_dtype);
     int64_t v_size = (int64_t)tp_dtype_bytes(problem->v_dtype);
-    tp__keys_rows(&work->keys, key + first, last - first + TP__AHEAD_KEYS, sight->any.hi,
-                  room->k_row + first, room->v_row + first);
+    int64_t ahead = tp__work_keys(work, key, first, last, TP__AHEAD_KEYS);
     const char *const *k_row = room->k_row, *const *v_row = room->v_row;
     int64_t k_offset = task->head * tensors->k.stride[2] * k_size;
     int64_t v_offset = task->head * tensors->v.stride[2] * v_size;
     int64_t early = tp__min(first + TP__AHEAD_KEYS, last);
-    tp__ahead k_ahead = {k_row + early, k_row + last + TP__AHEAD_KEYS, NULL, k_offset,
+    tp__ahead k_ahead = {k_row + early, k_row + last + ahead, NULL, k_offset,
                          (problem->head_dim_qk * k_size + TP__LINE - 1) / TP__LINE, 0};
-    tp__ahead v_ahead = {v_row + early, v_row + last + TP__AHEAD_KEYS, NULL, v_offset,
+    tp__ahead v_ahead = {v_row + early, v_row + last + ahead, NULL, v_offset,
                          (problem->head_dim_v * v_size + TP__LINE - 1) / TP__LINE, 0};
     tp__keys_in k_in = {k_row, k_offset, first, last, &k_ahead};
     tp__keys_in v_in = {v_row, v_offset, first, last, &v_ahead};
@@ -38,11 +36,10 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     int v_not_finite =
         kernels->pack_v[problem->v_dtype](room->trace, room->v, &v_in, f->block, problem->head_dim_v);
     room->trace->bytes += (last - first) * tp__key_bytes(problem);
-    if (full) tp__sight_tile(sight, 0, tp__min(f->tile_rows, task->count), key, last);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
-        if (!full && !tp__sight_tile(sight, row, rows, key, last)) continue;
         tp__tile tile = tp__work_tile(work, 0, row, rows, state);
+        if (!tp__sight_tile(&room->sight, &tile, row, key, last, glimpse, room->trace)) continue;
         tile.k = room->k;
         tile.block = tile.lds = f->block;
         tile.v_not_finite = v_not_finite;

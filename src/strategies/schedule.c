@@ -113,10 +113,16 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
     for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
 }
 
+/* Whether heads see different keys, or their scores change differently: then a task looks at one of them. */
+static int differs_by_head(const tp_problem *problem) {
+    return problem->alibi || problem->bias_dtype != 0 || tp__mask_has(problem, TP_MASK_BITS);
+}
+
 /* How many heads a decode task takes: all, unless threads or room ask for parts of them. Small parts only
    where there are too few chunks to share instead. */
 static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, double cost, double total) {
     int64_t heads = cut->problem->kv_heads;
+    if (differs_by_head(cut->problem)) return 1;
     double fair = total / (TASKS_PER_THREAD * cut->threads);
     int64_t pieces = cut->threads > 1 && cost > fair ? (int64_t)(cost / fair) + 1 : 1;
     int64_t parts = tp__min(pieces, tp__max(heads / PART_HEADS, 1));

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rows see: of a whole range of merged rows, and of one tile of them within one block of keys. */
+/*
+ * What rows see, and how their scores change: of a range of merged rows, of one block of keys, and of one
+ * tile of rows within it.
+ *
+ *     plain     causal and windows: one interval a row, whose ends never move left
+ *     parts     a row sees a union of intervals: exact, and O(rows) to prepare
+ *     words     anything else: the bits of every row of the range are evaluated block by block
+ */
 #ifndef TP_STRATEGIES_SIGHT_H
 #define TP_STRATEGIES_SIGHT_H
 
@@ -7,26 +14,78 @@
 #include "kernels/kernel.h"
 #include "masks/mask.h"
 #include "strategies/keys.h"
+#include "strategies/schedule.h"
+#include "strategies/strategy.h"
 
 typedef struct tp__sight {
-    int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute */
+    int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute: the hull */
     int32_t *tile_lo, *tile_hi; /* [tile rows] the same within one block */
-    tp__interval any, every;    /* keys that any row, and that every row of the range sees */
+    tp__interval any, every;    /* keys that any row, and that every row of the range sees; hulls */
+    int block, tile_rows;       /* keys, rows */
+    /* of masks that are not plain */
+    enum { TP__SIGHT_PLAIN, TP__SIGHT_PARTS, TP__SIGHT_WORDS } form;
+    int parts_most, by_head;
+    tp__interval *part;         /* [range rows][parts_most] */
+    int32_t *parts;             /* [range rows] how many */
+    tp__interval *hull;         /* [tiles] of what a tile's rows see: most tiles see nothing of a block */
+    uint64_t *words;            /* [range rows][block/64], or of one tile's rows where there are parts */
+    tp__mask_view view;
+    const tp_problem *problem;
+    int64_t first, count, group; /* the range: merged rows */
+    int64_t head, heads;         /* its first query head; KV heads whose rows see the same */
+    uint64_t here[TP__MASK_WORDS]; /* keys of the block at hand that any row sees */
+    uint64_t *seen;             /* keys of the sequence that any row sees: shared by all tasks */
+    /* of scores that change */
+    tp__modify modify;
+    float *scale, *slope;       /* [range rows] */
+    float *q_at, *k_at;         /* [tile rows], [block] */
+    const void **bias;          /* [tile rows] */
 } tp__sight;
 
-/* Room for ranges of this many rows. */
-tp__sight tp__sight_take(tp__arena *arena, int64_t range_rows, int tile_rows);
+/* Room for ranges of this many rows and blocks of this many keys, or fewer. */
+tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
+                         int block);
 
-/* Looks at merged rows first..first+count-1 of the sequence, and returns the pairs that they see. With lists
-   what is seen are slots of the list, and the rows are of one token. */
-int64_t tp__sight_range(tp__sight *sight, const tp_problem *problem, const tp__keys *keys, int64_t first,
-                        int64_t count);
-/* The same for tokens: rows of one query head. */
-int64_t tp__sight_tokens(tp__sight *sight, const tp_problem *problem, const tp__keys *keys,
-                         int64_t first, int64_t count);
+/* Looks at the task's merged rows, to be met in blocks of this many keys. Returns the pairs that the rows of
+   one head see, or 0 where tp__sight_block counts them. With lists what is seen are slots of the list, and
+   the rows are of one token. */
+int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *keys, const tp__task *task,
+                        int block);
 
-/* Fills tile_lo and tile_hi for rows row..row+rows-1 of the range and the `last` keys from `key` on; 0
-   when none of them sees any. */
-int tp__sight_tile(const tp__sight *sight, int64_t row, int64_t rows, int64_t key, int64_t last);
+/* Keys that the row at q_pos sees under a plain mask; with lists, slots. */
+tp__interval tp__sight_plain(const tp__keys *keys, int64_t q_pos);
+
+/* What rows of the range see of the block of keys from `key` on: keys [first, last) of it, block-relative.
+   Blocks are asked for in ascending order within `any`, each once. */
+typedef enum tp__glimpse { TP__SEES_NONE, TP__SEES_SOME, TP__SEES_ALL } tp__glimpse;
+tp__glimpse tp__sight_block(tp__sight *sight, int64_t key, int64_t *first, int64_t *last,
+                            tp__trace *trace);
+
+/* Sets what rows row..row+tile->rows-1 of the range see of the block, and what changes their scores; 0 when
+   none of them sees any of its keys up to `last`. */
+int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last,
+                   tp__glimpse glimpse, tp__trace *trace);
+
+/* Words of bits that a block takes. */
+static inline int tp__block_words(int block) { return (block + 63) / 64; }
+
+/* The first and the last bit that is set; -1: none. */
+static inline int64_t tp__first_bit(const uint64_t *words, int64_t count) {
+    for (int64_t w = 0; w < count; w++)
+        if (words[w] != 0) return 64 * w + __builtin_ctzll(words[w]);
+    return -1;
+}
+
+static inline int64_t tp__last_bit(const uint64_t *words, int64_t count) {
+    for (int64_t w = count; w-- > 0;)
+        if (words[w] != 0) return 64 * w + 63 - __builtin_clzll(words[w]);
+    return -1;
+}
+
+/* May the rows of the tile that begins with this row see any key of the block? */
+static inline int tp__tile_meets(const tp__sight *sight, int64_t row, int64_t key) {
+    const tp__interval *hull = &sight->hull[row / sight->tile_rows];
+    return hull->lo < key + sight->block && hull->hi > key;
+}
 
 #endif

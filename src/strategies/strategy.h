@@ -10,6 +10,13 @@
 #include "strategies/parallel.h"
 #include "tileproof.h"
 
+/* What prepare.h has made of the start of the workspace. */
+typedef struct tp__prepared {
+    uint64_t *seen;      /* [batch][words] keys that any row sees; NULL: plain masks */
+    uint64_t *called;    /* [batch][rows][words] the callback's answers; NULL: none */
+    int64_t rows, words;
+} tp__prepared;
+
 typedef struct tp__job {
     const tp_problem *problem;
     const tp_tensors *tensors;
@@ -19,6 +26,7 @@ typedef struct tp__job {
     int threads;     /* tasks that may run at once: slots of the workspace */
     char *workspace; /* at least workspace(problem, kernels, path, threads) bytes */
     tp__trace *trace; /* the sum over all tasks comes out here */
+    tp__prepared prepared;
 } tp__job;
 
 typedef struct tp__strategy {

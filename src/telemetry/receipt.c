@@ -24,18 +24,37 @@ static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, c
     return listed;
 }
 
+/* Each bit of a mask and each element of a bias that belongs to some row and key, once: dims with a stride of 0
+   are shared. */
+static int64_t compulsory_data(const tp_problem *problem, const tp_tensors *tensors) {
+    const int64_t *bits = tensors->bits_stride, *bias = tensors->bias_stride;
+    int64_t of_bits = 0, of_bias = 0, unit = (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
+    for (int64_t s = 0; s < tensors->batch; s++) {
+        tp__sequence seq = tp__sequence_at(problem, tensors, s);
+        int64_t one = (bits[1] ? problem->q_heads : 1) * (bits[2] ? seq.q_len : seq.q_len > 0) *
+                      ((seq.kv_len + 7) / 8);
+        of_bits = bits[0] ? of_bits + one : tp__max(of_bits, one);
+        one = (bias[1] ? problem->q_heads : 1) * (bias[2] ? seq.q_len : seq.q_len > 0) *
+              (bias[3] ? seq.kv_len : seq.kv_len > 0);
+        of_bias = bias[0] ? of_bias + one : tp__max(of_bias, one);
+    }
+    return (tp__mask_has(problem, TP_MASK_BITS) ? of_bits : 0) +
+           (problem->bias_dtype ? of_bias * unit : 0);
+}
+
 static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
-                       const tp__trace *trace) {
-    int64_t rows = 0, keys = 0;
+                       const tp__trace *trace, int64_t keys_seen) {
+    int64_t rows = 0, keys = keys_seen >= 0 ? keys_seen : 0;
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len;
-        keys += keys_read(problem, tensors, &seq);
+        if (keys_seen < 0) keys += keys_read(problem, tensors, &seq);
     }
     int64_t q_row = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype);
     int64_t row = tp__row_bytes(problem, tensors);
-    receipt->bytes_compulsory =
-        rows * problem->q_heads * row + keys * problem->kv_heads * tp__key_bytes(problem);
+    receipt->bytes_compulsory = rows * problem->q_heads * row +
+                                keys * problem->kv_heads * tp__key_bytes(problem) +
+                                compulsory_data(problem, tensors);
     receipt->bytes_model = trace->bytes;
     receipt->bytes_model_written = rows * problem->q_heads * (row - q_row) + trace->bytes_scratch;
 }
@@ -51,7 +70,7 @@ static const char *kernel_of(const tp__trace *trace) {
 }
 
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
-                      const tp_decision *decision, const tp__trace *trace) {
+                      const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
     tp_receipt_init(receipt);
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
@@ -71,6 +90,7 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     receipt->tiles_full = trace->tiles_full;
     receipt->tiles_partial = trace->tiles_partial;
     receipt->tiles_skipped = trace->tiles_skipped;
-    fill_bytes(receipt, problem, tensors, trace);
+    fill_bytes(receipt, problem, tensors, trace, keys_seen);
     receipt->scores_written = trace->scores_written;
+    receipt->tiles_conservative = trace->tiles_conservative;
 }

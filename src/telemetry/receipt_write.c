@@ -6,8 +6,8 @@
 /* The plain numbers, once for both forms. */
 #define NUMBERS(X)                                                                                 \
     X(pairs_visible) X(pairs_computed) X(padded_rows) X(tiles_full) X(tiles_partial)               \
-    X(tiles_skipped) X(bytes_compulsory) X(bytes_model) X(scores_written) X(workspace_bytes)       \
-    X(bytes_model_written) X(time_ns)
+    X(tiles_skipped) X(tiles_conservative) X(bytes_compulsory) X(bytes_model) X(scores_written)    \
+    X(workspace_bytes) X(bytes_model_written) X(time_ns)
 
 static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "problem          %s\n", r->problem);

@@ -324,6 +324,9 @@ call *call_new(const char *text, const call_shape *shape) {
                             spare * (int64_t)tp_dtype_bytes((tp_dtype)c->problem.k_dtype);
     }
     fill(c, shape);
+    const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
+    assert_int_equal(
+        mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
     return c;
 }
 
@@ -331,6 +334,7 @@ void call_free(call *c) {
     for (int i = 0; i < CALL_TENSORS; i++) free(c->room[i].memory);
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
     for (int i = 0; i < 2; i++) free(c->table[i]);
+    mask_data_destroy(&c->masks);
     free(c->q_lens);
     free(c);
 }

@@ -27,6 +27,7 @@
 
 #include <cmocka.h>
 
+#include "mask_data.h" /* of cli/: the same data for the same seed */
 #include "tileproof.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -46,6 +47,7 @@ typedef struct call_shape { /* all zero: the defaults */
     const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
     float q_size, k_size, v_size; /* factors; 0: 1 */
     int two_tables;               /* paged: v has a table of its own */
+    uint64_t seed;                /* of the masks' data */
 } call_shape;
 
 typedef enum call_tensor { CALL_Q, CALL_K, CALL_V, CALL_O, CALL_LSE, CALL_TENSORS } call_tensor;
@@ -61,6 +63,7 @@ typedef struct call {
     } room[CALL_TENSORS];
     int64_t *table[2]; /* paged: pages of k and of v, [batch][page_slots] */
     void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
+    struct mask_data masks; /* what masks and scores read */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);

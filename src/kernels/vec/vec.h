@@ -78,4 +78,27 @@ VEC_INLINE vec_f vec_exp2(vec_f x) {
     return vec_scale(p, t, n, x);
 }
 
+/*
+ * tanh(x * ln2/2) = (1 - 2^-|x|) / (1 + 2^-|x|), with the sign of x. The argument is in units of log2 and
+ * doubled, as scores are. With e = 2^-|x| - 1 this is -e / (2 + e); e keeps its relative precision near 0
+ * because 2^f - 1 = f*(c1 + f*(...)), minimax of degree 6, is never added to 1 unless n < 0. Relative error
+ * 2.5e-7; +-1 beyond 2^-64; NaN stays NaN.
+ */
+VEC_INLINE vec_f vec_tanh(vec_f x) {
+    const vec_f magic = vec_set1(VEC_MAGIC);
+    vec_i sign = (vec_i)x & (int32_t)0x80000000;
+    vec_f y = vec_max(vec_set1(-64.0f), (vec_f)((vec_i)x | (int32_t)0x80000000));
+    vec_f t = y + magic, n = t - magic, f = y - n;
+    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    vec_f p = vec_set1(0x1.4308fap-13f);
+    p = vec_fma(p, f, vec_set1(0x1.5f07b4p-10f));
+    p = vec_fma(p, f, vec_set1(0x1.3b2ba0p-7f));
+    p = vec_fma(p, f, vec_set1(0x1.c6af6ep-5f));
+    p = vec_fma(p, f, vec_set1(0x1.ebfbdep-3f));
+    p = vec_fma(p, f, vec_set1(0x1.62e430p-1f));
+    vec_f e = vec_fma(power, f * p, power - vec_set1(1.0f));
+    vec_f size = -e / (vec_set1(2.0f) + e);
+    return (vec_f)(((vec_i)size & 0x7fffffff) | sign); /* size is -0 at 0 */
+}
+
 #endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What masks and scores read of the tensors, made from a seed: positions with gaps and repeats, documents,
+ * spans, prefixes, trees of drafts, bits, a bias, slopes, sinks, a callback. A value depends on the seed, the
+ * sequence and the place in it, never on the layout. Some sequences have keys that are out of order.
+ */
+#ifndef TILEPROOF_CLI_MASK_DATA_H
+#define TILEPROOF_CLI_MASK_DATA_H
+
+#include "tileproof.h"
+
+enum { MASK_ARRAYS = 16 };
+
+struct mask_data {
+    void *array[MASK_ARRAYS];
+    int count;
+};
+
+struct mask_lengths {
+    const int64_t *q_lens, *kv_lens;   /* used */
+    const int64_t *q_start, *kv_start; /* first token by sequence, read where packed */
+};
+
+/* Bytes that it takes, as a double so that it cannot overflow. */
+double mask_data_bytes(const tp_problem *problem);
+/* Sets the call's pointers to what the problem asks for. 0, or nonzero when memory ran out. */
+int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tensors *call,
+                     const struct mask_lengths *lengths, uint64_t seed);
+void mask_data_destroy(struct mask_data *data);
+
+#endif

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What changes a row's scores between q.k and the mask, in units of log2 (docs/maths.md section 7):
+ *
+ *     s = s * scale           the row's own factor
+ *     s = c * tanh(s / c)     softcap
+ *     s = s - slope*|i - j|   ALiBi, by positions
+ *     s = s + log2(e)*bias    exactly -inf where the bias is, whatever s was
+ */
+#ifndef TP_KERNELS_MODIFY_H
+#define TP_KERNELS_MODIFY_H
+
+#include "kernels/kernel.h"
+#include "kernels/vec/vec.h"
+
+#include <math.h>
+
+#define LOG2_E 0x1.715476p+0f
+#define PIECE_KEYS (64 * TP__BLOCK_WORDS)
+
+static float bias_one(const tp__modify *mod, int64_t row, int64_t key) {
+    const void *bias = mod->bias[row];
+    int64_t at = key * mod->bias_stride;
+    return mod->bias_dtype == TP_F32    ? ((const float *)bias)[at]
+           : mod->bias_dtype == TP_BF16 ? tp__from_bf16(((const uint16_t *)bias)[at])
+                                        : tp__from_f16(((const uint16_t *)bias)[at]);
+}
+
+VEC_INLINE void add_bias(float *s, vec_f bias) {
+    vec_f none = vec_set1(-INFINITY), sum = vec_fma(bias, vec_set1(LOG2_E), vec_load(s));
+    vec_i hidden = bias == none;
+    vec_store(s, (vec_f)(((vec_i)sum & ~hidden) | ((vec_i)none & hidden)));
+}
+
+/* Reads the bias of keys lo..hi-1 alone: beyond, there may be none. */
+static void bias_row(const tp__modify *mod, int64_t row, float *s, int64_t lo, int64_t hi) {
+    const char *bias = mod->bias[row];
+    int64_t j = lo;
+    if (mod->bias_stride == 1) {
+        if (mod->bias_dtype == TP_F32)
+            for (; j + VEC_LANES <= hi; j += VEC_LANES) add_bias(s + j, vec_load((const float *)bias + j));
+        else if (mod->bias_dtype == TP_BF16)
+            for (; j + VEC_LANES <= hi; j += VEC_LANES)
+                add_bias(s + j, vec_load_bf16((const uint16_t *)bias + j));
+        else
+            for (; j + VEC_LANES <= hi; j += VEC_LANES)
+                add_bias(s + j, vec_load_f16((const uint16_t *)bias + j));
+    }
+    while (j < hi) {
+        float bias_lanes[VEC_LANES] = {0}, lanes[VEC_LANES] = {0};
+        int64_t n = hi - j < VEC_LANES ? hi - j : VEC_LANES;
+        for (int64_t i = 0; i < n; i++) {
+            bias_lanes[i] = bias_one(mod, row, j + i);
+            lanes[i] = s[j + i];
+        }
+        add_bias(lanes, vec_load(bias_lanes));
+        for (int64_t i = 0; i < n; i++) s[j + i] = lanes[i];
+        j += n;
+    }
+}
+
+/* Keys from..to, multiples of 16, of which the row sees some of lo..hi-1; the others' scores may be
+   anything before and after. */
+static void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t from, int64_t to, int64_t lo,
+                       int64_t hi) {
+    if (mod->scale != NULL) {
+        vec_f scale = vec_set1(mod->scale[row]);
+        for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * scale);
+    }
+    if (mod->cap > 0) {
+        vec_f inverse = vec_set1(2.0f / mod->cap), cap = vec_set1(mod->cap * LOG2_E);
+        for (int64_t j = from; j < to; j += VEC_LANES)
+            vec_store(s + j, cap * vec_tanh(vec_load(s + j) * inverse));
+    }
+    if (mod->slope != NULL) {
+        vec_f slope = vec_set1(-mod->slope[row]), at = vec_set1(mod->q_at[row]);
+        for (int64_t j = from; j < to; j += VEC_LANES) {
+            vec_f apart = (vec_f)((vec_i)(at - vec_load(mod->k_at + j)) & 0x7fffffff);
+            vec_store(s + j, vec_fma(slope, apart, vec_load(s + j)));
+        }
+    }
+    if (mod->bias != NULL) bias_row(mod, row, s, lo, hi);
+}
+
+/* The bits of keys base.. that the row sees, up to PIECE_KEYS of them: of its interval, its bits and its
+   bias, whichever there are. */
+static void seen_words(const tp__modify *mod, const uint64_t *bits, int64_t row, int64_t lo, int64_t hi,
+                       int64_t base, uint64_t words[TP__BLOCK_WORDS]) {
+    for (int w = 0; w < TP__BLOCK_WORDS; w++) words[w] = 0;
+    for (int64_t key = lo > base ? lo : base; key < hi && key < base + PIECE_KEYS; key++) {
+        int sees = bits == NULL || (bits[key / 64] >> (key % 64) & 1);
+        if (sees && mod != NULL && mod->bias != NULL) sees = bias_one(mod, row, key) != -INFINITY;
+        words[(key - base) / 64] |= (uint64_t)sees << ((key - base) % 64);
+    }
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "strategies/prepare.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "masks/mask.h"
+
+#define LOG2_E 1.4426950408889634
+
+/* Of whole blocks, so that a block's words can be read and marked whole. */
+static int64_t words_of(int64_t keys) { return tp__round_up(keys, TP__MASK_KEYS) / 64; }
+
+static void lay_out(tp__prepared *p, const tp_problem *problem, tp__arena *arena) {
+    *p = (tp__prepared){.words = words_of(problem->kv_len), .rows = problem->q_len};
+    if (tp__mask_is_plain(problem)) return;
+    p->seen = TP_TAKE(arena, uint64_t, tp__times(problem->batch, p->words));
+    if (tp__mask_has(problem, TP_MASK_CALLBACK))
+        p->called = TP_TAKE(arena, uint64_t,
+                            tp__times(tp__times(problem->batch, problem->q_len), p->words));
+}
+
+size_t tp__prepare_bytes(const tp_problem *problem) {
+    tp__arena arena = {NULL, 0};
+    tp__prepared p;
+    lay_out(&p, problem, &arena);
+    return arena.used;
+}
+
+size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernels *kernels,
+                     int path, int threads) {
+    size_t sum;
+    return __builtin_add_overflow(tp__prepare_bytes(problem),
+                                  strategy->workspace(problem, kernels, path, threads), &sum)
+               ? SIZE_MAX
+               : sum;
+}
+
+typedef struct asking {
+    const tp__job *job;
+    atomic_llong ticket;
+} asking;
+
+static void ask_row(const tp__job *job, const tp__sequence *seq, int64_t row) {
+    const tp_tensors *t = job->tensors;
+    uint64_t *to = job->prepared.called +
+                   (seq->index * job->prepared.rows + row) * job->prepared.words;
+    for (int64_t key = 0; key < seq->kv_len; key += 64) {
+        uint64_t word = 0;
+        for (int64_t i = 0; i < 64 && key + i < seq->kv_len; i++)
+            word |= (uint64_t)(t->callback(t->callback_user, seq->index, row, key + i) != 0) << i;
+        to[key / 64] = word;
+    }
+}
+
+static void ask(void *context, size_t index) {
+    asking *a = context;
+    int64_t rows = a->job->problem->q_len, count = a->job->tensors->batch * rows, ticket;
+    (void)index;
+    while ((ticket = atomic_fetch_add_explicit(&a->ticket, 1, memory_order_relaxed)) < count) {
+        tp__sequence seq = tp__sequence_at(a->job->problem, a->job->tensors, ticket / rows);
+        if (ticket % rows < seq.q_len) ask_row(a->job, &seq, ticket % rows);
+    }
+}
+
+void tp__prepare(tp__job *job) {
+    tp__arena arena = {job->workspace, 0};
+    lay_out(&job->prepared, job->problem, &arena);
+    job->workspace += arena.used;
+    if (job->prepared.seen != NULL)
+        memset(job->prepared.seen, 0,
+               (size_t)(job->tensors->batch * job->prepared.words) * sizeof(uint64_t));
+    if (job->prepared.called == NULL) return;
+    asking a = {.job = job};
+    atomic_init(&a.ticket, 0);
+    tp__parallel_run(&job->parallel, (size_t)job->threads, ask, &a);
+}
+
+tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq) {
+    tp__mask_view view = tp__sequence_view(job->problem, seq);
+    view.called_words = job->prepared.words;
+    if (job->prepared.called != NULL)
+        view.called = job->prepared.called + seq->index * job->prepared.rows * job->prepared.words;
+    return view;
+}
+
+uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq) {
+    return job->prepared.seen != NULL ? job->prepared.seen + seq * job->prepared.words : NULL;
+}
+
+int64_t tp__prepared_keys(const tp__job *job) {
+    int64_t keys = 0;
+    for (int64_t i = 0; i < job->tensors->batch * job->prepared.words; i++)
+        keys += __builtin_popcountll(job->prepared.seen[i]);
+    return keys;
+}
+
+float tp__slope_log2(const tp_tensors *tensors, int64_t seq, int64_t head) {
+    return (float)((double)tensors->alibi_slopes[seq * tensors->alibi_stride + head] * LOG2_E);
+}
+
+const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
+                        int64_t row, int64_t key) {
+    const int64_t *stride = tensors->bias_stride;
+    int64_t at = seq * stride[0] + head * stride[1] + row * stride[2] + key * stride[3];
+    return (const char *)tensors->bias + at * (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
+}
+
+float tp__sink_log2(const tp_problem *problem, const tp_tensors *tensors, int64_t head) {
+    return problem->sinks ? (float)((double)tensors->sinks[head] * LOG2_E) : -INFINITY;
+}
+
+void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float *m,
+                    float *l, float *o) {
+    if (!job->problem->sinks) return;
+    for (int64_t i = 0; i < rows->count; i++) {
+        int64_t head = kv_head * rows->group + (rows->first + i) % rows->group;
+        float sink = tp__sink_log2(job->problem, job->tensors, head);
+        if (sink == -INFINITY) continue;
+        float down[16] = {0}, factor[16];
+        float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
+        down[0] = m[i] - best;
+        down[1] = sink - best;
+        job->kernels->exp2(down, factor, 16);
+        l[i] = l[i] * factor[0] + factor[1];
+        m[i] = best;
+        for (int64_t x = 0; x < ldo && factor[0] != 1.0f; x++) o[i * ldo + x] *= factor[0];
+    }
+}

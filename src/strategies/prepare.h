@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a mask needs before any tile, once a call: the callback's answers, and room to note which keys are
+   seen. It lies at the start of the workspace. */
+#ifndef TP_STRATEGIES_PREPARE_H
+#define TP_STRATEGIES_PREPARE_H
+
+#include "problem/sequence.h"
+#include "strategies/strategy.h"
+
+/* Bytes of workspace for any call within the problem's bounds; SIZE_MAX: cannot be addressed. 0 for plain
+   masks. */
+size_t tp__prepare_bytes(const tp_problem *problem);
+/* With it, all the workspace that a strategy's run needs. */
+size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernels *kernels,
+                     int path, int threads);
+/* Takes them from the job's workspace, asks the callback, clears the notes. */
+void tp__prepare(tp__job *job);
+
+tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq);
+/* Bits of the sequence's keys, of whole blocks; NULL for plain masks. */
+uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq);
+/* Keys over all sequences that any row has seen. */
+int64_t tp__prepared_keys(const tp__job *job);
+
+/* slope * log2(e) of a query head; and where the bias of a row's key stands. */
+float tp__slope_log2(const tp_tensors *tensors, int64_t seq, int64_t head);
+const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
+                        int64_t row, int64_t key);
+
+/* Adds the sinks to the state of merged rows: one more logit of each query head, without a value. At the end,
+   so that how rows and keys were cut changes no bit. */
+void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float *m,
+                    float *l, float *o);
+/* sink * log2(e); -inf: none. */
+float tp__sink_log2(const tp_problem *problem, const tp_tensors *tensors, int64_t head);
+
+#endif

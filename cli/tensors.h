@@ -97,7 +97,7 @@ double tensors_max(const struct tensors *tensors, enum tensor_id id);
    the pools (nonzero when memory ran out), the second puts pages and keys into the seed's order. */
 int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths); /* of a pool */
 int cache_create(struct tensors *tensors, int64_t pages);
-void cache_fill(struct tensors *tensors, uint64_t seed);
+void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made);
 
 /* A well mixed 64-bit number for (seed, a, b). */
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);

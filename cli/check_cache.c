@@ -148,6 +148,27 @@ static void add_paged(struct check_list *list) {
             }
 }
 
+/* Every mask kind, and what changes scores, with few rows and in pages; a page in a hole has any number. */
+static void add_masked(struct check_list *list) {
+    static const char *const words[] = {
+        "causal chunk=70",  "causal prefix=30", "window=40,0 first=4 causal", "causal documents",
+        "causal spans",     "spans-and",        "tree",                       "bits",
+        "callback causal",  "positions causal", "mask=bits,causal,or",        "softcap=6 causal",
+        "alibi causal",     "bias=bf16 causal", "sinks causal",               "qscale=0.4,16,1 causal",
+        "alibi sinks bits", "qscale=0.3,5,0 softcap=4 alibi bias=f32 sinks causal documents"};
+    for (size_t i = 0; i < COUNT(words); i++) {
+        const struct tensors_style style = {.lse = 1, .two_tables = i % 2, .index64 = i % 3 == 0};
+        const char *d = dtypes[i % 3];
+        check_add(list, "decode", "", NULL, plain, "b2 h8/8 q1 k1100 d%d %s %s", i % 2 ? 136 : 24, d, words[i]);
+        check_add(list, "paged", "", NULL, style, "h4/2 q3 k300 d40 %s paged=%d %s", d,
+                  page_sizes[i % COUNT(page_sizes)], words[i]);
+        check_add(list, "hostile", "pages", pages, plain,
+                  "h4/2 seqs=1x40/300,2x1/1030,1x5/90 d40 %s padded %s", d, words[i]);
+        check_add(list, "hostile", "forced", forced, plain, "h4/2 seqs=1x20/90,2x1/1030 d40 %s packed-q paged=16 %s",
+                  d, words[i]);
+    }
+}
+
 static void add_lists(struct check_list *list) {
     static const char *const texts[] = {
         "h4/2 q20 k300 d40 %s lists%s=33", "b2 h16/2 q2 k2500 d16 %s lists%s=1500",
@@ -190,6 +211,7 @@ void check_add_cache(struct check_list *list) {
     static const struct tensors_style short_lists = {.lse = 1, .short_lists = 1};
     add_decode(list);
     add_paged(list);
+    add_masked(list);
     add_lists(list);
     add_latent(list);
     for (int t = 0; t < 3; t++) {
@@ -205,6 +227,11 @@ void check_add_cache(struct check_list *list) {
                   "h2/1 q120 k120 d40 %s causal invariant", d);
         check_add(list, "hostile", "chunked", chunked, plain,
                   "h4/1 q40 k1060 d16 %s causal window=900,0 paged=16 invariant", d);
+        check_add(list, "hostile", "chunked", chunked, plain,
+                  "h4/2 q60 k700 d16 %s causal window=90,0 first=4 softcap=5 alibi sinks qscale=0.4,16,1 "
+                  "paged=16 invariant", d);
+        check_add(list, "hostile", "pages", pages, short_lists,
+                  "h4/2 q9 k300 d24 %s lists-sorted=50 causal softcap=3 sinks qscale=0.4,16,1", d);
         check_add(list, "hostile", "forced", forced, plain, "h4/2 q3 k1100 d40 %s causal", d);
         check_add(list, "hostile", "forced", forced, plain,
                   "h4/2 seqs=1x40/90,3x1/1030 d40 %s packed-q paged=16 causal", d);

@@ -94,10 +94,11 @@ void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_
 double tensors_max(const struct tensors *tensors, enum tensor_id id);
 
 /* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
-   the pools (nonzero when memory ran out), the second puts pages and keys into the seed's order. */
+   the pools (nonzero when memory ran out), the second puts pages and keys into the seed's order; masks_made:
+   the data of masks is there, to tell which pages are seen. */
 int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths); /* of a pool */
 int cache_create(struct tensors *tensors, int64_t pages);
-void cache_fill(struct tensors *tensors, uint64_t seed);
+void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made);
 
 /* A well mixed 64-bit number for (seed, a, b). */
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);

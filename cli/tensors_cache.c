@@ -133,6 +133,30 @@ static void mark_hull(const struct tensors *tensors, int64_t seq, char *seen) {
     for (int64_t slot = lo / size; slot * size < hi; slot++) seen[slot] = 1;
 }
 
+/* Masks may leave holes, and pages in them have any number; where it takes long to find out, none has. */
+static void mark_exactly(const struct tensors *tensors, int64_t seq, char *seen) {
+    int64_t rows = tensors->q_lens[seq], keys = tensors->kv_lens[seq], heads = tensors->problem.q_heads;
+    int sure = (double)rows * (double)keys * (double)heads > 0x1p22;
+    for (int64_t key = 0; key < keys; key++) {
+        char *page = &seen[key / tensors->problem.page_size];
+        *page |= (char)sure;
+        for (int64_t i = 0; !*page && i < rows * heads; i++)
+            *page = tp_mask_visible(&tensors->problem, &tensors->call, seq, i % heads, i / heads, key) == 1;
+    }
+}
+
+static void mark_all(const struct tensors *tensors, int64_t seq, char *seen) {
+    memset(seen, 1, (size_t)pages_of(&tensors->problem, tensors->kv_lens[seq]));
+}
+
+static int is_plain(const tp_problem *problem) {
+    for (int i = 0; i < problem->mask_nodes; i++) {
+        int32_t kind = problem->mask[i].kind;
+        if (kind != TP_MASK_AND && kind != TP_MASK_CAUSAL && kind != TP_MASK_WINDOW) return 0;
+    }
+    return !problem->positions;
+}
+
 static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) {
     int64_t key;
     for (int64_t t = 0; t < tensors->q_lens[seq]; t++)
@@ -149,7 +173,11 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t strea
     }
 }
 
-static void fill_tables(struct tensors *tensors, uint64_t seed) {
+static void fill_tables(struct tensors *tensors, uint64_t seed, int masks_made) {
+    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.list_len     ? mark_listed
+                                                            : is_plain(&tensors->problem) ? mark_hull
+                                                            : masks_made                  ? mark_exactly
+                                                                                          : mark_all;
     int64_t slots = tensors->call.page_slots, pages = tensors->call.pages;
     int64_t *order = malloc((size_t)(2 * pages) * sizeof *order);
     char *seen = malloc((size_t)slots);
@@ -161,7 +189,7 @@ static void fill_tables(struct tensors *tensors, uint64_t seed) {
     for (int64_t s = 0; s < tensors->sequences; s++) {
         int64_t held = pages_of(&tensors->problem, tensors->kv_lens[s]);
         memset(seen, 0, (size_t)slots);
-        (tensors->problem.list_len ? mark_listed : mark_hull)(tensors, s, seen);
+        mark(tensors, s, seen);
         for (int64_t slot = 0; slot < slots; slot++) {
             int64_t at = s * slots + slot, hidden = slot % 2 ? -1 : 1 << 30;
             for (int i = 0; i < 2; i++) {
@@ -176,7 +204,7 @@ static void fill_tables(struct tensors *tensors, uint64_t seed) {
     free(seen);
 }
 
-void cache_fill(struct tensors *tensors, uint64_t seed) {
+void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made) {
     if (tensors->problem.list_len) fill_lists(tensors, seed);
-    if (tensors->problem.kv_layout == TP_PAGED) fill_tables(tensors, seed);
+    if (tensors->problem.kv_layout == TP_PAGED) fill_tables(tensors, seed, masks_made);
 }

@@ -65,18 +65,17 @@ static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t 
 
 void tensors_fill(struct tensors *tensors, uint64_t seed) {
     float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
-    cache_fill(tensors, seed);
+    const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
+                                         tensors->kv_start};
+    mask_data_destroy(&tensors->masks);
+    /* without memory a pointer stays NULL, and the call that misses it says so */
+    int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
+    cache_fill(tensors, seed, made);
     void (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
         tensors->style.repeat ? fill_repeating : fill_one;
     fill(tensors, TENSOR_Q, seed, gain);
     fill(tensors, TENSOR_K, seed, 1);
     if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
-    const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
-                                         tensors->kv_start};
-    mask_data_destroy(&tensors->masks);
-    /* without memory the pointers stay NULL, and the call that misses them says so */
-    if (mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed))
-        mask_data_destroy(&tensors->masks);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

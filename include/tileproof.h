@@ -278,8 +278,8 @@ typedef struct tp_tensors {
     tp_tensor lse;               /* float32, one value a row and query head; data NULL: not wanted */
     const void *cu_seqlens_q, *cu_seqlens_kv; /* [batch+1], TP_PACKED only; starts at >= 0 */
     const void *q_lens, *kv_lens;             /* [batch] used lengths; NULL: all */
-    /* TP_PAGED: tables [batch][page_slots] of page numbers, of index_type. Only entries of pages that some
-       row sees are read. */
+    /* TP_PAGED: tables [batch][page_slots] of page numbers, of index_type. Entries of pages that no row sees
+       may hold anything; a key that only a bias hides counts as seen. */
     const void *k_pages, *v_pages;            /* v_pages NULL: the same table for both */
     int64_t page_slots;                       /* entries a sequence has in a table */
     int64_t pages;                            /* pages the pool of k, and that of v, holds */
@@ -289,7 +289,8 @@ typedef struct tp_tensors {
     const void *key_lists;                    /* of index_type */
     int64_t key_list_stride;                  /* elements from one row to the next */
     /* What masks and scores read: NULL, or ignored, unless the problem asks for it. Arrays are of
-       index_type; "by row" means [batch][q_len], or [q_tokens] when packed; "by key" likewise. */
+       index_type; "by row" means [batch][q_len], or [q_tokens] when packed; "by key" likewise,
+       and [batch][kv_len] when paged. */
     const void *q_positions, *k_positions;    /* by row, by key; each within +-2^40, in any order */
     const void *prefix_lens;                  /* [batch] */
     const void *q_documents, *k_documents;    /* ids by row, by key; negative: of no document. q NULL:

@@ -48,6 +48,7 @@ typedef struct tp__trace {
     int64_t bytes, scores_written;
     int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
     int64_t tiles_conservative;
+    int64_t bytes_masks; /* of bytes: bits of masks, elements of a bias */
 } tp__trace;
 
 /* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */

@@ -56,13 +56,27 @@ static int64_t row_start(const tp_problem *problem, const tp_tensors *tensors, c
     return *(const int64_t *)((const char *)&place + w->start);
 }
 
+/* A number of no page: no row sees the key, or the call would have been refused. */
+static int is_nowhere(const tp_problem *problem, const tp_tensors *tensors, const walk *w, int64_t seq,
+                      int64_t token) {
+    if (w->of_q || problem->kv_layout != TP_PAGED) return 0;
+    int64_t slot = seq * tensors->page_slots + token / problem->page_size;
+    const void *table = w->tensor == &tensors->v && tensors->v_pages != NULL ? tensors->v_pages
+                                                                             : tensors->k_pages;
+    int64_t page = tp__index_at(tensors, table, slot);
+    return page < 0 || page >= tensors->pages;
+}
+
 static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors, const walk *w,
                            visit visit_row, void *user) {
     for (int64_t seq = 0; seq < tensors->batch; seq++) {
         tp__sequence s = tp__sequence_at(problem, tensors, seq);
         tp__interval tokens = {0, s.q_len};
-        if (!w->of_q) tokens = tp__mask_hull(problem, s.q_len, s.kv_len);
-        for (int64_t token = tokens.lo; token < tokens.hi; token++)
+        if (!w->of_q)
+            tokens = tp__mask_is_plain(problem) ? tp__mask_hull(problem, s.q_len, s.kv_len)
+                                                : (tp__interval){0, s.kv_len};
+        for (int64_t token = tokens.lo; token < tokens.hi; token++) {
+            if (is_nowhere(problem, tensors, w, seq, token)) continue;
             for (int64_t head = 0; head < w->heads; head++) {
                 int64_t element = row_start(problem, tensors, w, seq, &s, token) +
                                   head * w->tensor->stride[2];
@@ -70,6 +84,7 @@ static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors,
                 range row = {lo, lo + (uintptr_t)w->row_bytes};
                 TP_TRY(visit_row(user, w, seq, token, head, row));
             }
+        }
     }
     return TP_OK;
 }

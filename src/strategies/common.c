@@ -31,6 +31,11 @@ void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *ro
     }
 }
 
+void tp__trace_masks(tp__trace *trace, int64_t bytes) {
+    trace->bytes += bytes;
+    trace->bytes_masks += bytes;
+}
+
 void tp__trace_add(tp__trace *sum, const tp__trace *one) {
     for (int i = 0; i < TP__LEAF_COUNT; i++) sum->calls[i] += one->calls[i];
     sum->tiles_full += one->tiles_full;
@@ -43,4 +48,5 @@ void tp__trace_add(tp__trace *sum, const tp__trace *one) {
     sum->scores_written += one->scores_written;
     sum->bytes_scratch += one->bytes_scratch;
     sum->tiles_conservative += one->tiles_conservative;
+    sum->bytes_masks += one->bytes_masks;
 }

@@ -101,7 +101,7 @@ static tp__interval look_at_bits(const work *w, const room *slot, rows_at *at, i
         slot->trace->pairs_visible += __builtin_popcountll(bits[i]);
         slot->seen[i] |= bits[i];
     }
-    if (tp__mask_has(view->problem, TP_MASK_BITS)) slot->trace->bytes += (view->kv_len + 7) / 8;
+    if (tp__mask_has(view->problem, TP_MASK_BITS)) tp__trace_masks(slot->trace, (view->kv_len + 7) / 8);
     int64_t lo = tp__first_bit(bits, words);
     return lo < 0 ? (tp__interval){0, 0} : (tp__interval){lo, tp__last_bit(bits, words) + 1};
 }
@@ -124,7 +124,8 @@ static tp__interval look(const work *w, const room *slot, rows_at *at) {
         any.lo = tp__min(any.lo, seen.lo);
         any.hi = tp__max(any.hi, seen.hi);
     }
-    uint64_t *noted = tp__prepared_seen(w->job, at->keys.index);
+    int64_t group = at->view.problem->q_heads / at->view.problem->kv_heads;
+    uint64_t *noted = tp__prepared_seen(w->job, at->keys.index, at->head / group);
     for (int64_t i = 0; slot->bits != NULL && i < (at->view.kv_len + 63) / 64; i++)
         atomic_fetch_or_explicit((_Atomic uint64_t *)&noted[i], slot->seen[i], memory_order_relaxed);
     return any.lo < any.hi ? any : (tp__interval){0, 0};
@@ -143,7 +144,8 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
         }
         if (slot->bias != NULL) {
             slot->bias[r] = tp__bias_at(problem, tensors, view->seq, at->head, at->first + r, 0);
-            slot->trace->bytes += view->kv_len * (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
+            tp__trace_masks(slot->trace, (slot->hi[r] - slot->lo[r]) *
+                                             (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype));
         }
     }
     for (int64_t j = 0; slot->k_at != NULL && j < w->lds; j++)

@@ -14,9 +14,10 @@
 static int64_t words_of(int64_t keys) { return tp__round_up(keys, TP__MASK_KEYS) / 64; }
 
 static void lay_out(tp__prepared *p, const tp_problem *problem, tp__arena *arena) {
-    *p = (tp__prepared){.words = words_of(problem->kv_len), .rows = problem->q_len};
+    *p = (tp__prepared){.words = words_of(problem->kv_len), .rows = problem->q_len, .heads = 1};
     if (tp__mask_is_plain(problem)) return;
-    p->seen = TP_TAKE(arena, uint64_t, tp__times(problem->batch, p->words));
+    if (tp__mask_has(problem, TP_MASK_BITS)) p->heads = problem->kv_heads;
+    p->seen = TP_TAKE(arena, uint64_t, tp__times(tp__times(problem->batch, p->heads), p->words));
     if (tp__mask_has(problem, TP_MASK_CALLBACK))
         p->called = TP_TAKE(arena, uint64_t,
                             tp__times(tp__times(problem->batch, problem->q_len), p->words));
@@ -71,7 +72,8 @@ void tp__prepare(tp__job *job) {
     job->workspace += arena.used;
     if (job->prepared.seen != NULL)
         memset(job->prepared.seen, 0,
-               (size_t)(job->tensors->batch * job->prepared.words) * sizeof(uint64_t));
+               (size_t)(job->tensors->batch * job->prepared.heads * job->prepared.words) *
+                   sizeof(uint64_t));
     if (job->prepared.called == NULL) return;
     asking a = {.job = job};
     atomic_init(&a.ticket, 0);
@@ -86,15 +88,18 @@ tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq) {
     return view;
 }
 
-uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq) {
-    return job->prepared.seen != NULL ? job->prepared.seen + seq * job->prepared.words : NULL;
+uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq, int64_t kv_head) {
+    const tp__prepared *p = &job->prepared;
+    if (p->seen == NULL) return NULL;
+    return p->seen + (seq * p->heads + (p->heads > 1 ? kv_head : 0)) * p->words;
 }
 
 int64_t tp__prepared_keys(const tp__job *job) {
+    const tp__prepared *p = &job->prepared;
     int64_t keys = 0;
-    for (int64_t i = 0; i < job->tensors->batch * job->prepared.words; i++)
-        keys += __builtin_popcountll(job->prepared.seen[i]);
-    return keys;
+    for (int64_t i = 0; i < job->tensors->batch * p->heads * p->words; i++)
+        keys += __builtin_popcountll(p->seen[i]);
+    return keys * (job->problem->kv_heads / p->heads);
 }
 
 float tp__slope_log2(const tp_tensors *tensors, int64_t seq, int64_t head) {

@@ -18,8 +18,8 @@ void tp__prepare(tp__job *job);
 
 tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq);
 /* Bits of the sequence's keys, of whole blocks; NULL for plain masks. */
-uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq);
-/* Keys over all sequences that any row has seen. */
+uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq, int64_t kv_head);
+/* Keys over all sequences and KV heads that any row has seen. */
 int64_t tp__prepared_keys(const tp__job *job);
 
 /* slope * log2(e) of a query head; and where the bias of a row's key stands. */

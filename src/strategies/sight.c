@@ -138,7 +138,7 @@ int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *ke
     if (tp__modifies_scores(problem)) look_at_scores(sight);
     if (sight->part == NULL) return look_plain(sight, keys);
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;
-    sight->seen = tp__prepared_seen(job, task->seq);
+    sight->seen = tp__prepared_seen(job, task->seq, task->head);
     tp__mask_look(&sight->view);
     return look_parts(sight);
 }
@@ -217,7 +217,7 @@ static tp__glimpse block_words(tp__sight *sight, int64_t key, int64_t *first, in
             trace->pairs_visible += sight->heads * __builtin_popcountll(words[w]);
         }
     }
-    if (tp__mask_has(sight->problem, TP_MASK_BITS)) trace->bytes += sight->count * ((keys + 7) / 8);
+    if (tp__mask_has(sight->problem, TP_MASK_BITS)) tp__trace_masks(trace, sight->count * ((keys + 7) / 8));
     int64_t lo = tp__first_bit(any, count), hi = tp__last_bit(any, count) + 1;
     if (lo < 0) return TP__SEES_NONE;
     mark_seen(sight, key);

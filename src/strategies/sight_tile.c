@@ -90,7 +90,8 @@ static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modif
         if (sight->bias == NULL) continue;
         sight->bias[i] = tp__bias_at(problem, sight->view.tensors, sight->view.seq,
                                      sight->head + merged % sight->group, token, key);
-        trace->bytes += (tile->hi[i] - tile->lo[i]) * (int64_t)tp_dtype_bytes(problem->bias_dtype);
+        tp__trace_masks(trace,
+                        (tile->hi[i] - tile->lo[i]) * (int64_t)tp_dtype_bytes(problem->bias_dtype));
     }
     tile->modify = modify;
 }

@@ -12,9 +12,10 @@
 
 /* What prepare.h has made of the start of the workspace. */
 typedef struct tp__prepared {
-    uint64_t *seen;      /* [batch][words] keys that any row sees; NULL: plain masks */
+    uint64_t *seen;      /* [batch][heads][words] keys that any row sees; NULL: plain masks */
     uint64_t *called;    /* [batch][rows][words] the callback's answers; NULL: none */
     int64_t rows, words;
+    int64_t heads;       /* KV heads, or 1 where all see the same */
 } tp__prepared;
 
 typedef struct tp__job {
@@ -56,6 +57,8 @@ int64_t tp__key_bytes(const tp_problem *problem);
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
                    const float *l);
 
+/* Bytes that were read of a mask's bits or of a bias. */
+void tp__trace_masks(tp__trace *trace, int64_t bytes);
 void tp__trace_add(tp__trace *sum, const tp__trace *one);
 
 #endif

@@ -25,7 +25,7 @@ static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, c
 }
 
 /* Each bit of a mask and each element of a bias that belongs to some row and key, once: dims with a stride of 0
-   are shared. */
+   are shared. More than a run reads where other masks hide keys. */
 static int64_t compulsory_data(const tp_problem *problem, const tp_tensors *tensors) {
     const int64_t *bits = tensors->bits_stride, *bias = tensors->bias_stride;
     int64_t of_bits = 0, of_bias = 0, unit = (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
@@ -48,13 +48,13 @@ static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len;
-        if (keys_seen < 0) keys += keys_read(problem, tensors, &seq);
+        if (keys_seen < 0) keys += keys_read(problem, tensors, &seq) * problem->kv_heads;
     }
     int64_t q_row = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype);
     int64_t row = tp__row_bytes(problem, tensors);
     receipt->bytes_compulsory = rows * problem->q_heads * row +
-                                keys * problem->kv_heads * tp__key_bytes(problem) +
-                                compulsory_data(problem, tensors);
+                                keys * tp__key_bytes(problem) +
+                                tp__min(compulsory_data(problem, tensors), trace->bytes_masks);
     receipt->bytes_model = trace->bytes;
     receipt->bytes_model_written = rows * problem->q_heads * (row - q_row) + trace->bytes_scratch;
 }

@@ -6,7 +6,7 @@
 #include "tileproof.h"
 
 /* Everything that the leaves wrote and the call asked; threads, workspace and time are the door's. keys_seen:
-   keys over all sequences that any row saw; -1: it follows from a plain mask. */
+   keys over all sequences and KV heads that any row saw; -1: it follows from a plain mask. */
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);
 

@@ -153,7 +153,8 @@ static int page_is_seen(const call *c, int64_t seq, int64_t slot) {
     if (end > c->kv_lens[seq]) end = c->kv_lens[seq];
     for (int64_t key = slot * size; key < end; key++)
         for (int64_t row = 0; row < c->q_lens[seq]; row++)
-            if (tp_mask_allowed(&c->problem, c->q_lens[seq], c->kv_lens[seq], row, key) == 1) return 1;
+            for (int64_t head = 0; head < c->problem.q_heads; head++)
+                if (tp_mask_visible(&c->problem, &c->tensors, seq, head, row, key) == 1) return 1;
     return 0;
 }
 
@@ -310,6 +311,9 @@ call *call_new(const char *text, const call_shape *shape) {
     c->tensors.index_type = shape->index_type;
     take_lengths(c, &lengths);
     make_indices(c, lengths.padded);
+    const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
+    assert_int_equal(
+        mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
     if (c->problem.kv_layout == TP_PAGED) make_tables(c, shape->two_tables);
     if (c->problem.list_len > 0) make_lists(c);
     if (shape->layout == CALL_QKV) place_qkv(c);
@@ -324,9 +328,6 @@ call *call_new(const char *text, const call_shape *shape) {
                             spare * (int64_t)tp_dtype_bytes((tp_dtype)c->problem.k_dtype);
     }
     fill(c, shape);
-    const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
-    assert_int_equal(
-        mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
     return c;
 }
 

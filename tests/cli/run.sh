@@ -141,7 +141,7 @@ expect check-one 0 '^2 passed, 0 failed' "$tool" check --kernel '^generic$' --ca
 expect check-mask 0 'mask causal window' "$tool" check --list --mask '^causal window$'
 expect check-verbose 0 '^passed  hostile/merge' "$tool" check -v --case merge
 expect check-groups 0 '^latent +[0-9]+ ' "$tool" check --quick --case '^(decode|paged|lists|latent)/'
-expect check-pages 0 '^12 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'hostile/pages'
+expect check-pages 0 '^33 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'hostile/pages'
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo

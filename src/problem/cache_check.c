@@ -57,6 +57,7 @@ static tp_status check_page(const tp_tensors *t, int64_t seq, int64_t slot, tp_e
    wrong. */
 static tp_status check_pages(const tp_problem *p, const tp_tensors *t, const tp__sequence *s,
                              tp_error *error) {
+    if (s->q_len == 0) return TP_OK; /* nothing of it is read */
     int plain = tp__mask_is_plain(p), looked = 0;
     tp__interval seen = plain ? tp__mask_hull(p, s->q_len, s->kv_len) : (tp__interval){0, s->kv_len};
     tp__mask_view view = tp__sequence_view(p, s);
@@ -176,6 +177,7 @@ static size_t list_owners(const tp_problem *p, const tp_tensors *t, const void *
     size_t n = 0;
     for (int64_t seq = 0; seq < t->batch; seq++) {
         tp__sequence s = tp__sequence_at(p, t, seq);
+        if (s.q_len == 0) continue;
         int plain = tp__mask_is_plain(p);
         tp__interval seen = plain ? tp__mask_hull(p, s.q_len, s.kv_len) : (tp__interval){0, s.kv_len};
         tp__mask_view view = tp__sequence_view(p, &s);

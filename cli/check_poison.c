@@ -204,7 +204,7 @@ void check_add_poison(struct check_list *list) {
                   "h2/2 q3 k5000 d16 %s causal window=100,0", d);
         check_add(list, "hostile", "bad-keys", bad_keys, style,
                   "h4/2 q3 k1100 d24 %s causal window=900,0 paged=16", d);
-        check_add(list, "hostile", "bad-query", bad_query, style, "h2/1 q5 k1030 d17 %s causal", d);
+        check_add(list, "hostile", "bad-query", bad_query, style, "h2/1 q6 k1030 d17 %s causal", d);
         check_add(list, "hostile", "hidden-keys", hidden_keys, style,
                   "h4/2 q2 k1100 d24 %s causal window=50,0 paged=16", d);
         check_add(list, "hostile", "old-memory", old_memory, style,

@@ -109,6 +109,7 @@ static int read_row(const struct place *at, const json_t *object, struct plot_ro
     for (int i = 0; !code && i < FIELD_COUNT; i++)
         if (fields[i].kinds & 1u << row->kind) code = read_field(at, object, &fields[i], row);
     if (code) return code;
+    row->date[strcspn(row->date, "T")] = 0; /* the day */
     if (bench_words_check(row->problem, &row->parsed, &error) != TP_OK)
         return wrong(at, row->kind == KIND_PEER ? "row" : "problem", error.text);
     if (row->kind == KIND_PEER && !(row->ratio_lo <= row->ratio && row->ratio <= row->ratio_hi))
@@ -141,6 +142,13 @@ static int read_line(struct plot_rows *rows, const struct place *at, const char 
                  object ? "" : error.text);
         json_decref(object);
         return EXIT_USAGE;
+    }
+    /* a peer that was wrong or did not run has a line, and no ratio to draw */
+    const json_t *kind = json_object_get(object, "kind");
+    if (json_is_string(kind) && !strcmp(json_string_value(kind), "peer") &&
+        json_is_null(json_object_get(object, "ratio"))) {
+        json_decref(object);
+        return EXIT_FINE;
     }
     int code = read_row(at, object, &row);
     json_decref(object);

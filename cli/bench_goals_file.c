@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,23 +48,6 @@ static const struct metric_row {
 };
 enum { METRIC_COUNT = sizeof metrics / sizeof *metrics };
 
-struct place {
-    const char *file;
-    int line;
-};
-
-static int wrong(const struct place *place, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static int wrong(const struct place *place, const char *format, ...) {
-    char text[768];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    complain("%s:%d: %s", place->file, place->line, text);
-    return EXIT_USAGE;
-}
-
 static char *trimmed(char *text) {
     text += strspn(text, " \t\r");
     size_t length = strlen(text);
@@ -92,22 +74,22 @@ static int read_case(const struct place *place, const char *text, struct goal_ca
         if (!strncmp(at, "threads=", 8)) {
             one->threads = atoi(at + 8);
             if (one->threads < 1 || one->threads > 1024)
-                return wrong(place, "'%.*s': threads must be in 1..1024", length, at);
+                return complain_at(place, "'%.*s': threads must be in 1..1024", length, at);
         } else if (!strncmp(at, "strategy=", 9)) {
             one->strategy = strategy_named(at + 9, length - 9);
             if (!one->strategy)
-                return wrong(place, "'%.*s': strategy must be prefill or decode", length, at);
+                return complain_at(place, "'%.*s': strategy must be prefill or decode", length, at);
         } else if (!strncmp(at, "kernel=", 7)) {
             snprintf(one->kernel, sizeof one->kernel, "%.*s", length - 7, at + 7);
         } else {
             used += (size_t)snprintf(one->words + used, sizeof one->words - used, "%s%.*s",
                                      used ? " " : "", length, at);
-            if (used >= sizeof one->words) return wrong(place, "the problem is too long");
+            if (used >= sizeof one->words) return complain_at(place, "the problem is too long");
         }
     }
-    if (!used) return wrong(place, "the problem is empty");
+    if (!used) return complain_at(place, "the problem is empty");
     if (bench_words_check(one->words, &problem, &error) != TP_OK)
-        return wrong(place, "problem '%s': %s", one->words, error.text);
+        return complain_at(place, "problem '%s': %s", one->words, error.text);
     return EXIT_FINE;
 }
 
@@ -126,13 +108,13 @@ static int read_line_dims(const struct place *place, const char *argument, struc
     long low, high;
     char rest;
     if (sscanf(argument, "%ld %ld%c", &low, &high, &rest) != 2 || low < 1 || low >= high)
-        return wrong(place, "rate_vs_line '%s': two head dims are needed, the lower one first",
+        return complain_at(place, "rate_vs_line '%s': two head dims are needed, the lower one first",
                      argument);
     for (int i = 1; i <= 2; i++) {
         goal->cases[i] = goal->cases[0];
         if (with_dim(goal->cases[0].words, i == 1 ? low : high, goal->cases[i].words,
                      sizeof goal->cases[i].words))
-            return wrong(place, "rate_vs_line: the problem has no word dN");
+            return complain_at(place, "rate_vs_line: the problem has no word dN");
     }
     goal->line_low = (double)low;
     goal->line_high = (double)high;
@@ -146,7 +128,7 @@ static int read_parts(const struct place *place, char *argument, const struct me
     for (int i = 1; i <= 2; i++) {
         char *end = argument[0] == '"' ? strchr(argument + 1, '"') : NULL;
         if (!end || (i == 2 && *trimmed(end + 1)))
-            return wrong(place, "metric '%s': its form is %s", goal->metric_text, row->form);
+            return complain_at(place, "metric '%s': its form is %s", goal->metric_text, row->form);
         *end = 0;
         int code = read_case(place, argument + 1, &goal->cases[i]);
         if (code) return code;
@@ -168,7 +150,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
             size_t used = strlen(names);
             snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", metrics[i].name);
         }
-        return wrong(place, "metric '%s': it must be one of %s", text, names);
+        return complain_at(place, "metric '%s': it must be one of %s", text, names);
     }
     snprintf(goal->metric_text, sizeof goal->metric_text, "%s", text);
     goal->metric = row->metric;
@@ -182,7 +164,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
         argument++;
     }
     if ((row->argument == ARGUMENT_NONE) != !*argument)
-        return wrong(place, "metric '%s': its form is %s", goal->metric_text, row->form);
+        return complain_at(place, "metric '%s': its form is %s", goal->metric_text, row->form);
     goal->case_count = row->argument == ARGUMENT_NONE ? 1 : 2;
     goal->cases[1] = goal->cases[0];
     switch (row->argument) {
@@ -198,7 +180,7 @@ static int read_metric(const struct place *place, char *text, struct goal *goal)
         goal->cases[0].threads = atoi(argument);
         goal->cases[1].threads = 1;
         if (goal->cases[0].threads < 2 || goal->cases[0].threads > 1024)
-            return wrong(place, "metric '%s': its form is %s", goal->metric_text, row->form);
+            return complain_at(place, "metric '%s': its form is %s", goal->metric_text, row->form);
     }
     return EXIT_FINE;
 }
@@ -208,7 +190,7 @@ static int read_number(const struct place *place, const char *what, const char *
     char *end;
     *number = strtod(text, &end);
     if (end == text || *end || !isfinite(*number))
-        return wrong(place, "%s is '%s': it must be a number%s", what, text,
+        return complain_at(place, "%s is '%s': it must be a number%s", what, text,
                      strcmp(what, "aim") ? "" : ", or - for none");
     return EXIT_FINE;
 }
@@ -222,23 +204,23 @@ static int read_line(const struct place *place, char *line, struct goals *goals)
         if (at) *at++ = 0;
     }
     if (count < 5 || at)
-        return wrong(place, "a goal is name | problem | metric | floor | aim: five fields, not %s",
+        return complain_at(place, "a goal is name | problem | metric | floor | aim: five fields, not %s",
                      at ? "more" : "fewer");
     for (int i = 0; i < 5; i++) field[i] = trimmed(field[i]);
     struct goal *all = realloc(goals->goal, (goals->count + 1) * sizeof *all);
-    if (!all) return wrong(place, "no memory");
+    if (!all) return complain_at(place, "no memory");
     goals->goal = all;
     struct goal *goal = &all[goals->count];
     memset(goal, 0, sizeof *goal);
     goal->line = place->line;
     goal->aim = NAN;
     if (!*field[0] || strlen(field[0]) >= sizeof goal->name)
-        return wrong(place, "the name is '%s': 1 to %zu characters", field[0],
+        return complain_at(place, "the name is '%s': 1 to %zu characters", field[0],
                      sizeof goal->name - 1);
     strcpy(goal->name, field[0]);
     for (size_t i = 0; i < goals->count; i++)
         if (!strcmp(all[i].name, goal->name))
-            return wrong(place, "the name '%s' is that of line %d too", goal->name, all[i].line);
+            return complain_at(place, "the name '%s' is that of line %d too", goal->name, all[i].line);
     int code = read_case(place, field[1], &goal->cases[0]);
     if (!code) code = read_metric(place, field[2], goal);
     if (!code) code = read_number(place, "floor", field[3], &goal->floor);
@@ -284,7 +266,7 @@ int goals_read(struct goals *goals, const char *file) {
         if (*trimmed(line)) code = read_line(&place, line, goals);
     }
     free(text);
-    if (!code && !goals->count) code = wrong(&place, "the file holds no goal");
+    if (!code && !goals->count) code = complain_at(&place, "the file holds no goal");
     return code;
 }
 

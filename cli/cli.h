@@ -73,6 +73,13 @@ tp_choice options_choice(const struct options *options);
 
 /* output.c */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A line of a file that breaks a rule: "FILE:LINE: ...". Returns EXIT_USAGE. */
+struct place {
+    const char *file;
+    int line;
+};
+int complain_at(const struct place *place, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 int complain_status(const tp_error *error); /* prints it and returns the exit code of its status */
 int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,23 +37,6 @@ static const struct {
     {"round_ns", FIELD_TIMES, AT(rounds)},
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
-
-struct place {
-    const char *file;
-    int line;
-};
-
-static int wrong(const struct place *place, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static int wrong(const struct place *place, const char *format, ...) {
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    complain("%s:%d: %s", place->file, place->line, text);
-    return EXIT_USAGE;
-}
 
 static int positive(const json_t *value, double *number) {
     *number = json_number_value(value);
@@ -89,23 +71,23 @@ static int read_fields(const struct place *place, const json_t *object, struct r
     for (int i = 0; i < FIELD_COUNT; i++) {
         const json_t *value = json_object_get(object, fields[i].name);
         if (!value)
-            return wrong(place,
+            return complain_at(place,
                          "field '%s' is missing: it must be %s, as `bench -o jsonl` "
                          "writes it",
                          fields[i].name, rules[fields[i].kind]);
         if (!store(fields[i].kind, value, (char *)record + fields[i].offset)) continue;
         char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        int code = wrong(place, "field '%s' is %.60s: it must be %s", fields[i].name,
+        int code = complain_at(place, "field '%s' is %.60s: it must be %s", fields[i].name,
                          shown ? shown : "?", rules[fields[i].kind]);
         free(shown);
         return code;
     }
     if (record->aa_low > record->aa_high)
-        return wrong(place, "field 'aa_low' is %g: it must be at most aa_high, %g", record->aa_low,
+        return complain_at(place, "field 'aa_low' is %g: it must be at most aa_high, %g", record->aa_low,
                      record->aa_high);
     tp_error error = TP_ERROR_INIT;
     if (record_bucket(record, &error) != TP_OK)
-        return wrong(place, "field 'problem' is '%.200s': %s", record->problem, error.text);
+        return complain_at(place, "field 'problem' is '%.200s': %s", record->problem, error.text);
     return EXIT_FINE;
 }
 
@@ -120,14 +102,14 @@ static int read_line(const struct place *place, const char *line, size_t length,
                      struct recording *recording) {
     json_error_t broken;
     struct record *records = realloc(recording->records, (recording->count + 1) * sizeof *records);
-    if (!records) return wrong(place, "no memory");
+    if (!records) return complain_at(place, "no memory");
     recording->records = records;
     struct record *record = &records[recording->count];
     json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &broken);
-    if (!object) return wrong(place, "no JSON: %s", broken.text);
+    if (!object) return complain_at(place, "no JSON: %s", broken.text);
     *record = (struct record){0};
     int code = json_is_object(object) ? read_fields(place, object, record)
-                                      : wrong(place, "a row must be an object of JSON");
+                                      : complain_at(place, "a row must be an object of JSON");
     json_decref(object);
     if (code)
         record_free(record);
@@ -156,7 +138,7 @@ int recording_read(struct recording *recording, const char *name) {
     }
     if (file) fclose(file);
     free(line);
-    if (!code && !recording->count) code = wrong(&place, "the file holds no row");
+    if (!code && !recording->count) code = complain_at(&place, "the file holds no row");
     return code;
 }
 

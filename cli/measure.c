@@ -13,16 +13,20 @@
 
 enum { SAMPLED_ROWS = 128 };
 
-/* Peak resident bytes of this process since it started or since the last reset. */
-static int64_t high_water(void) {
+/* Bytes that a file of /proc gives as "KEY: N kB"; 0 when it does not say. */
+static int64_t proc_bytes(const char *name, const char *key) {
     char line[256];
     long long kib = 0;
-    FILE *file = fopen("/proc/self/status", "r");
+    FILE *file = fopen(name, "r");
     while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "VmHWM: %lld kB", &kib) == 1) break;
+        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), ": %lld kB", &kib) == 1)
+            break;
     if (file) fclose(file);
     return (int64_t)kib * 1024;
 }
+
+/* Peak resident bytes of this process since it started or since the last reset. */
+static int64_t high_water(void) { return proc_bytes("/proc/self/status", "VmHWM"); }
 
 static void reset_high_water(void) {
     FILE *file = fopen("/proc/self/clear_refs", "w");
@@ -52,13 +56,7 @@ static void keep_receipt(const tp_receipt *receipt, struct measurement *out) {
 
 /* What the kernel says could be used now without swapping; 0 when it does not say. */
 static double available_bytes(void) {
-    char line[256];
-    long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
-    if (file) fclose(file);
-    return (double)kib * 1024;
+    return (double)proc_bytes("/proc/meminfo", "MemAvailable");
 }
 
 static void run_measured(const tp_plan *plan, int threads, const struct tensors *tensors,

@@ -14,6 +14,16 @@ void complain(const char *format, ...) {
     va_end(arguments);
 }
 
+int complain_at(const struct place *place, const char *format, ...) {
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    complain("%s:%d: %s", place->file, place->line, text);
+    return EXIT_USAGE;
+}
+
 int exit_code_of(tp_status status) {
     switch (status) {
     case TP_OK: return EXIT_FINE;

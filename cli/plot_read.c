@@ -51,14 +51,8 @@ static const struct field {
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
-struct place {
-    const char *file;
-    int line;
-};
-
 static int wrong(const struct place *at, const char *field, const char *rule) {
-    complain("%s:%d: field '%s': %s", at->file, at->line, field, rule);
-    return EXIT_USAGE;
+    return complain_at(at, "field '%s': %s", field, rule);
 }
 
 static int read_field(const struct place *at, const json_t *object, const struct field *field,

@@ -36,46 +36,47 @@ typedef enum subject {
     UNKNOWN
 } subject;
 
-/* A letter and a number, a name and a value, or a whole word. */
-typedef enum form { LETTER, VALUE, WHOLE } form;
+/* A letter and a number, a name and a value, a whole word, or a whole word that sets a flag to 1. */
+typedef enum form { LETTER, VALUE, WHOLE, FLAG } form;
 
 static const struct word {
     const char *name;
     form form;
     subject about;
     tp_status (*take)(tp__words *w);
+    size_t flag; /* of FLAG: where it stands in tp_problem */
 } table[] = {
-    {"prefill", WHOLE, PHASE, tp__take_phase},
-    {"decode", WHOLE, PHASE, tp__take_phase},
-    {"mixed", WHOLE, PHASE, tp__take_phase},
-    {"b", LETTER, BATCH, tp__take_batch},
-    {"h", LETTER, HEADS, tp__take_heads},
-    {"q", LETTER, ROWS, tp__take_rows},
-    {"k", LETTER, KEYS, tp__take_keys},
-    {"seqs=", VALUE, SEQUENCES, tp__take_sequences},
-    {"d", LETTER, DIMS, tp__take_dims},
-    {"packed", WHOLE, PACKED, tp__take_packed},
-    {"packed-q", WHOLE, PACKED, tp__take_packed_q},
-    {"packed-kv", WHOLE, PACKED, tp__take_packed_kv},
-    {"padded", WHOLE, PADDED, tp__take_padded},
-    {"paged=", VALUE, PAGED, tp__take_paged},
-    {"lists=", VALUE, LISTS, tp__take_lists},
-    {"lists-sorted=", VALUE, LISTS, tp__take_sorted_lists},
-    {"latent", WHOLE, LATENT, tp__take_latent},
-    {"invariant", WHOLE, INVARIANT, tp__take_invariant},
-    {"top-left", WHOLE, ALIGN, tp__take_top_left},
-    {"mask=", VALUE, MASK_TREE, tp__take_mask_tree},
-    {"positions", WHOLE, POSITIONS, tp__take_positions},
-    {"scale=", VALUE, SCALE, tp__take_scale},
-    {"qscale=", VALUE, QSCALE, tp__take_qscale},
-    {"softcap=", VALUE, SOFTCAP, tp__take_softcap},
-    {"alibi", WHOLE, ALIBI, tp__take_alibi},
-    {"bias=", VALUE, BIAS, tp__take_bias},
-    {"sinks", WHOLE, SINKS, tp__take_sinks},
+    {"prefill", WHOLE, PHASE, tp__take_phase, 0},
+    {"decode", WHOLE, PHASE, tp__take_phase, 0},
+    {"mixed", WHOLE, PHASE, tp__take_phase, 0},
+    {"b", LETTER, BATCH, tp__take_batch, 0},
+    {"h", LETTER, HEADS, tp__take_heads, 0},
+    {"q", LETTER, ROWS, tp__take_rows, 0},
+    {"k", LETTER, KEYS, tp__take_keys, 0},
+    {"seqs=", VALUE, SEQUENCES, tp__take_sequences, 0},
+    {"d", LETTER, DIMS, tp__take_dims, 0},
+    {"packed", WHOLE, PACKED, tp__take_packed, 0},
+    {"packed-q", WHOLE, PACKED, tp__take_packed_q, 0},
+    {"packed-kv", WHOLE, PACKED, tp__take_packed_kv, 0},
+    {"padded", WHOLE, PADDED, tp__take_padded, 0},
+    {"paged=", VALUE, PAGED, tp__take_paged, 0},
+    {"lists=", VALUE, LISTS, tp__take_lists, 0},
+    {"lists-sorted=", VALUE, LISTS, tp__take_sorted_lists, 0},
+    {"latent", FLAG, LATENT, NULL, offsetof(tp_problem, latent)},
+    {"invariant", FLAG, INVARIANT, NULL, offsetof(tp_problem, invariant)},
+    {"top-left", WHOLE, ALIGN, tp__take_top_left, 0},
+    {"mask=", VALUE, MASK_TREE, tp__take_mask_tree, 0},
+    {"positions", FLAG, POSITIONS, NULL, offsetof(tp_problem, positions)},
+    {"scale=", VALUE, SCALE, tp__take_scale, 0},
+    {"qscale=", VALUE, QSCALE, tp__take_qscale, 0},
+    {"softcap=", VALUE, SOFTCAP, tp__take_softcap, 0},
+    {"alibi", FLAG, ALIBI, NULL, offsetof(tp_problem, alibi)},
+    {"bias=", VALUE, BIAS, tp__take_bias, 0},
+    {"sinks", FLAG, SINKS, NULL, offsetof(tp_problem, sinks)},
 };
-static const struct word masks = {"", VALUE, MASK, tp__take_mask};
-static const struct word dtypes = {"", VALUE, DTYPES, tp__take_dtypes};
-static const struct word unknown = {"", VALUE, UNKNOWN, NULL};
+static const struct word masks = {"", VALUE, MASK, tp__take_mask, 0};
+static const struct word dtypes = {"", VALUE, DTYPES, tp__take_dtypes, 0};
+static const struct word unknown = {"", VALUE, UNKNOWN, NULL, 0};
 
 static int begins_number(const tp__words *w) {
     return w->end - w->word > 1 && memchr("0123456789-+", w->word[1], 12) != NULL;
@@ -86,7 +87,7 @@ static const struct word *find_word(const tp__words *w) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         size_t name = strlen(table[i].name);
         if (size < name || memcmp(w->word, table[i].name, name) != 0) continue;
-        if (table[i].form == WHOLE && size != name) continue;
+        if (table[i].form >= WHOLE && size != name) continue;
         if (table[i].form == LETTER && !begins_number(w)) continue;
         return &table[i];
     }
@@ -107,7 +108,9 @@ static tp_status take_word(tp__words *w) {
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;
     w->at = w->word + strlen(word->name);
-    return word->take(w);
+    if (word->form != FLAG) return word->take(w);
+    *(int32_t *)((char *)&w->problem + word->flag) = 1;
+    return TP_OK;
 }
 
 static int is_space(char c) {

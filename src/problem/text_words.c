@@ -190,31 +190,6 @@ tp_status tp__take_sorted_lists(tp__words *w) {
     return take_count(w, &w->problem.list_len);
 }
 
-tp_status tp__take_latent(tp__words *w) {
-    w->problem.latent = 1;
-    return TP_OK;
-}
-
-tp_status tp__take_invariant(tp__words *w) {
-    w->problem.invariant = 1;
-    return TP_OK;
-}
-
-tp_status tp__take_positions(tp__words *w) {
-    w->problem.positions = 1;
-    return TP_OK;
-}
-
-tp_status tp__take_alibi(tp__words *w) {
-    w->problem.alibi = 1;
-    return TP_OK;
-}
-
-tp_status tp__take_sinks(tp__words *w) {
-    w->problem.sinks = 1;
-    return TP_OK;
-}
-
 tp_status tp__take_bias(tp__words *w) {
     w->problem.bias_dtype = take_dtype(w);
     if (w->problem.bias_dtype < TP_F32 || w->problem.bias_dtype > TP_BF16 || w->at != w->end)

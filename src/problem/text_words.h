@@ -48,18 +48,13 @@ tp_status tp__take_packed_q(tp__words *w);
 tp_status tp__take_packed_kv(tp__words *w);
 tp_status tp__take_padded(tp__words *w);
 tp_status tp__take_top_left(tp__words *w);
-tp_status tp__take_positions(tp__words *w);
 tp_status tp__take_bias(tp__words *w);
-tp_status tp__take_alibi(tp__words *w);
-tp_status tp__take_sinks(tp__words *w);
 tp_status tp__take_softcap(tp__words *w);
 tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
 tp_status tp__take_lists(tp__words *w);
 tp_status tp__take_sorted_lists(tp__words *w);
-tp_status tp__take_latent(tp__words *w);
-tp_status tp__take_invariant(tp__words *w);
 
 /* Does the word begin with a dtype's name? */
 int tp__word_is_dtypes(const tp__words *w);

@@ -200,10 +200,15 @@ typedef struct tp_mask_node {
 #define TP_MAX_MASK_NODES 15
 #define TP_MAX_HEAD_DIM 576
 
+typedef enum tp_op {
+    TP_FORWARD = 0,
+    TP_BACKWARD = 1 /* gradients of a forward call: tp_tensors.gradients */
+} tp_op;
+
 /* What is asked. Lengths and batch are upper bounds: a plan serves every run within them. */
 typedef struct tp_problem {
     uint32_t struct_size;
-    int32_t op; /* 0: forward; others reserved */
+    int32_t op; /* tp_op */
     int32_t q_dtype, k_dtype, v_dtype, o_dtype;
     int32_t q_layout, kv_layout; /* tp_layout */
     int32_t align;               /* tp_align  */
@@ -239,6 +244,10 @@ typedef struct tp_problem {
     float qscale_beta;
     int64_t qscale_length;  /* 0: no scale by position */
     int64_t qscale_offset;
+    float dropout;          /* each probability is dropped with this probability, 0 <= p < 1; those that
+                               stay are divided by 1 - p. Which ones: Philox4x32-10 of (seed, offset, sequence,
+                               query head, row, key), whatever the tiling. lse knows nothing of it      */
+    int32_t reserved2;      /* 0 */
 } tp_problem;
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
@@ -264,6 +273,22 @@ typedef struct tp_tensor {
 
 /* Is this key visible to this row of this sequence? May be called from any thread. */
 typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
+
+/* A backward call's own tensors. o and lse of tp_tensors are then inputs: what the forward call wrote. */
+typedef struct tp_gradients {
+    uint32_t struct_size;
+    int32_t reserved;
+    tp_tensor d_o;          /* in: of o_dtype, laid out like o                                      */
+    tp_tensor d_lse;        /* in: float32, like lse; data NULL: zero                               */
+    tp_tensor d_q, d_k, d_v; /* out: of q's, k's and v's dtype, laid out like them; data NULL: not wanted.
+                               Their rows may be slices of one tensor                               */
+    float *d_bias;          /* out: summed where its strides share an element; NULL: not wanted     */
+    int64_t d_bias_stride[4];
+    float *d_alibi_slopes;  /* out: [query head], summed over sequences where the slopes are shared */
+    int64_t d_alibi_stride;
+    float *d_sinks;         /* out: [query head], summed over sequences                             */
+} tp_gradients;
+#define TP_GRADIENTS_INIT { .struct_size = sizeof(tp_gradients) }
 
 typedef struct tp_tensors {
     uint32_t struct_size;
@@ -308,6 +333,8 @@ typedef struct tp_tensors {
     const float *alibi_slopes;                /* [query head], finite                                */
     int64_t alibi_stride;                     /* from one sequence's slopes to the next's; 0: shared */
     const float *sinks;                       /* [query head] logits; -inf: none                     */
+    uint64_t dropout_seed, dropout_offset;
+    const tp_gradients *gradients;            /* of a backward call; otherwise NULL                  */
 } tp_tensors;
 
 /* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
@@ -338,6 +365,11 @@ typedef struct tp_choice {
 TP_API tp_status tp_attention(tp_context *context, const tp_problem *problem,
                               const tp_choice *choice, const tp_tensors *tensors,
                               tp_receipt *receipt, tp_error *error);
+
+/* Gradients of that call, by recomputation: tensors with q, k, v, o, lse and gradients. The same as
+   tp_attention with op TP_BACKWARD, which it sets. Deterministic: the same bits for any number of threads. */
+TP_API tp_status tp_backward(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                             const tp_tensors *tensors, tp_receipt *receipt, tp_error *error);
 
 /* ------------------------------------------------------------------------------------------
  * 2  Plan and run
@@ -629,6 +661,25 @@ typedef struct tp_row {
 TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors,
                               tp_precision precision, int64_t count, const tp_row *rows, double *o,
                               double *lse, double *bound, double *lse_bound, tp_error *error);
+
+/* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
+   computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
+   bounds, may be NULL. */
+typedef struct tp_reference_gradients {
+    uint32_t struct_size;
+    int32_t reserved;
+    double *d_q;      /* [q_len][group][head_dim_qk] */
+    double *d_k;      /* [kv_len][head_dim_qk] */
+    double *d_v;      /* [kv_len][head_dim_v] */
+    double *d_bias;   /* [q_len][group][kv_len]: before anything is summed */
+    double *d_alibi_slopes, *d_sinks; /* [group] */
+    /* derived absolute error bounds for a kernel that follows docs/maths.md, of a row or key */
+    double *d_q_bound; /* [q_len][group] */
+    double *d_k_bound, *d_v_bound; /* [kv_len] */
+} tp_reference_gradients;
+TP_API tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *tensors,
+                                       tp_precision precision, int64_t seq, int64_t kv_head,
+                                       const tp_reference_gradients *out, tp_error *error);
 
 /* Is this key visible to this row? The scalar truth of the problem's mask for a sequence of these
    actual lengths: 1, 0, or -1 for an index out of range and for a mask that reads data of the tensors. */

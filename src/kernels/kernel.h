@@ -122,9 +122,24 @@ typedef tp__pack_k_fn tp__pack_v_fn;
 /* Scores of few rows straight from the keys, for tiles whose keys are worth no packing:
        s[i][j] = sum over x of q[i][x] * key[j][x]      first <= j < last
    The sum is sixteen chains over x, joined by the tree of vec_sum16. q has zeros from d up to the next
-   multiple of 16. Scores up to the next multiple of 16 keys are written too, with no meaning. */
+   multiple of 16. Scores up to the next multiple of 16 keys are written too, with no meaning.
+   bf16: of each 32 whole elements of q the sixteen with even indices come first, as tp__pair_rows leaves them,
+   because that is how such keys are cheapest to load. A chain then goes over x and x+1 at a time. */
 typedef void tp__dots_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
                          int64_t d, float *s, int64_t lds);
+
+static inline void tp__pair_rows(float *q, int64_t ldq, int64_t rows, int64_t d) {
+    for (int64_t i = 0; i < rows; i++) {
+        for (float *at = q + i * ldq; at + 32 <= q + i * ldq + d; at += 32) {
+            float odd[16];
+            for (int x = 0; x < 16; x++) {
+                odd[x] = at[2 * x + 1];
+                at[x] = at[2 * x];
+            }
+            for (int x = 0; x < 16; x++) at[16 + x] = odd[x];
+        }
+    }
+}
 
 /* o[i] = o[i]*c[i] + sum over keys first..last-1 of p[i][key] * value[key], straight from the values: for
    rows that all see these keys and no others of the block. */

@@ -34,11 +34,18 @@ typedef struct growth {
     double up, down; /* the kernel's weight lies in weight * [down, 1 + up] */
 } growth;
 
+/* Which of decode's chains meets element x of a key: bf16 elements are loaded two by two. */
+static int chain_of(const tp_problem *problem, int64_t x) {
+    int paired = problem->k_dtype == TP_BF16 && x < problem->head_dim_qk / (2 * LANES) * (2 * LANES);
+    return (int)(paired ? x / 2 % LANES : x % LANES);
+}
+
 /* Of one score, in units of log2; *reach is the largest magnitude its sums can have. */
 static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
     const tp_problem *problem = row->problem;
     double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
     double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0;
+    unsigned begun = 0; /* chains */
     int64_t at = tp__row_k(row, key->index);
     for (int64_t x = 0; x < problem->head_dim_qk; x++) {
         double k = tp__load(problem->k_dtype, row->tensors->k.data, at + x);
@@ -46,8 +53,10 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
         sum += term;
         size += fabs(term);
         if (x > 0) walk += fabs(sum);
-        lane[x % LANES] += term;
-        if (x >= LANES) lanes_walk += fabs(lane[x % LANES]);
+        int chain = chain_of(problem, x);
+        lane[chain] += term;
+        if (begun >> chain & 1) lanes_walk += fabs(lane[chain]);
+        begun |= 1u << chain;
         input += fabs(k) * (UNIT * fabs(q) + (q != 0 && fabs(q) < FLT_MIN * 2 ? TINY : 0));
     }
     if (size == 0) return 0;

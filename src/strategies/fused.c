@@ -159,6 +159,8 @@ static void load_rows(const tp__work *work) {
             work->room->trace, work->room->q + part * rows.count * f->ldq, f->ldq,
             tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, tp__scale_log2(p));
     }
+    if (work->task->decode && p->k_dtype == TP_BF16)
+        tp__pair_rows(work->room->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
 }
 
 static void store_rows(const tp__work *work, const tp__state *state) {

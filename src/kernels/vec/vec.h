@@ -10,6 +10,7 @@
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
  *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of dots, and vec_sum16 of all its sums
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
+ *     VEC_EVEN, VEC_ODD, VEC_LOWER, VEC_UPPER      lanes of two vectors: taken apart in pairs, joined again
  *
  * and adds what plain C can say for all of them. Vectors never cross a real call.
  */
@@ -60,6 +61,25 @@
 VEC_INLINE vec_f vec_load(const float *p) { return *(const vec_f_any *)p; }
 VEC_INLINE void vec_store(float *p, vec_f x) { *(vec_f_any *)p = x; }
 VEC_INLINE vec_f vec_set1(float x) { return x - (vec_f){0}; }
+
+/* Two vectors' worth of bf16 elements as they lie in memory: those with even and with odd indices become
+   floats by one operation each, where elements in order take two. */
+typedef vec_i vec_pairs_any __attribute__((aligned(2), may_alias));
+VEC_INLINE vec_i vec_load_pairs(const uint16_t *p) { return *(const vec_pairs_any *)p; }
+VEC_INLINE vec_f vec_even_bf16(vec_i pairs) { return (vec_f)(pairs << 16); }
+VEC_INLINE vec_f vec_odd_bf16(vec_i pairs) { return (vec_f)(pairs & (int32_t)0xffff0000); }
+/* Elements a, b in order become those with even indices and those with odd ones; and back. */
+VEC_INLINE void vec_part(vec_f *a, vec_f *b) {
+    vec_f even = __builtin_shufflevector(*a, *b, VEC_EVEN), odd = __builtin_shufflevector(*a, *b, VEC_ODD);
+    *a = even;
+    *b = odd;
+}
+VEC_INLINE void vec_join(vec_f *a, vec_f *b) {
+    vec_f lower = __builtin_shufflevector(*a, *b, VEC_LOWER);
+    vec_f upper = __builtin_shufflevector(*a, *b, VEC_UPPER);
+    *a = lower;
+    *b = upper;
+}
 
 /*
  * 2^x for x <= 0. x = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of degree 5 with

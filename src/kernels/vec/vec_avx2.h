@@ -15,6 +15,11 @@
 #define VEC_STRIPS 16 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
+#define VEC_EVEN  0, 2, 4, 6, 8, 10, 12, 14
+#define VEC_ODD   1, 3, 5, 7, 9, 11, 13, 15
+#define VEC_LOWER 0, 8, 1, 9, 2, 10, 3, 11
+#define VEC_UPPER 4, 12, 5, 13, 6, 14, 7, 15
+
 typedef float vec_f __attribute__((vector_size(32)));
 typedef int32_t vec_i __attribute__((vector_size(32)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));

@@ -17,6 +17,11 @@
 #define VEC_STRIPS 1 /* its scores stay in L1, and K and V come from L2 fast enough */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
+#define VEC_EVEN  0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define VEC_ODD   1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define VEC_LOWER 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define VEC_UPPER 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
 typedef float vec_f __attribute__((vector_size(64)));
 typedef int32_t vec_i __attribute__((vector_size(64)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));

@@ -13,6 +13,11 @@
 #define VEC_STRIPS 24 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4)
 
+#define VEC_EVEN  0, 2, 4, 6
+#define VEC_ODD   1, 3, 5, 7
+#define VEC_LOWER 0, 4, 1, 5
+#define VEC_UPPER 2, 6, 3, 7
+
 typedef float vec_f __attribute__((vector_size(16)));
 typedef int32_t vec_i __attribute__((vector_size(16)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));

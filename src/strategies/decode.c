@@ -74,7 +74,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);
     if (glimpse == TP__SEES_NONE) return;
     int64_t next = last == block ? tp__max(tp__min(room->sight.any.hi - key - block, block), 0) : 0;
-    next = tp__work_keys(work, key, first, last, next);
+    tp__work_keys(work, key, first, last, next);
     const char *const *k_row = room->k_row, *const *v_row = room->v_row;
     tp__ahead k_ahead =
         ahead_of(work, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);

@@ -131,15 +131,15 @@ tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t 
     };
 }
 
-int64_t tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead) {
+void tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead) {
     const tp__sight *sight = &work->room->sight;
     const char **k = work->room->k_row, **v = work->room->v_row;
     if (sight->form != TP__SIGHT_PLAIN && work->keys.problem->kv_layout == TP_PAGED) {
         tp__keys_seen(&work->keys, key, first, last, sight->here, k, v);
-        return 0;
+        tp__keys_ahead(&work->keys, key + last, ahead, sight->any.hi, k + last, v + last);
+        return;
     }
     tp__keys_rows(&work->keys, key + first, last - first + ahead, sight->any.hi, k + first, v + first);
-    return ahead;
 }
 
 static tp__rows rows_of(const tp__work *work, const tp_tensor *tensor) {

@@ -53,9 +53,8 @@ typedef struct tp__work {
 typedef void tp__chunk_fn(const tp__work *work, int64_t from, int64_t to, const tp__state *state);
 tp__chunk_fn tp__prefill_chunk, tp__decode_chunk;
 
-/* Resolves where keys first..last-1 of the block from `key` on lie, and up to `ahead` keys behind them. Returns
-   how many of these: none where there may be holes among pages. */
-int64_t tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead);
+/* Resolves where keys first..last-1 of the block from `key` on lie, and `ahead` keys behind them to ask for. */
+void tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead);
 
 /* A tile of the task's rows row..row+rows-1 of its head number `part`, with all but k, v, the block and what
    tp__sight_tile sets. */

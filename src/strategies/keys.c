@@ -91,3 +91,26 @@ void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t las
         }
     }
 }
+
+static int has_page(const tp__keys *keys, int64_t key) {
+    const tp_tensors *t = keys->tensors;
+    int64_t slot = keys->index * t->page_slots + key / keys->problem->page_size;
+    int64_t k = tp__index_at(t, t->k_pages, slot), v = t->v_pages ? tp__index_at(t, t->v_pages, slot) : k;
+    return k >= 0 && k < t->pages && v >= 0 && v < t->pages;
+}
+
+void tp__keys_ahead(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
+                    const char **v) {
+    int64_t page = keys->problem->page_size, run;
+    for (int64_t i = 0; i < count; i += run) {
+        run = tp__min(page - (key + i) % page, count - i);
+        if (key + i < end && has_page(keys, key + i)) {
+            paged_rows(keys, key + i, run, k + i, v + i);
+            continue;
+        }
+        for (int64_t j = i; j < i + run; j++) {
+            k[j] = k[-1];
+            v[j] = v[-1];
+        }
+    }
+}

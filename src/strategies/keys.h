@@ -27,4 +27,9 @@ void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end
 void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t last, const uint64_t *seen,
                    const char **k, const char **v);
 
+/* Where keys lie that are asked for ahead, seen or not: asking reads nothing. Those from `end` on, and those
+   whose page is none of the pool's, get the place of the key before the first, which is resolved. */
+void tp__keys_ahead(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
+                    const char **v);
+
 #endif

@@ -21,14 +21,14 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     if (glimpse == TP__SEES_NONE) return; /* neither read nor packed */
     int64_t k_size = (int64_t)tp_dtype_bytes(problem->k_dtype);
     int64_t v_size = (int64_t)tp_dtype_bytes(problem->v_dtype);
-    int64_t ahead = tp__work_keys(work, key, first, last, TP__AHEAD_KEYS);
+    tp__work_keys(work, key, first, last, TP__AHEAD_KEYS);
     const char *const *k_row = room->k_row, *const *v_row = room->v_row;
     int64_t k_offset = task->head * tensors->k.stride[2] * k_size;
     int64_t v_offset = task->head * tensors->v.stride[2] * v_size;
     int64_t early = tp__min(first + TP__AHEAD_KEYS, last);
-    tp__ahead k_ahead = {k_row + early, k_row + last + ahead, NULL, k_offset,
+    tp__ahead k_ahead = {k_row + early, k_row + last + TP__AHEAD_KEYS, NULL, k_offset,
                          (problem->head_dim_qk * k_size + TP__LINE - 1) / TP__LINE, 0};
-    tp__ahead v_ahead = {v_row + early, v_row + last + ahead, NULL, v_offset,
+    tp__ahead v_ahead = {v_row + early, v_row + last + TP__AHEAD_KEYS, NULL, v_offset,
                          (problem->head_dim_v * v_size + TP__LINE - 1) / TP__LINE, 0};
     tp__keys_in k_in = {k_row, k_offset, first, last, &k_ahead};
     tp__keys_in v_in = {v_row, v_offset, first, last, &v_ahead};

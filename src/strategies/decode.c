@@ -44,7 +44,8 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__tile tile = tp__work_tile(work, part, row, rows, state);
-        if (!tp__sight_tile(&room->sight, &tile, row, key, v_in->last, glimpse, room->trace)) continue;
+        if (!tp__sight_tile(&room->sight, &tile, part, row, key, v_in->last, glimpse, room->trace))
+            continue;
         tile.block = tile.lds = f->decode_block;
         kernels->dots[problem->k_dtype](room->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
                                         tile.s, tile.lds);

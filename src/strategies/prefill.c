@@ -39,7 +39,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__tile tile = tp__work_tile(work, 0, row, rows, state);
-        if (!tp__sight_tile(&room->sight, &tile, row, key, last, glimpse, room->trace)) continue;
+        if (!tp__sight_tile(&room->sight, &tile, 0, row, key, last, glimpse, room->trace)) continue;
         tile.k = room->k;
         tile.block = tile.lds = f->block;
         tile.v_not_finite = v_not_finite;

@@ -114,12 +114,13 @@ static void look_at_scores(tp__sight *sight) {
     const tp_problem *problem = sight->problem;
     const tp_tensors *tensors = sight->view.tensors;
     for (int64_t i = 0; i < sight->count; i++) {
-        int64_t row = sight->first + i, head = sight->head + row % sight->group;
+        int64_t row = sight->first + i;
         if (sight->scale != NULL)
             sight->scale[i] = (float)tp__row_scale(
                 problem, tp__mask_q_pos(&sight->view, row / sight->group));
-        if (sight->slope != NULL)
-            sight->slope[i] = tp__slope_log2(tensors, sight->view.seq, head);
+        for (int64_t part = 0; sight->slope != NULL && part < sight->heads; part++)
+            sight->slope[part * sight->count + i] = tp__slope_log2(
+                tensors, sight->view.seq, sight->head + part * sight->group + row % sight->group);
     }
 }
 

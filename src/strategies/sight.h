@@ -37,7 +37,8 @@ typedef struct tp__sight {
     uint64_t *seen;             /* keys of the sequence that any row sees: shared by all tasks */
     /* of scores that change */
     tp__modify modify;
-    float *scale, *slope;       /* [range rows] */
+    float *scale;               /* [range rows] */
+    float *slope;               /* [heads][range rows] */
     float *q_at, *k_at;         /* [tile rows], [block] */
     const void **bias;          /* [tile rows] */
 } tp__sight;
@@ -61,10 +62,10 @@ typedef enum tp__glimpse { TP__SEES_NONE, TP__SEES_SOME, TP__SEES_ALL } tp__glim
 tp__glimpse tp__sight_block(tp__sight *sight, int64_t key, int64_t *first, int64_t *last,
                             tp__trace *trace);
 
-/* Sets what rows row..row+tile->rows-1 of the range see of the block, and what changes their scores; 0 when
-   none of them sees any of its keys up to `last`. */
-int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last,
-                   tp__glimpse glimpse, tp__trace *trace);
+/* Sets what rows row..row+tile->rows-1 of the range see of the block, and what changes their scores in the
+   task's head number `part`; 0 when none of them sees any of its keys up to `last`. */
+int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t part, int64_t row, int64_t key,
+                   int64_t last, tp__glimpse glimpse, tp__trace *trace);
 
 /* Words of bits that a block takes. */
 static inline int tp__block_words(int block) { return (block + 63) / 64; }

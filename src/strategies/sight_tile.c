@@ -67,13 +67,13 @@ static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64
 }
 
 /* Points at what changes the scores of these rows. */
-static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modify, int64_t row,
-                       int64_t key, tp__trace *trace) {
+static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modify, int64_t part,
+                       int64_t row, int64_t key, tp__trace *trace) {
     const tp_problem *problem = sight->problem;
     *modify = (tp__modify){.cap = problem->softcap};
     if (sight->scale != NULL) modify->scale = sight->scale + row;
     if (sight->slope != NULL) {
-        modify->slope = sight->slope + row;
+        modify->slope = sight->slope + part * sight->count + row;
         modify->q_at = sight->q_at;
         modify->k_at = sight->k_at;
     }
@@ -89,15 +89,16 @@ static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modif
                                      tp__mask_k_pos(&sight->view, key));
         if (sight->bias == NULL) continue;
         sight->bias[i] = tp__bias_at(problem, sight->view.tensors, sight->view.seq,
-                                     sight->head + merged % sight->group, token, key);
+                                     sight->head + part * sight->group + merged % sight->group, token,
+                                     key);
         tp__trace_masks(trace,
                         (tile->hi[i] - tile->lo[i]) * (int64_t)tp_dtype_bytes(problem->bias_dtype));
     }
     tile->modify = modify;
 }
 
-int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last,
-                   tp__glimpse glimpse, tp__trace *trace) {
+int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t part, int64_t row, int64_t key,
+                   int64_t last, tp__glimpse glimpse, tp__trace *trace) {
     int any = 1;
     tile->lo = sight->tile_lo;
     tile->hi = sight->tile_hi;
@@ -109,6 +110,6 @@ int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t 
               : sight->form == TP__SIGHT_PARTS ? tile_parts(sight, tile, row, key, last)
                                                : tile_intervals(sight, row, tile->rows, key, last);
     if (any && tp__modifies_scores(sight->problem))
-        set_modify(sight, tile, (tp__modify *)&sight->modify, row, key, trace);
+        set_modify(sight, tile, (tp__modify *)&sight->modify, part, row, key, trace);
     return any;
 }

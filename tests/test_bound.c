@@ -101,7 +101,7 @@ static float chain(const kernel *how, float a, float b, float sum) {
 }
 
 static float power_of_two(const kernel *how, float x) {
-    if (!(x >= -126.0f)) return isnan(x) ? x : 0;
+    if (!(x >= -100.0f)) return isnan(x) ? x : 0;
     float whole = rintf(x), f = x - whole;
     const float c[] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f,
                        0x1.5bba14p-10f};

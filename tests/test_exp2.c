@@ -27,7 +27,7 @@ static void each_set(void (*check)(const tp__kernels *)) {
 static void check_error(const tp__kernels *kernels) {
     float x[N], y[N];
     double worst = 0;
-    for (int64_t step = 0; step < 126 * 40000; step += N) {
+    for (int64_t step = 0; step < 100 * 40000; step += N) {
         for (int i = 0; i < N; i++) x[i] = -(float)((double)(step + i) / 40000.0);
         kernels->exp2(x, y, N);
         for (int i = 0; i < N; i++) {
@@ -41,8 +41,8 @@ static void check_error(const tp__kernels *kernels) {
 
 static void check_values(const tp__kernels *kernels) {
     static const float at[][2] = {
-        {0.0f, 1.0f},      {-0.0f, 1.0f},        {-1.0f, 0.5f},        {-126.0f, 0x1p-126f},
-        {-127.0f, 0.0f},   {-126.0001f, 0.0f},   {-1000.0f, 0.0f},     {-3e38f, 0.0f},
+        {0.0f, 1.0f},      {-0.0f, 1.0f},        {-1.0f, 0.5f},        {-100.0f, 0x1p-100f},
+        {-101.0f, 0.0f},   {-100.0001f, 0.0f},   {-1000.0f, 0.0f},     {-3e38f, 0.0f},
         {-INFINITY, 0.0f}, {-0x1p23f, 0.0f},     {-0x1p31f, 0.0f},     {-64.0f, 0x1p-64f},
     };
     float x[N], y[N];

@@ -123,7 +123,7 @@ static void powers_of_two_are_accurate(void **state) {
         call_set(c, CALL_V, 0, j, 0, 0, (float)j);
     }
     for (int64_t r = 0; r < ROWS; r++)
-        call_set(c, CALL_Q, 0, r, 0, 0, r < ROWS / 2 ? (float)r / 600 : (float)r * 125 / ROWS);
+        call_set(c, CALL_Q, 0, r, 0, 0, r < ROWS / 2 ? (float)r / 600 : (float)r * 99 / ROWS);
     for (int i = 0; call_kernel(i) != NULL; i++) {
         call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
         for (int64_t r = 0; r < ROWS; r++) {

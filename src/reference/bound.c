@@ -24,7 +24,7 @@
 #define EXP2_ERROR   2.0001e-7
 #define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
 #define EXACT_INT    0x1p24 /* integers below are floats */
-#define EXP2_LOWEST  125.0 /* further below the maximum a weight may become 0 */
+#define EXP2_LOWEST  99.0 /* further below the maximum a weight may become 0 */
 #define LANES        16
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
 #define LOG2_E       1.44269504088896340736

@@ -51,7 +51,7 @@ static tp_status check_arguments(const job *j, tp_error *error) {
 static size_t lay_out(job *j, void *memory) {
     tp__arena arena = {memory, 0};
     int64_t keys = j->sequence.kv_len, d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
-    void *row = tp__take(&arena, (int64_t)tp__row_bytes(j->problem, keys), 1);
+    void *row = tp__take(&arena, (int64_t)tp__row_room(j->problem, keys), 1);
     j->at.d_o = TP_TAKE(&arena, double, dv);
     j->at.pairs = TP_TAKE(&arena, tp__pair, keys + 1);
     j->d_q = TP_TAKE(&arena, tp__sum, d);

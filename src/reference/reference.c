@@ -42,7 +42,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
         TP_TRY(check_row(problem, &inputs, i, &rows[i], &kv_len, error));
 
     tp__reference_row row = {.problem = problem, .tensors = &inputs, .scale = tp__scale(problem)};
-    void *memory = malloc(tp__row_bytes(problem, kv_len));
+    void *memory = malloc(tp__row_room(problem, kv_len));
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld keys",
                (long long)kv_len);
     tp__row_memory(&row, kv_len, memory);

@@ -55,7 +55,7 @@ void tp__row_place(tp__reference_row *at, const tp_row *chosen) {
     at->dropout = tp__dropout_row_of(tensors->dropout_seed, chosen->seq, chosen->head, chosen->row);
 }
 
-size_t tp__row_bytes(const tp_problem *problem, int64_t kv_len) {
+size_t tp__row_room(const tp_problem *problem, int64_t kv_len) {
     size_t dims = (size_t)(problem->head_dim_qk + problem->head_dim_v);
     return ((size_t)kv_len + 1) * sizeof(tp__key) + (size_t)problem->head_dim_v * sizeof(tp__column) +
            dims * sizeof(double);

@@ -543,6 +543,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     positions                  explicit mask positions
  *     scale=0.0884               default 1/sqrt(d)
  *     qscale=BETA,LENGTH,OFFSET softcap=50 alibi bias=bf16 sinks     scores: see tp_problem
+ *     dropout=0.1                on probabilities; the seed is not part of the text
  */
 typedef struct tp_lengths {
     uint32_t struct_size;

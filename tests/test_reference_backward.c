@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tp_reference_backward against differences of tp_reference in double. The loss of one KV head of one sequence
+ * tp_reference_backward against differences of tp_reference in double. The loss of one KV head of
+ * one sequence
  *
  *     L = sum over its rows of dO.o + dLSE*lse
  *
- * is evaluated at inputs moved by h and 2h either way, which floats hold exactly because all inputs lie on a grid.
+ * is evaluated at inputs moved by h and 2h either way, which floats hold exactly because all inputs
+ * lie on a grid.
  */
 #include <math.h>
 #include <stdio.h>
@@ -66,10 +68,13 @@ static back back_new(const char *text, float dropout, int64_t seq, int64_t kv_he
     b.d_o = malloc((size_t)(tokens * p->q_heads * b.dv + 1) * sizeof(float));
     b.d_lse = malloc((size_t)(tokens * p->q_heads + 1) * sizeof(float));
     assert_true(b.d_o != NULL && b.d_lse != NULL);
-    for (int64_t i = 0; i < tokens * p->q_heads * b.dv; i++) b.d_o[i] = (float)((i * 7919 + 13) % 257 - 128) / 64;
-    for (int64_t i = 0; i < tokens * p->q_heads; i++) b.d_lse[i] = (float)((i * 31 + 5) % 65 - 32) / 32;
+    for (int64_t i = 0; i < tokens * p->q_heads * b.dv; i++)
+        b.d_o[i] = (float)((i * 7919 + 13) % 257 - 128) / 64;
+    for (int64_t i = 0; i < tokens * p->q_heads; i++)
+        b.d_lse[i] = (float)((i * 31 + 5) % 65 - 32) / 32;
     b.gradients = (tp_gradients)TP_GRADIENTS_INIT;
-    b.gradients.d_o = (tp_tensor){b.d_o, {c->tensors.q_len * p->q_heads * b.dv, p->q_heads * b.dv, b.dv}};
+    b.gradients.d_o =
+        (tp_tensor){b.d_o, {c->tensors.q_len * p->q_heads * b.dv, p->q_heads * b.dv, b.dv}};
     b.gradients.d_lse = (tp_tensor){b.d_lse, {c->tensors.q_len * p->q_heads, p->q_heads, 1}};
     b.out = (tp_reference_gradients){.struct_size = sizeof b.out,
                                      .d_q = doubles(b.rows * b.group * b.d),
@@ -85,8 +90,9 @@ static back back_new(const char *text, float dropout, int64_t seq, int64_t kv_he
 }
 
 static void back_free(back *b) {
-    double *all[] = {b->out.d_q,     b->out.d_k,     b->out.d_v,       b->out.d_bias,   b->out.d_alibi_slopes,
-                     b->out.d_sinks, b->out.d_q_bound, b->out.d_k_bound, b->out.d_v_bound};
+    double *all[] = {
+        b->out.d_q,     b->out.d_k,       b->out.d_v,       b->out.d_bias,   b->out.d_alibi_slopes,
+        b->out.d_sinks, b->out.d_q_bound, b->out.d_k_bound, b->out.d_v_bound};
     for (int i = 0; i < COUNT(all); i++) free(all[i]);
     free(b->d_o);
     free(b->d_lse);
@@ -98,7 +104,8 @@ static void back_run(back *b, tp_precision precision) {
     tp_reference_gradients out = b->out;
     b->c->tensors.gradients = &b->gradients;
     if (precision == TP_NAIVE) out.d_q_bound = out.d_k_bound = out.d_v_bound = NULL;
-    if (tp_reference_backward(&b->c->problem, &b->c->tensors, precision, b->seq, b->kv_head, &out, &error))
+    if (tp_reference_backward(&b->c->problem, &b->c->tensors, precision, b->seq, b->kv_head, &out,
+                              &error))
         fail_msg("%s", error.text);
 }
 
@@ -116,7 +123,8 @@ static double loss(const back *b) {
         for (int64_t g = 0; g < b->group; g++) {
             tp_row at = {b->seq, b->kv_head * b->group + g, row};
             tp_error error = TP_ERROR_INIT;
-            if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, 1, &at, o, &lse, NULL, NULL, &error))
+            if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, 1, &at, o, &lse, NULL, NULL,
+                             &error))
                 fail_msg("%s", error.text);
             if (lse == -INFINITY) continue;
             int64_t i = d_row(b, row, at.head);
@@ -150,10 +158,12 @@ static void check_tensors(const char *text, const back *b) {
         for (int64_t g = 0; g < b->group; g++) {
             float *q = call_at(c, CALL_Q, b->seq, row, b->kv_head * b->group + g);
             int64_t i = (row * b->group + g) * b->d;
-            for (int64_t x = 0; x < b->d; x++) same(text, "d_q", i + x, b->out.d_q[i + x], difference(b, q + x));
+            for (int64_t x = 0; x < b->d; x++)
+                same(text, "d_q", i + x, b->out.d_q[i + x], difference(b, q + x));
         }
     for (int64_t key = 0; key < b->keys; key++) {
-        float *k = call_at(c, CALL_K, b->seq, key, b->kv_head), *v = call_at(c, CALL_V, b->seq, key, b->kv_head);
+        float *k = call_at(c, CALL_K, b->seq, key, b->kv_head),
+              *v = call_at(c, CALL_V, b->seq, key, b->kv_head);
         for (int64_t x = 0; x < b->d; x++)
             same(text, "d_k", key * b->d + x, b->out.d_k[key * b->d + x], difference(b, k + x));
         for (int64_t x = 0; x < b->dv; x++)
@@ -165,19 +175,23 @@ static void check_scores(const char *text, const back *b) {
     const tp_tensors *t = &b->c->tensors;
     for (int64_t g = 0; g < b->group; g++) {
         int64_t head = b->kv_head * b->group + g;
-        float *slope = (float *)t->alibi_slopes + b->seq * t->alibi_stride + head, *sink = (float *)t->sinks + head;
+        float *slope = (float *)t->alibi_slopes + b->seq * t->alibi_stride + head,
+              *sink = (float *)t->sinks + head;
         if (b->c->problem.alibi)
             same(text, "d_alibi_slopes", g, b->out.d_alibi_slopes[g], difference(b, slope));
         if (b->c->problem.sinks)
             same(text, "d_sinks", g, b->out.d_sinks[g], isfinite(*sink) ? difference(b, sink) : 0);
         for (int64_t row = 0; row < b->rows && b->c->problem.bias_dtype == TP_F32; row++)
             for (int64_t key = 0; key < b->keys; key++) {
-                float *bias = (float *)t->bias + b->seq * t->bias_stride[0] + head * t->bias_stride[1] +
-                              row * t->bias_stride[2] + key * t->bias_stride[3];
+                float *bias = (float *)t->bias + b->seq * t->bias_stride[0] +
+                              head * t->bias_stride[1] + row * t->bias_stride[2] +
+                              key * t->bias_stride[3];
                 int64_t i = (row * b->group + g) * b->keys + key;
                 double d_bias = b->out.d_bias[i];
-                for (int64_t other = 0; other < b->group && t->bias_stride[1] == 0; other++) /* heads share it */
-                    if (other != g) d_bias += b->out.d_bias[(row * b->group + other) * b->keys + key];
+                for (int64_t other = 0; other < b->group && t->bias_stride[1] == 0;
+                     other++) /* heads share it */
+                    if (other != g)
+                        d_bias += b->out.d_bias[(row * b->group + other) * b->keys + key];
                 same(text, "d_bias", i, d_bias, isfinite(*bias) ? difference(b, bias) : 0);
             }
     }
@@ -187,7 +201,8 @@ static void check_case(const char *text, float dropout, int64_t seq, int64_t kv_
     back b = back_new(text, dropout, seq, kv_head);
     tp_tensors *t = &b.c->tensors;
     tp_problem *p = &b.c->problem;
-    if (p->alibi) floats_to_grid((float *)t->alibi_slopes, t->alibi_stride * (p->batch - 1) + p->q_heads);
+    if (p->alibi)
+        floats_to_grid((float *)t->alibi_slopes, t->alibi_stride * (p->batch - 1) + p->q_heads);
     if (p->sinks) floats_to_grid((float *)t->sinks, p->q_heads);
     if (p->bias_dtype == TP_F32) floats_to_grid((float *)t->bias, t->bias_stride[0] * p->batch);
     back_run(&b, TP_DOUBLE);
@@ -202,10 +217,30 @@ static void check_case(const char *text, float dropout, int64_t seq, int64_t kv_
 static void differences_agree(void **state) {
     (void)state;
     static const char *const words[] = {
-        "", "causal", "window=2,1", "chunk=3", "prefix=2 causal", "prefix causal", "first=2 window=1,0 causal",
-        "documents", "spans causal", "tree", "bits", "callback", "top-left causal", "causal positions",
-        "scale=-0.3", "scale=0", "qscale=0.5,2,1", "softcap=1.5", "alibi", "alibi positions causal", "bias=f32",
-        "sinks", "bits sinks", "qscale=-0.7,2,0 softcap=2 alibi bias=f32 sinks causal documents"};
+        "",
+        "causal",
+        "window=2,1",
+        "chunk=3",
+        "prefix=2 causal",
+        "prefix causal",
+        "first=2 window=1,0 causal",
+        "documents",
+        "spans causal",
+        "tree",
+        "bits",
+        "callback",
+        "top-left causal",
+        "causal positions",
+        "scale=-0.3",
+        "scale=0",
+        "qscale=0.5,2,1",
+        "softcap=1.5",
+        "alibi",
+        "alibi positions causal",
+        "bias=f32",
+        "sinks",
+        "bits sinks",
+        "qscale=-0.7,2,0 softcap=2 alibi bias=f32 sinks causal documents"};
     for (int i = 0; i < COUNT(words); i++) {
         char text[160];
         snprintf(text, sizeof text, "b2 h4/2 q5 k7 d4/3 f32 %s", words[i]);
@@ -216,7 +251,8 @@ static void differences_agree(void **state) {
 
 static void layouts_agree(void **state) {
     (void)state;
-    check_case("b3 h3/1 seqs=1x2/3,1x6/4,1x3/5 d3/5 f32 packed causal", 0.25f, 1, 0); /* rows that see nothing */
+    check_case("b3 h3/1 seqs=1x2/3,1x6/4,1x3/5 d3/5 f32 packed causal", 0.25f, 1,
+               0); /* rows that see nothing */
     check_case("b3 h2/2 seqs=1x2/3,1x4/4,1x3/5 d5 f32 padded causal softcap=3", 0, 2, 1);
     check_case("b2 h4/1 q4 k6 d2 f32 packed-q sinks bias=f32", 0.5f, 1, 0);
 }
@@ -234,10 +270,12 @@ static void empty_rows_and_hidden_keys(void **state) {
     back_run(&b, TP_DOUBLE);
     for (int64_t i = 0; i < 3 * 2 * 4; i++) assert_true(b.out.d_q[i] == 0);
     for (int64_t i = 0; i < 3 * 2; i++) assert_true(b.out.d_q_bound[i] == 0);
-    for (int64_t i = 0; i < 4 * 4; i++) assert_true(isfinite(b.out.d_k[i]) && isfinite(b.out.d_v[i]));
+    for (int64_t i = 0; i < 4 * 4; i++)
+        assert_true(isfinite(b.out.d_k[i]) && isfinite(b.out.d_v[i]));
     back_free(&b);
 
-    b = back_new("h2/1 q4 k9 d4 f32 window=1,0 causal", 0, 0, 0); /* keys 0..3 are hidden from all */
+    b = back_new("h2/1 q4 k9 d4 f32 window=1,0 causal", 0, 0,
+                 0); /* keys 0..3 are hidden from all */
     for (int64_t key = 0; key < 4; key++)
         for (int64_t x = 0; x < 4; x++) {
             call_set(b.c, CALL_K, 0, key, 0, x, NAN);
@@ -252,7 +290,8 @@ static void empty_rows_and_hidden_keys(void **state) {
     call_set(b.c, CALL_K, 0, 4, 0, 1, NAN); /* seen by row 0 alone */
     back_run(&b, TP_DOUBLE);
     for (int64_t i = 0; i < 4 * 2 * 4; i++) assert_true(isnan(b.out.d_q[i]) == (i < 2 * 4));
-    for (int64_t i = 0; i < 9 * 4; i++) assert_true(isnan(b.out.d_k[i]) == (i / 4 == 4 || i / 4 == 5));
+    for (int64_t i = 0; i < 9 * 4; i++)
+        assert_true(isnan(b.out.d_k[i]) == (i / 4 == 4 || i / 4 == 5));
     back_free(&b);
 }
 
@@ -262,7 +301,8 @@ static double worst(const double *a, const double *b, int64_t n) {
     return most;
 }
 
-/* The yardstick errs as its dtypes do, within the derived bound in f32, and rounds what it writes. */
+/* The yardstick errs as its dtypes do, within the derived bound in f32, and rounds what it writes.
+ */
 static void naive_is_near(void **state) {
     (void)state;
     static const struct {
@@ -280,8 +320,8 @@ static void naive_is_near(void **state) {
         b.gradients.d_o.data = n.gradients.d_o.data = d_o;
         back_run(&b, TP_DOUBLE);
         back_run(&n, TP_NAIVE);
-        double q = worst(b.out.d_q, n.out.d_q, 40 * 2 * 16), k = worst(b.out.d_k, n.out.d_k, 50 * 16),
-               v = worst(b.out.d_v, n.out.d_v, 50 * 24);
+        double q = worst(b.out.d_q, n.out.d_q, 40 * 2 * 16),
+               k = worst(b.out.d_k, n.out.d_k, 50 * 16), v = worst(b.out.d_v, n.out.d_v, 50 * 24);
         double least = kinds[i].unit * 0.1, most = kinds[i].unit * 200;
         if (!(q > least && q < most && k > least && k < most && v > least && v < most))
             fail_msg("%s: errors %g %g %g, unit %g", text, q, k, v, kinds[i].unit);
@@ -290,7 +330,8 @@ static void naive_is_near(void **state) {
             tp_from_float(dtype, (float)n.out.d_k[at], bytes);
             assert_true(tp_to_float(dtype, bytes) == n.out.d_k[at]);
             double bound = b.out.d_k_bound[at / 16];
-            if (i == 0 && !(fabs(b.out.d_k[at] - n.out.d_k[at]) <= bound)) fail_msg("%s: d_k beyond %g", text, bound);
+            if (i == 0 && !(fabs(b.out.d_k[at] - n.out.d_k[at]) <= bound))
+                fail_msg("%s: d_k beyond %g", text, bound);
             assert_true(bound > 0 && bound < kinds[i].unit * 4000);
         }
         free(d_o);
@@ -299,10 +340,12 @@ static void naive_is_near(void **state) {
     }
 }
 
-/* The bound is near enough to tell a wrong gradient: moving D by 1 % of its terms goes beyond it. */
+/* The bound is near enough to tell a wrong gradient: moving D by 1 % of its terms goes beyond it.
+ */
 static void bound_tells(void **state) {
     (void)state;
-    back b = back_new("h2/1 q64 k64 d32 f32 causal", 0, 0, 0), moved = back_new("h2/1 q64 k64 d32 f32 causal", 0, 0, 0);
+    back b = back_new("h2/1 q64 k64 d32 f32 causal", 0, 0, 0),
+         moved = back_new("h2/1 q64 k64 d32 f32 causal", 0, 0, 0);
     for (int64_t i = 0; i < 64 * 2; i++) moved.d_lse[i] += 0.01f;
     back_run(&b, TP_DOUBLE);
     back_run(&moved, TP_DOUBLE);
@@ -324,24 +367,33 @@ static void wrong_arguments_are_named(void **state) {
     tp_tensors *t = &b.c->tensors;
     tp_error error = TP_ERROR_INIT;
     t->gradients = &b.gradients;
-#define FAILS(status, words, call)                                                                                  \
-    do {                                                                                                            \
-        assert_int_equal(call, status);                                                                             \
-        if (strstr(error.text, words) == NULL) fail_msg("\"%s\" does not say \"%s\"", error.text, words);           \
+#define FAILS(status, words, call)                                                                 \
+    do {                                                                                           \
+        assert_int_equal(call, status);                                                            \
+        if (strstr(error.text, words) == NULL)                                                     \
+            fail_msg("\"%s\" does not say \"%s\"", error.text, words);                             \
     } while (0)
     FAILS(TP_INVALID, "seq is 2", tp_reference_backward(p, t, TP_DOUBLE, 2, 0, &b.out, &error));
-    FAILS(TP_INVALID, "kv_head is -1", tp_reference_backward(p, t, TP_DOUBLE, 0, -1, &b.out, &error));
-    FAILS(TP_INVALID, "precision is 5", tp_reference_backward(p, t, (tp_precision)5, 0, 0, &b.out, &error));
-    FAILS(TP_INVALID, "bounds with TP_NAIVE", tp_reference_backward(p, t, TP_NAIVE, 0, 0, &b.out, &error));
-    FAILS(TP_INVALID, "tp_reference_gradients is NULL", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, NULL, &error));
+    FAILS(TP_INVALID, "kv_head is -1",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, -1, &b.out, &error));
+    FAILS(TP_INVALID, "precision is 5",
+          tp_reference_backward(p, t, (tp_precision)5, 0, 0, &b.out, &error));
+    FAILS(TP_INVALID, "bounds with TP_NAIVE",
+          tp_reference_backward(p, t, TP_NAIVE, 0, 0, &b.out, &error));
+    FAILS(TP_INVALID, "tp_reference_gradients is NULL",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, 0, NULL, &error));
     b.gradients.d_o.stride[1] = -1;
-    FAILS(TP_INVALID, "d_o.stride[1] is -1", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
+    FAILS(TP_INVALID, "d_o.stride[1] is -1",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     b.gradients.d_o.data = NULL;
-    FAILS(TP_INVALID, "d_o.data is NULL", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
+    FAILS(TP_INVALID, "d_o.data is NULL",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     t->gradients = NULL;
-    FAILS(TP_INVALID, "tp_gradients is NULL", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
+    FAILS(TP_INVALID, "tp_gradients is NULL",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->latent = 1;
-    FAILS(TP_UNSUPPORTED, "latent cache", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
+    FAILS(TP_UNSUPPORTED, "latent cache",
+          tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->latent = 0, p->list_len = 3;
     FAILS(TP_UNSUPPORTED, "lists", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->list_len = 0, p->kv_layout = TP_PAGED, p->page_size = 16;
@@ -354,9 +406,12 @@ static void wrong_arguments_are_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(differences_agree),         cmocka_unit_test(layouts_agree),
-        cmocka_unit_test(empty_rows_and_hidden_keys), cmocka_unit_test(naive_is_near),
-        cmocka_unit_test(bound_tells),                cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(differences_agree),
+        cmocka_unit_test(layouts_agree),
+        cmocka_unit_test(empty_rows_and_hidden_keys),
+        cmocka_unit_test(naive_is_near),
+        cmocka_unit_test(bound_tells),
+        cmocka_unit_test(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

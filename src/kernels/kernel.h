@@ -15,6 +15,7 @@
 #ifndef TP_KERNELS_KERNEL_H
 #define TP_KERNELS_KERNEL_H
 
+#include "base/philox.h"
 #include "tileproof.h"
 
 enum tp__leaf {
@@ -142,6 +143,14 @@ typedef struct tp__modify {
     int32_t bias_dtype;
 } tp__modify;
 
+/* Which pairs dropout drops: base/philox.h. */
+typedef struct tp__drop {
+    const tp__dropout_row *row; /* [rows] */
+    uint64_t offset;
+    uint32_t threshold;
+    int64_t key;                /* of the sequence: the block's first, a multiple of 4 */
+} tp__drop;
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
@@ -159,6 +168,7 @@ typedef struct tp__tile {
                                   i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
     int64_t bit_words;
     const tp__modify *modify;  /* NULL: scores stay as they are */
+    const tp__drop *drop;      /* NULL: every p meets its v; l knows nothing of it */
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
@@ -182,6 +192,7 @@ typedef struct tp__math {
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
     const tp__modify *modify;
+    const tp__drop *drop;
     float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);

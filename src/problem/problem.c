@@ -176,7 +176,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
 /* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
 static tp_status check_lists(const tp_problem *p, tp_error *error) {
     if (p->list_len == 0) return TP_OK;
-    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias" : NULL;
+    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias"
+                        : p->dropout > 0 ? "dropout"
+                                         : NULL;
     for (int i = 0; i < p->mask_nodes && found == NULL; i++) {
         int32_t kind = p->mask[i].kind;
         if (kind == TP_MASK_OR) found = "mask or";

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How far a kernel that follows docs/maths.md section 9 may be from the gradients. A pair's probability is
- * recomputed from a score and a stored lse, both of which have errors of their own; dP is a dot product; D is
- * one of dO with the output as it was stored. What a pair hands on is then off by
+ * How far a kernel that follows docs/maths.md section 9 may be from the gradients. A pair's
+ * probability is recomputed from a score and a stored lse, both of which have errors of their own;
+ * dP is a dot product; D is one of dO with the output as it was stored. What a pair hands on is
+ * then off by
  *
  *     e(dS) = (P + e(P)) (e(dP) + e(D)) + e(P) |dP - D| + roundings
  *
- * and a sum of n such terms by the sum of their errors and n u times the sum of their magnitudes, in
- * whatever order it is taken.
+ * and a sum of n such terms by the sum of their errors and n u times the sum of their magnitudes,
+ * in whatever order it is taken.
  */
 #include "reference/backward.h"
 
 #include "reference/rounding.h"
 
 /* Of the probability that is recomputed: relative. */
-static double probability_error(const tp__reference_row *row, const tp__key *key, double lse_error) {
+static double probability_error(const tp__reference_row *row, const tp__key *key,
+                                double lse_error) {
     double score = key->score * LOG2_E, lse = row->lse * LOG2_E, gap = fabs(score - lse);
     double log_factor = LN_2 * (key->error + UNIT * (2 * fabs(lse) + gap)) + lse_error + EXP2_ERROR;
     double up = expm1(fmin(log_factor, 600));
@@ -24,7 +26,8 @@ static double probability_error(const tp__reference_row *row, const tp__key *key
 /* Of softcap's derivative 1 - t^2. */
 static double cap_error(const tp__reference_row *row, const tp__key *key, double t) {
     double cap = row->problem->softcap, x = fabs(row->row_scale * key->plain / cap);
-    double error = fmin(LN_2 * key->plain_error / cap + 3 * UNIT * x, 2) + (TANH_ERROR + UNIT) * fabs(t) + TINY;
+    double error = fmin(LN_2 * key->plain_error / cap + 3 * UNIT * x, 2) +
+                   (TANH_ERROR + UNIT) * fabs(t) + TINY;
     return 2 * fabs(t) * error + error * error + 3 * UNIT;
 }
 
@@ -54,7 +57,8 @@ static difference of_row(const tp__backward_row *b) {
         stored += d_o * bound;
         size += d_o * (fabs(row->o[x]) + bound);
     }
-    double walk = (double)(dv + 1) * UNIT * size + UNIT * (fabs(b->d_lse) + size) + (double)dv * TINY;
+    double walk =
+        (double)(dv + 1) * UNIT * size + UNIT * (fabs(b->d_lse) + size) + (double)dv * TINY;
     return (difference){sum, stored + walk};
 }
 
@@ -84,12 +88,14 @@ void tp__pairs_bound(tp__backward_row *b) {
             pair->p_error = pair->d_error = INFINITY;
             continue;
         }
-        double p = key->weight / row->sum, p_error = p * probability_error(row, key, lse_bound) + TINY;
+        double p = key->weight / row->sum,
+               p_error = p * probability_error(row, key, lse_bound) + TINY;
         difference d = of_pair(b, key, &delta);
         double size = (p + p_error) * (fabs(d.value) + d.error);
         d.error = (p + p_error) * d.error + p_error * fabs(d.value) + 2 * UNIT * size + TINY;
         d.value *= p;
-        pair->p_error = key->stays * (p_error + (row->problem->dropout > 0 ? 3 * UNIT * (p + p_error) : 0));
+        pair->p_error =
+            key->stays * (p_error + (row->problem->dropout > 0 ? 3 * UNIT * (p + p_error) : 0));
         pair->d_error = through_score(row, key, d).error;
     }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One row of the gradients as they are defined. With P_j = exp(s_j - lse), z_j what dropout makes of a pair,
- * and f(s) all that stands between scale*q.k and the softmax:
+ * One row of the gradients as they are defined. With P_j = exp(s_j - lse), z_j what dropout makes
+ * of a pair, and f(s) all that stands between scale*q.k and the softmax:
  *
  *     dP_j = z_j sum_x dO_x v_jx
  *     D    = sum_x dO_x o_x - dLSE
- *     dS_j = P_j (dP_j - D)                     of the bias; times -|distance| of the slope; of the sink
- *     ds_j = dS_j f'(s_j)                       (1 - tanh^2) of softcap, the factor by position
+ *     dS_j = P_j (dP_j - D)                     of the bias; times -|distance| of the slope; of the
+ * sink ds_j = dS_j f'(s_j)                       (1 - tanh^2) of softcap, the factor by position
  *     dV_j += P_j z_j dO     dQ = scale sum_j ds_j k_j     dK_j += scale ds_j q
  */
 #include "reference/backward.h"
@@ -30,8 +30,7 @@ void tp__pairs_double(tp__backward_row *b) {
         const tp__key *key = &row->keys[i];
         int sink = key->index == TP__SINK;
         double d_p = 0, p = isnan(row->lse) ? NAN : key->weight / row->sum;
-        for (int64_t x = 0; x < dv && !sink; x++)
-            d_p += b->d_o[x] * tp__value_at(row, key, x);
+        for (int64_t x = 0; x < dv && !sink; x++) d_p += b->d_o[x] * tp__value_at(row, key, x);
         double d_score = p * (key->stays * d_p - delta);
         b->pairs[i] = (tp__pair){.p = p * key->stays,
                                  .d_score = d_score,
@@ -39,7 +38,8 @@ void tp__pairs_double(tp__backward_row *b) {
     }
 }
 
-/* A plain backward in the tensors' dtypes: P, dP and dS are tensors of their own. Floats, held by doubles. */
+/* A plain backward in the tensors' dtypes: P, dP and dS are tensors of their own. Floats, held by
+ * doubles. */
 void tp__pairs_naive(tp__backward_row *b) {
     const tp__reference_row *row = &b->row;
     const tp_problem *problem = row->problem;
@@ -51,7 +51,9 @@ void tp__pairs_naive(tp__backward_row *b) {
         const tp__key *key = &row->keys[i];
         int sink = key->index == TP__SINK;
         float d_p = 0, stays = (float)key->stays;
-        float p = isnan(row->lse) ? NAN : tp__rounded(problem->v_dtype, (float)key->weight / (float)row->sum);
+        float p = isnan(row->lse)
+                      ? NAN
+                      : tp__rounded(problem->v_dtype, (float)key->weight / (float)row->sum);
         for (int64_t x = 0; x < dv && !sink; x++)
             d_p += (float)b->d_o[x] * (float)tp__value_at(row, key, x);
         d_p = tp__rounded(problem->o_dtype, d_p * stays);

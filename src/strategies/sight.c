@@ -27,6 +27,7 @@ tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t ra
         sight.k_at = TP_TAKE(arena, float, block);
     }
     if (problem->bias_dtype != 0) sight.bias = TP_TAKE(arena, const void *, tile_rows);
+    if (problem->dropout > 0) sight.drop_rows = TP_TAKE(arena, tp__dropout_row, range_rows);
     return sight;
 }
 
@@ -123,6 +124,16 @@ static void look_at_scores(tp__sight *sight) {
     }
 }
 
+static void look_at_dropout(tp__sight *sight, const tp_tensors *tensors, int64_t seq) {
+    sight->drop = (tp__drop){.offset = tensors->dropout_offset,
+                             .threshold = tp__dropout_threshold(sight->problem->dropout)};
+    for (int64_t i = 0; i < sight->count; i++) {
+        int64_t row = sight->first + i;
+        sight->drop_rows[i] = tp__dropout_row_of(tensors->dropout_seed, seq, sight->head + row % sight->group,
+                                                 row / sight->group);
+    }
+}
+
 int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *keys, const tp__task *task,
                         int block) {
     const tp_problem *problem = job->problem;
@@ -136,6 +147,7 @@ int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *ke
     sight->form = TP__SIGHT_PLAIN;
     if (sight->part != NULL || tp__modifies_scores(problem)) sight->view = tp__prepared_view(job, &keys->seq);
     if (tp__modifies_scores(problem)) look_at_scores(sight);
+    if (problem->dropout > 0) look_at_dropout(sight, job->tensors, task->seq);
     if (sight->part == NULL) return look_plain(sight, keys);
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;
     sight->seen = tp__prepared_seen(job, task->seq, task->head);

@@ -12,30 +12,35 @@
 
 #define DROP_KEYS (2 * VEC_LANES) /* of one step: four for each lane */
 
-VEC_INLINE vec_w words_of(uint64_t x) {
-    return x + (vec_w){0};
+VEC_INLINE vec_w words_of(uint64_t x) { return x + (vec_w){0}; }
+
+/* The keys of the rounds, of one row: loaded for each step, where computing them would cost more. */
+typedef struct drop_keys {
+    uint64_t a[10], b[10];
+} drop_keys;
+
+VEC_INLINE drop_keys drop_keys_of(const tp__drop *drop, int64_t row) {
+    drop_keys keys;
+    uint32_t a = drop->row[row].key[0], b = drop->row[row].key[1];
+    for (int round = 0; round < 10; round++) {
+        keys.a[round] = a + (uint32_t)round * TP__PHILOX_STEP_A;
+        keys.b[round] = b + (uint32_t)round * TP__PHILOX_STEP_B;
+    }
+    return keys;
 }
 
-/* All bits where a pair stays, of the row's keys key..key+DROP_KEYS-1 of the block; key is a
- * multiple of 4. */
-VEC_INLINE void drop_stays(const tp__drop *drop, int64_t row, int64_t key, vec_i stays[2]) {
-    uint64_t four = (uint64_t)(drop->key + key) / 4;
-    const tp__dropout_row *own = &drop->row[row];
-    uint32_t k0 = own->key[0], k1 = own->key[1];
-    vec_w x0 = words_of(four), x1, x2 = words_of(drop->offset), x3 = words_of(drop->offset >> 32);
-    /* even lanes hold the first half of the counters: zipping then gives neighbours */
-    VEC_UNROLL for (int i = 0; i < VEC_LANES / 2; i++) x0[i] +=
-        (uint64_t)(i % 2 * (VEC_LANES / 4) + i / 2);
-    x1 = x0 >> 32;
+/* All bits where a pair stays, of the row's keys key..key+DROP_KEYS-1 of the block; key is a multiple of 4. */
+VEC_INLINE void drop_stays(const tp__drop *drop, const drop_keys *keys, int64_t key, vec_i stays[2]) {
+    vec_w step; /* even lanes hold the first half of the counters: zipping then gives neighbours */
+    VEC_UNROLL for (int i = 0; i < VEC_LANES / 2; i++) step[i] = (uint64_t)(i % 2 * (VEC_LANES / 4) + i / 2);
+    vec_w x0 = words_of((uint64_t)(drop->key + key) / 4) + step, x1 = x0 >> 32;
+    vec_w x2 = words_of(drop->offset), x3 = words_of(drop->offset >> 32);
     VEC_UNROLL for (int round = 0; round < 10; round++) {
-        vec_w a = vec_mul_low(x0, words_of(TP__PHILOX_A)),
-              b = vec_mul_low(x2, words_of(TP__PHILOX_B));
-        x0 = (b >> 32) ^ x1 ^ words_of(k0);
-        x2 = (a >> 32) ^ x3 ^ words_of(k1);
+        vec_w a = vec_mul_low(x0, words_of(TP__PHILOX_A)), b = vec_mul_low(x2, words_of(TP__PHILOX_B));
+        x0 = (b >> 32) ^ x1 ^ words_of(keys->a[round]);
+        x2 = (a >> 32) ^ x3 ^ words_of(keys->b[round]);
         x1 = b;
         x3 = a;
-        k0 += TP__PHILOX_STEP_A;
-        k1 += TP__PHILOX_STEP_B;
     }
     vec_w low = (x0 & 0xffffffffu) | x1 << 32, high = (x2 & 0xffffffffu) | x3 << 32;
     const int32_t sign = INT32_MIN; /* so that unsigned words compare as signed ones */
@@ -45,10 +50,12 @@ VEC_INLINE void drop_stays(const tp__drop *drop, int64_t row, int64_t key, vec_i
 }
 
 /* 0 for what is dropped of p[from..to), both multiples of 16. Apart, so that who drops nothing does not carry it. */
-static __attribute__((noinline)) void drop_row(const tp__drop *drop, int64_t row, float *p, int64_t from, int64_t to) {
+static __attribute__((noinline)) void drop_row(const tp__drop *drop, int64_t row, float *p, int64_t from,
+                                               int64_t to) {
+    drop_keys keys = drop_keys_of(drop, row);
     for (int64_t j = from; j < to; j += DROP_KEYS) {
         vec_i stays[2];
-        drop_stays(drop, row, j, stays);
+        drop_stays(drop, &keys, j, stays);
         vec_store(p + j, (vec_f)((vec_i)vec_load(p + j) & stays[0]));
         if (j + VEC_LANES >= to) break;
         vec_store(p + j + VEC_LANES, (vec_f)((vec_i)vec_load(p + j + VEC_LANES) & stays[1]));

@@ -123,24 +123,27 @@ static void look_at_scores(tp__sight *sight) {
     }
 }
 
-int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *keys, const tp__task *task,
-                        int block) {
+void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
+                    int block) {
     const tp_problem *problem = job->problem;
     sight->problem = problem;
     sight->block = block;
     sight->group = problem->q_heads / problem->kv_heads;
-    sight->head = task->head * sight->group;
-    sight->heads = task->heads;
-    sight->first = task->first;
-    sight->count = task->count;
-    sight->form = TP__SIGHT_PLAIN;
+    sight->head = head * sight->group;
+    sight->heads = heads;
     if (sight->part != NULL || tp__modifies_scores(problem)) sight->view = tp__prepared_view(job, &keys->seq);
-    if (tp__modifies_scores(problem)) look_at_scores(sight);
-    if (sight->part == NULL) return look_plain(sight, keys);
+    if (sight->part == NULL) return;
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;
-    sight->seen = tp__prepared_seen(job, task->seq, task->head);
+    sight->seen = tp__prepared_seen(job, keys->index, head);
     tp__mask_look(&sight->view);
-    return look_parts(sight);
+}
+
+int64_t tp__sight_rows(tp__sight *sight, const tp__keys *keys, int64_t first, int64_t count) {
+    sight->first = first;
+    sight->count = count;
+    sight->form = TP__SIGHT_PLAIN;
+    if (tp__modifies_scores(sight->problem)) look_at_scores(sight);
+    return sight->part == NULL ? look_plain(sight, keys) : look_parts(sight);
 }
 
 /* Keys that some row sees, for the receipt. Most are marked already when a task comes to them. */

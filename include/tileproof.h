@@ -546,6 +546,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     positions                  explicit mask positions
  *     scale=0.0884               default 1/sqrt(d)
  *     qscale=BETA,LENGTH,OFFSET softcap=50 alibi bias=bf16 sinks     scores: see tp_problem
+ *     dropout=0.1                on probabilities; the seed is not part of the text
  */
 typedef struct tp_lengths {
     uint32_t struct_size;
@@ -667,7 +668,8 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
-   bounds, may be NULL. */
+   bounds, may be NULL; bounds belong to TP_DOUBLE. problem.op may be either; pages, lists and a latent cache give
+   TP_UNSUPPORTED. */
 typedef struct tp_reference_gradients {
     uint32_t struct_size;
     int32_t reserved;

@@ -6,13 +6,14 @@
  *     m' = max(m, max s)              over the keys the row sees
  *     p  = 2^(s - m')                 exactly 0 for a key it does not see
  *     l' = l*c + sum p                c = 2^(m - m'), exactly 1 when the maximum stands
- *     o' = o*c + p v
+ *     o' = o*c + p v                  p as dropout leaves it
  *
  * For few rows dots has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip
  * computes only the panels its rows see, and only panels that some row sees in part are masked. Rows that see
  * more than one interval of the block come with bits, whose union and intersection over a strip class its
  * panels. Error: docs/maths.md.
  */
+#include "kernels/drop.h"
 #include "kernels/gemm.h"
 #include "kernels/leaf.h"
 #include "kernels/modify.h"
@@ -51,6 +52,7 @@ static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
             continue;
         }
         t->l[r] = t->l[r] * c[i] + row_exp(p, p, from, to, safe[i]);
+        if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
         for (int64_t j = s->lo; j < from; j++) p[j] = 0.0f;
         for (int64_t j = to; j < s->hi; j++) p[j] = 0.0f;
     }

@@ -12,6 +12,7 @@
  * taken one by one, the seen ones only: 0 x NaN is never computed. The same chains, so the same bits.
  */
 #define GEMM_TURNED
+#include "kernels/drop.h"
 #include "kernels/gemm.h"
 #include "kernels/leaf.h"
 #include "kernels/modify.h"
@@ -59,6 +60,22 @@ VEC_INLINE void row_gradient_masked(float *s, float *ds, int64_t from, int64_t t
     }
 }
 
+/* As above, with dropout: a dropped pair has neither p nor dp, and its ds comes from delta alone. */
+static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
+    vec_f down = vec_set1(b->lse[r]), less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY);
+    vec_f stay = vec_set1(b->stay);
+    float stays[PIECE_KEYS];
+    memset(stays + from, 0xff, (size_t)(to - from) * sizeof(float));
+    drop_row(b->tile.drop, r, stays, from, to);
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        vec_f score = vec_load(s + j), p = vec_exp2(score - down);
+        vec_i seen = score != none, kept = (vec_i)vec_load(stays + j);
+        vec_f dp = (vec_f)((vec_i)vec_load(ds + j) & kept) * stay;
+        vec_store(s + j, (vec_f)((vec_i)p & kept));
+        vec_store(ds + j, (vec_f)((vec_i)(p * (dp - less)) & seen));
+    }
+}
+
 static float slope_sum(const tp__modify *mod, int64_t r, const float *ds, int64_t from, int64_t to) {
     vec_f sum[VEC_SUM_PARTS], at = vec_set1(mod->q_at[r]);
     VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
@@ -103,7 +120,7 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
         return;
     }
     if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, bend);
-    int holes = t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
+    int drops = t->drop != NULL, holes = drops || t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
     if (!holes) {
         row_gradient(p, ds, from, to, b->lse[r], b->delta[r]);
     } else {
@@ -111,7 +128,10 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
             mask_bits(p, t->bits + r * t->bit_words, from, to);
         else
             mask_row(p, from, lo, hi, to);
-        row_gradient_masked(p, ds, from, to, b->lse[r], b->delta[r]);
+        if (drops)
+            row_gradient_dropped(b, r, p, ds, from, to);
+        else
+            row_gradient_masked(p, ds, from, to, b->lse[r], b->delta[r]);
     }
     if (t->modify != NULL) unmodify_row(b, r, ds, bend, from, to);
     if (e->lo < from) clear_keys(p, ds, e->lo, from);

@@ -15,6 +15,7 @@
 #ifndef TP_KERNELS_KERNEL_H
 #define TP_KERNELS_KERNEL_H
 
+#include "base/philox.h"
 #include "tileproof.h"
 
 enum tp__leaf {
@@ -143,6 +144,14 @@ typedef struct tp__modify {
     int32_t bias_dtype;
 } tp__modify;
 
+/* Which pairs dropout drops: base/philox.h. */
+typedef struct tp__drop {
+    const tp__dropout_row *row; /* [rows] */
+    uint64_t offset;
+    uint32_t threshold;
+    int64_t key;                /* of the sequence: the block's first, a multiple of 4 */
+} tp__drop;
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
@@ -160,6 +169,7 @@ typedef struct tp__tile {
                                   i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
     int64_t bit_words;
     const tp__modify *modify;  /* NULL: scores stay as they are */
+    const tp__drop *drop;      /* NULL: every p meets its v; l knows nothing of it */
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
@@ -200,6 +210,7 @@ typedef struct tp__back {
     const float *lse, *delta; /* [rows]; lse of a row without keys: 0 */
     float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
     int not_finite;          /* something in q, d_o or k */
+    float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
     float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|; NULL: not wanted */
     float *const *d_bias;    /* [rows] += ds, of each row's key 0 of the block; NULL: not wanted */
     int64_t d_bias_stride;   /* from key to key */
@@ -218,6 +229,7 @@ typedef struct tp__math {
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
     const tp__modify *modify;
+    const tp__drop *drop;
     float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);

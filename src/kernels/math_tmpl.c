@@ -4,6 +4,7 @@
  * probabilities, then P V: three passes over rows x keys, masked keys computed like the others. It
  * uses the same register tiles as attend, so what it loses is what the matrix costs and nothing else.
  */
+#include "kernels/drop.h"
 #include "kernels/gemm.h"
 #include "kernels/leaf.h"
 #include "kernels/modify.h"
@@ -33,6 +34,7 @@ static void all_probabilities(const tp__math *t) {
         if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r]);
         for (int64_t j = 0; j < to; j += VEC_LANES)
             vec_store(p + j, t->l[r] == 0.0f ? (vec_f){0} : vec_load(p + j) / vec_set1(t->l[r]));
+        if (t->drop != NULL) drop_row(t->drop, r, p, 0, to);
     }
 }
 

@@ -96,6 +96,9 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     if (problem->softcap > 0)
         strncat(decision->numerics_id, " tanhp6",
                 sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
+    if (problem->dropout > 0)
+        strncat(decision->numerics_id, " philox",
+                sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
     decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

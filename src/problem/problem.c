@@ -166,6 +166,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
                (double)p->softcap);
     TP_REQUIRE(isfinite(p->qscale_beta), error, TP_INVALID, "qscale_beta is %g: it must be finite",
                (double)p->qscale_beta);
+    TP_REQUIRE(p->dropout >= 0 && p->dropout < 1, error, TP_INVALID,
+               "dropout is %g: it must be at least 0 and below 1", (double)p->dropout);
+    TP_REQUIRE(p->reserved2 == 0, error, TP_INVALID, "reserved2 is %d: it must be 0", p->reserved2);
     TP_TRY(check_range("qscale_length", p->qscale_length, 0, TP__LENGTH_MAX, 40, error));
     return check_range("qscale_offset", p->qscale_offset, 0, TP__LENGTH_MAX, 40, error);
 }
@@ -173,7 +176,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
 /* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
 static tp_status check_lists(const tp_problem *p, tp_error *error) {
     if (p->list_len == 0) return TP_OK;
-    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias" : NULL;
+    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias"
+                        : p->dropout > 0 ? "dropout"
+                                         : NULL;
     for (int i = 0; i < p->mask_nodes && found == NULL; i++) {
         int32_t kind = p->mask[i].kind;
         if (kind == TP_MASK_OR) found = "mask or";

@@ -140,6 +140,7 @@ static void put_scores(printer *p, const tp_problem *problem) {
     if (problem->alibi) put(p, " alibi");
     if (problem->bias_dtype != 0) put(p, " bias=%s", tp_dtype_name((tp_dtype)problem->bias_dtype));
     if (problem->sinks) put(p, " sinks");
+    if (problem->dropout > 0) put_number(p, "dropout", problem->dropout);
 }
 
 static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {

@@ -33,6 +33,7 @@ typedef enum subject {
     ALIBI,
     BIAS,
     SINKS,
+    DROPOUT,
     UNKNOWN
 } subject;
 
@@ -73,6 +74,7 @@ static const struct word {
     {"softcap=", VALUE, SOFTCAP, tp__take_softcap, 0},
     {"alibi", FLAG, ALIBI, NULL, offsetof(tp_problem, alibi)},
     {"bias=", VALUE, BIAS, tp__take_bias, 0},
+    {"dropout=", VALUE, DROPOUT, tp__take_dropout, 0},
     {"sinks", FLAG, SINKS, NULL, offsetof(tp_problem, sinks)},
 };
 static const struct word masks = {"", VALUE, MASK, tp__take_mask, 0};
@@ -104,7 +106,7 @@ static tp_status take_word(tp__words *w) {
                                "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
                                "paged= lists= lists-sorted= latent top-left causal window= chunk= "
                                "prefix= first= documents spans spans-and tree bits callback mask= "
-                               "positions scale= qscale= softcap= alibi bias= sinks invariant");
+                               "positions scale= qscale= softcap= alibi bias= sinks dropout= invariant");
     if (word->about != MASK && w->seen >> word->about & 1)
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;

@@ -286,7 +286,7 @@ static void store_keys(const tp__backward *b, const tp__back_task *task, tp__bac
         float factor;
     } both[2] = {
         {&b->gradients->d_k, p->k_dtype, p->head_dim_qk, b->ldq, room->dk, (float)LN_2},
-        {&b->gradients->d_v, p->v_dtype, p->head_dim_v, b->ldo, room->dv, 1.0f},
+        {&b->gradients->d_v, p->v_dtype, p->head_dim_v, b->ldo, room->dv, 1.0f / (1.0f - p->dropout)},
     };
     int64_t key = task->block * b->block, count = tp__min(b->block, task->keys.count - key);
     for (int i = 0; i < 2 && count > 0; i++) {
@@ -329,6 +329,7 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
         .dk = b->gradients->d_k.data != NULL ? room->dk : NULL,
         .dv = b->gradients->d_v.data != NULL ? room->dv : NULL,
         .not_finite = k_not_finite | slot->not_finite[tile],
+        .stay = 1.0f / (1.0f - p->dropout),
     };
     tp__sight_rows(&room->sight, &task->keys, row, back.tile.rows);
     tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);

@@ -27,6 +27,7 @@ tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t ra
         sight.k_at = TP_TAKE(arena, float, block);
     }
     if (problem->bias_dtype != 0) sight.bias = TP_TAKE(arena, const void *, tile_rows);
+    if (problem->dropout > 0) sight.drop_rows = TP_TAKE(arena, tp__dropout_row, range_rows);
     return sight;
 }
 
@@ -123,6 +124,17 @@ static void look_at_scores(tp__sight *sight) {
     }
 }
 
+static void look_at_dropout(tp__sight *sight, const tp__keys *keys) {
+    const tp_tensors *tensors = keys->tensors;
+    sight->drop = (tp__drop){.offset = tensors->dropout_offset,
+                             .threshold = tp__dropout_threshold(sight->problem->dropout)};
+    for (int64_t i = 0; i < sight->count; i++) {
+        int64_t row = sight->first + i;
+        sight->drop_rows[i] = tp__dropout_row_of(tensors->dropout_seed, keys->index, sight->head + row % sight->group,
+                                                 row / sight->group);
+    }
+}
+
 void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
                     int block) {
     const tp_problem *problem = job->problem;
@@ -143,6 +155,7 @@ int64_t tp__sight_rows(tp__sight *sight, const tp__keys *keys, int64_t first, in
     sight->count = count;
     sight->form = TP__SIGHT_PLAIN;
     if (tp__modifies_scores(sight->problem)) look_at_scores(sight);
+    if (sight->drop_rows != NULL) look_at_dropout(sight, keys);
     return sight->part == NULL ? look_plain(sight, keys) : look_parts(sight);
 }
 

@@ -40,6 +40,9 @@ typedef struct tp__sight {
     float *scale, *slope;       /* [range rows] */
     float *q_at, *k_at;         /* [tile rows], [block] */
     const void **bias;          /* [tile rows] */
+    /* of dropout */
+    tp__drop drop;
+    tp__dropout_row *drop_rows; /* [range rows] */
 } tp__sight;
 
 /* Room for ranges of this many rows and blocks of this many keys, or fewer. */

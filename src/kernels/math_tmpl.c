@@ -25,7 +25,7 @@ static void all_probabilities(const tp__math *t) {
     int64_t to = (t->keys + GROUP - 1) / GROUP * GROUP;
     for (int64_t r = 0; r < t->rows; r++) {
         float *s = t->s + r * t->lds, *p = t->p + r * t->lds;
-        if (t->modify != NULL) modify_row(t->modify, r, s, 0, to, t->lo[r], t->hi[r]);
+        if (t->modify != NULL) modify_row(t->modify, r, s, 0, to, t->lo[r], t->hi[r], NULL);
         mask_row(s, 0, t->lo[r], t->hi[r], to);
         if (t->bits != NULL) mask_bits(s, t->bits + r * t->bit_words, 0, to);
         float best = row_max(s, 0, to);

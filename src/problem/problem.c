@@ -192,10 +192,24 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
+/* What serves caches and decoding is not trained through. */
+static tp_status check_backward(const tp_problem *p, tp_error *error) {
+    if (p->op != TP_BACKWARD) return TP_OK;
+    const char *found = p->kv_layout == TP_PAGED ? "paged"
+                        : p->list_len > 0        ? "lists"
+                        : p->latent              ? "latent"
+                        : p->invariant           ? "invariant"
+                                                 : NULL;
+    TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
+               "%s with op TP_BACKWARD: gradients go through plain batches, used lengths and packed sequences only",
+               found);
+    return TP_OK;
+}
+
 tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE_STRUCT(problem, tp_problem, error);
-    TP_REQUIRE(problem->op == 0, error, TP_INVALID, "op is %d: it must be 0 (forward)",
-               problem->op);
+    TP_REQUIRE(problem->op == TP_FORWARD || problem->op == TP_BACKWARD, error, TP_INVALID,
+               "op is %d: it must be TP_FORWARD (0) or TP_BACKWARD (1)", problem->op);
     TP_TRY(check_dtype("q_dtype", problem->q_dtype, error));
     TP_TRY(check_dtype("k_dtype", problem->k_dtype, error));
     TP_TRY(check_dtype("v_dtype", problem->v_dtype, error));
@@ -216,7 +230,8 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_TRY(check_cache(problem, error));
     TP_TRY(check_scores(problem, error));
     TP_TRY(tp__mask_check(problem, error));
-    return check_lists(problem, error);
+    TP_TRY(check_lists(problem, error));
+    return check_backward(problem, error);
 }
 
 double tp__row_scale(const tp_problem *problem, int64_t q_pos) {

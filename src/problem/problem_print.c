@@ -146,7 +146,7 @@ static void put_scores(printer *p, const tp_problem *problem) {
 static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
     summary s;
     summarise(&s, problem, tensors);
-    put(p, "%s b%lld h%lld/%lld", s.phase, (long long)s.batch, (long long)problem->q_heads,
+    put(p, "%s b%lld h%lld/%lld", problem->op == TP_BACKWARD ? "backward" : s.phase, (long long)s.batch, (long long)problem->q_heads,
         (long long)problem->kv_heads);
     put_sequences(p, &s);
     put(p, " d%lld", (long long)problem->head_dim_qk);

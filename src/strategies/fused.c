@@ -240,8 +240,9 @@ static void run_task(tp__fused *f, tp__room *room, const tp__task *task) {
     tp__work work = {f, task, room,
                      tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
     load_rows(&work);
-    int64_t pairs = tp__sight_range(&room->sight, f->job, &work.keys, task,
-                                    task->decode ? f->decode_block : f->block);
+    tp__sight_open(&room->sight, f->job, &work.keys, task->head, task->heads,
+                   task->decode ? f->decode_block : f->block);
+    int64_t pairs = tp__sight_rows(&room->sight, &work.keys, task->first, task->count);
     if (task->chunk <= 0) count_range(&work, pairs);
     if (task->relay < 0)
         run_whole(&work, attend, step);
@@ -269,4 +270,4 @@ static void run(const tp__job *job) {
     job->trace->tiles_skipped -= job->trace->tiles_full + job->trace->tiles_partial;
 }
 
-const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run};
+const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run, NULL};

@@ -261,4 +261,4 @@ static void run(const tp__job *job) {
     for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, w.slots[i].trace);
 }
 
-const tp__strategy tp__strategy_math = {"math", 0, 0, workspace, run};
+const tp__strategy tp__strategy_math = {"math", 0, 0, workspace, run, NULL};

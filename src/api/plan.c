@@ -84,6 +84,7 @@ tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp
     TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, &plan->path, error));
     plan->context = context;
     plan->policy = choice != NULL ? choice->policy : context->policy;
+    plan->why = tp__reasons_of(&plan->decision);
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
     plan->strategy = tp__options[plan->decision.chosen].strategy;

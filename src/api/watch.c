@@ -21,7 +21,7 @@ static const tp_tags *tags_of(const tp_tensors *tensors) {
 }
 
 static void fill(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tensors *tensors,
-                 const tp_decision *decision) {
+                 const tp_decision *decision, const tp__reasons *why) {
     tp__record *r = &watch->record;
     const tp_tags *tags = tags_of(tensors);
     const char *model = tags != NULL ? tags->model : NULL, *request = tags != NULL ? tags->request : NULL;
@@ -32,10 +32,11 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
     r->fallback = decision->fallback;
     strcpy(r->model, model != NULL ? model : "");
     strcpy(r->request, request != NULL ? request : "");
-    tp__record_reasons(r, decision);
-    r->problem = *problem;
-    if (context->recorder != NULL) tp__recorder_add(context->recorder, r);
-    if (watch->listening) watch->decision = *decision;
+    r->why = *why;
+    if (context->recorder != NULL) tp__recorder_add(context->recorder, r, problem);
+    if (!watch->listening) return;
+    watch->problem = problem;
+    watch->decision = *decision;
     watch->told = 1;
 }
 
@@ -45,10 +46,11 @@ void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *
     r->labels = tp__labels_of(problem, NULL);
     r->labels.kind = TP_COUNT_REFUSALS;
     r->labels.kernel = (uint8_t)decision->candidate_count;
-    r->labels.reason = (uint8_t)tp__record_first_reason(decision);
+    r->labels.reason = (uint8_t)tp__first_reason(decision);
     r->amounts = (tp__amounts){0, 0, 0};
     r->status = decision->status;
-    fill(watch, context, problem, tensors, decision);
+    tp__reasons why = tp__reasons_of(decision);
+    fill(watch, context, problem, tensors, decision, &why);
     tp__counts_add(context->counts, r->labels, NULL);
     watch->event = decision->status == TP_NOT_LOCKED ? TP_EVENT_NOT_LOCKED : TP_EVENT_REFUSED;
 }
@@ -64,12 +66,12 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
     r->labels.kernel = (uint8_t)tp__kernel_index(kernel);
     r->amounts = *amounts;
     r->status = status;
-    fill(watch, context, problem, tensors, &plan->decision);
+    fill(watch, context, problem, tensors, &plan->decision, &plan->why);
     if (status != TP_OK) return;
     tp__counts_add(context->counts, r->labels, amounts);
     if (!plan->decision.fallback) return;
     r->labels.kind = TP_COUNT_FALLBACKS;
-    r->labels.reason = (uint8_t)tp__record_first_reason(&plan->decision);
+    r->labels.reason = (uint8_t)tp__first_reason(&plan->decision);
     tp__counts_add(context->counts, r->labels, NULL);
     if (is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
 }
@@ -77,10 +79,12 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
 static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status) {
     const tp_context_options *to = &context->options;
     int ran = status == TP_OK;
+    char bounds[512];
+    if (!ran) tp__bounds_text(watch->problem, bounds);
     watch->receipt.decision = &watch->decision; /* the cache's own may be gone by now */
     watch->receipt.planned = watch->record.planned;
     if (to->trace != NULL && !atomic_load(&context->trace_ended) &&
-        tp__record_send(&watch->record, &watch->decision, ran ? watch->receipt.problem : NULL, to->trace,
+        tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, &watch->decision, to->trace,
                         to->trace_cookie) != 0)
         atomic_store(&context->trace_ended, 1);
     if (to->event != NULL && watch->event != 0) {

@@ -15,6 +15,7 @@ typedef struct tp__watch {
     int listening;       /* someone may be told: decision and receipt are wanted */
     int told;            /* there is something to tell */
     int event;           /* tp_event_kind; 0: none */
+    const tp_problem *problem; /* as asked */
     tp__record record;
     tp_decision decision;
     tp_receipt receipt;  /* of a run; its status is the call's */

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "api/context.h"
+#include "base/clock.h"
 #include "problem/sequence.h"
 
-void tp__watch_begin(tp__watch *watch, const tp_context *context, int64_t start_ns) {
+void tp__watch_begin(tp__watch *watch, const tp_context *context) {
     watch->told = watch->event = 0;
-    watch->record.start_ns = start_ns;
     watch->record.planned = 0;
     watch->listening = !tp__inside_task() && (context->options.event != NULL || context->options.trace != NULL ||
                                               context->options.dump != NULL);
@@ -47,6 +47,7 @@ void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *
     r->labels.kind = TP_COUNT_REFUSALS;
     r->labels.kernel = (uint8_t)decision->candidate_count;
     r->labels.reason = (uint8_t)tp__first_reason(decision);
+    r->start_ns = tp__now_ns();
     r->amounts = (tp__amounts){0, 0, 0};
     r->status = decision->status;
     tp__reasons why = tp__reasons_of(decision);

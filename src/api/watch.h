@@ -22,7 +22,7 @@ typedef struct tp__watch {
 } tp__watch;
 
 /* Only the marks are set: the rest is large. */
-void tp__watch_begin(tp__watch *watch, const tp_context *context, int64_t start_ns);
+void tp__watch_begin(tp__watch *watch, const tp_context *context);
 /* A decision that refused. */
 void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
                        const tp_tensors *tensors, const tp_decision *decision);

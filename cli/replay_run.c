@@ -36,7 +36,7 @@ static int run_group(const struct replay *replay, tp_context *context, const tp_
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     tp_tags tags = {sizeof tags, -1, replay->requests->model[step->model], request};
-    struct tensors tensors;
+    struct tensors tensors = {0};
     char text[512];
     int64_t layers = replay->options->layers;
     if (!layers || layers > group->layer_count) layers = group->layer_count;
@@ -79,7 +79,7 @@ int replay_step(const struct replay *replay, tp_context *context, const tp_choic
     step->bucket = step->kernel = NULL;
     for (int i = 0; i < m->groups; i++) {
         tp_receipt receipt;
-        double ns;
+        double ns = 0;
         tp_receipt_init(&receipt);
         int code = run_group(replay, context, choice, m->group[i], step, request, &receipt, &ns);
         if (code) return code;

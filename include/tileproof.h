@@ -10,7 +10,8 @@
  *     1  one call           tp_context, tp_problem, tp_tensors, tp_attention
  *     2  plan and run       tp_plan, tp_exec, workspace, the caller's own threads
  *     3  explain            candidates, reasons, the text form of a problem
- *     4  receipt            what ran, what was refused, bytes, time
+ *     4  receipt            what ran, what was refused, bytes, time; watching: events, counts, metrics,
+ *                           trace, flight recorder
  *     5  machine            what this host has; recorded hosts
  *     6  truth and merge    the double reference, tp_merge
  *     7  what exists        the kernel, mask and leaf tables, for tools
@@ -78,7 +79,8 @@ typedef enum tp_status {
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
-    TP_FORKED = 8            /* the context was made in the parent of this process              */
+    TP_FORKED = 8,           /* the context was made in the parent of this process              */
+    TP_NOT_LOCKED = 9        /* the policy is locked, and what would serve is not permitted     */
 } tp_status;
 
 /* "TP_INVALID" and so on; "TP_?" for a number that is no status. */
@@ -111,11 +113,16 @@ typedef enum tp_device {
 
 typedef enum tp_index_type { TP_I32 = 0, TP_I64 = 1 } tp_index_type;
 
-/* What may happen when the best tier cannot serve. Numbers 2 (serve) and 3 (locked) are reserved. */
+/* What may happen when the best tier cannot serve. */
 typedef enum tp_policy {
-    TP_REFUSE = 0, /* TP_FALLBACK_REFUSED: the default                        */
-    TP_PERMIT = 1  /* serve from a lower tier and flag it on the receipt       */
+    TP_REFUSE = 0, /* TP_FALLBACK_REFUSED: the default                                            */
+    TP_PERMIT = 1, /* serve from a lower tier and flag it on the receipt                           */
+    TP_SERVE = 2,  /* the same, and the context's event function hears of each such call           */
+    TP_LOCKED = 3  /* only what tp_context_permit named, of whatever tier; otherwise TP_NOT_LOCKED */
 } tp_policy;
+
+/* Receives text in pieces; returns 0 to go on, anything else to stop (TP_INVALID then). */
+typedef int (*tp_write)(void *cookie, const char *bytes, size_t size);
 
 /* ------------------------------------------------------------------------------------------
  * 1  One call
@@ -134,6 +141,8 @@ typedef enum tp_policy {
 typedef struct tp_context tp_context;
 
 typedef struct tp_machine tp_machine; /* section 5 */
+typedef struct tp_event tp_event;     /* section 4 */
+typedef void (*tp_event_function)(void *user, const tp_event *event);
 
 typedef struct tp_context_options {
     uint32_t struct_size;
@@ -142,14 +151,34 @@ typedef struct tp_context_options {
     int32_t cached_plans;      /* bound of the decision cache; 0: 64                             */
     const char *disable;       /* names from tp_kernel_info, "a,b"; copied; NULL: none           */
     const tp_machine *machine; /* NULL: detect; otherwise plan for that one; copied              */
+    /* Watching, section 4. NULL: nobody does. */
+    tp_event_function event;   /* hears of fallbacks under serve and locked, and of refusals     */
+    void *event_user;
+    tp_write trace;            /* gets one line of JSON a call                                   */
+    void *trace_cookie;
+    tp_write dump;             /* after a call that failed: what the flight recorder holds       */
+    void *dump_cookie;
+    int32_t recorded;          /* decisions that the flight recorder keeps; 0: 64; -1: none      */
+    int32_t reserved;          /* 0 */
 } tp_context_options;
-#define TP_CONTEXT_OPTIONS_INIT { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL }
+#define TP_CONTEXT_OPTIONS_INIT \
+    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
 TP_API tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                                    tp_error *error);
 TP_API void tp_context_destroy(tp_context *context);
 TP_API int tp_context_threads(const tp_context *context);
 TP_API const tp_machine *tp_context_machine(const tp_context *context);
+
+/* What policy locked permits: a kernel, by name, for problems of a class (tp_problem_class). Copied and added
+   to what is permitted already; NULL and 0 take all permits back. Plans made before are not touched, decisions
+   of tp_attention are made anew. A context holds at most 65,536. */
+typedef struct tp_permit {
+    const char *problem_class;
+    const char *kernel;
+} tp_permit;
+TP_API tp_status tp_context_permit(tp_context *context, const tp_permit *permits, int64_t count,
+                                   tp_error *error);
 
 /* How the tokens of all sequences lie in a tensor. */
 typedef enum tp_layout {
@@ -290,6 +319,16 @@ typedef struct tp_gradients {
 } tp_gradients;
 #define TP_GRADIENTS_INIT { .struct_size = sizeof(tp_gradients) }
 
+/* Whose call it is, for those who watch (section 4). A model is also a label of the counts, which know the
+   first 32 of a context by name and call the others "other". */
+typedef struct tp_tags {
+    uint32_t struct_size;
+    int32_t layer;       /* -1: not said */
+    const char *model;   /* 1..63 bytes; NULL: not said */
+    const char *request; /* likewise */
+} tp_tags;
+#define TP_TAGS_INIT { sizeof(tp_tags), -1, NULL, NULL }
+
 typedef struct tp_tensors {
     uint32_t struct_size;
     int32_t device;       /* tp_device */
@@ -335,6 +374,7 @@ typedef struct tp_tensors {
     const float *sinks;                       /* [query head] logits; -inf: none                     */
     uint64_t dropout_seed, dropout_offset;
     const tp_gradients *gradients;            /* of a backward call; a forward one does not look     */
+    const tp_tags *tags;                      /* whose call it is; NULL: not said                    */
 } tp_tensors;
 
 /* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
@@ -442,7 +482,9 @@ typedef enum tp_reason_code {
     TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index; need: that of
                              the one taken                                                      */
     TP_WHY_MEMORY = 7,    /* its temporary memory cannot be addressed: have, need in bytes      */
-    TP_WHY_OP = 8         /* it has no backward: have, need are tp_op                           */
+    TP_WHY_OP = 8,        /* it has no backward: have, need are tp_op                           */
+    TP_WHY_NOT_LOCKED = 9 /* would serve, but the policy is locked and no permit names it for
+                             the problem's class: have: permits of that class; need: 1          */
 } tp_reason_code;
 TP_API const char *tp_reason_name(tp_reason_code code);
 
@@ -476,7 +518,7 @@ typedef struct tp_candidate {
 
 typedef struct tp_decision {
     uint32_t struct_size;
-    int32_t status;   /* TP_OK, TP_FALLBACK_REFUSED or TP_UNSUPPORTED */
+    int32_t status;   /* TP_OK, TP_FALLBACK_REFUSED, TP_UNSUPPORTED or TP_NOT_LOCKED */
     int32_t chosen;   /* index of the candidate, or -1 */
     int32_t fallback; /* the chosen one is not of the first tier */
     int32_t candidate_count;
@@ -499,17 +541,16 @@ typedef struct tp_decision {
     int64_t chunks;           /* of one sequence                                                */
     int32_t decode;           /* 1: sequences go by the decode loop, 0: by prefill's, or math   */
     int32_t threads;          /* of the context's, how many can be kept busy                    */
+    char problem_class[512];  /* what a permit names: tp_problem_class                          */
 } tp_decision;
 
-/* On TP_OK, TP_FALLBACK_REFUSED and TP_UNSUPPORTED *decision is set and to be destroyed. */
+/* On TP_OK, TP_FALLBACK_REFUSED, TP_UNSUPPORTED and TP_NOT_LOCKED *decision is set and to be destroyed. */
 TP_API tp_status tp_explain(tp_context *context, const tp_problem *problem,
                             const tp_choice *choice, tp_decision **decision, tp_error *error);
 TP_API void tp_decision_destroy(tp_decision *decision);
 TP_API const tp_decision *tp_plan_decision(const tp_plan *plan);
 
 typedef enum tp_format { TP_TEXT = 0, TP_JSON = 1 } tp_format;
-/* Receives the text in pieces; returns 0 to go on, anything else to stop (TP_INVALID then). */
-typedef int (*tp_write)(void *cookie, const char *bytes, size_t size);
 TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format, tp_write write,
                                    void *cookie);
 
@@ -565,6 +606,15 @@ TP_API tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_leng
 TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
                                   size_t size);
 
+/* The class of a problem: all problems whose selection is the same. It is the text form without batch and
+   lengths, with the phase word of the bounds and a bucket in front:
+       decode few-rows h32/8 d128 bf16 causal
+   Buckets follow the border where the selection changes: few-rows goes by the decode loop (rows times query
+   heads of a KV head are at most tp_decode_rows, or there are lists), many-rows by prefill's; an invariant
+   problem is always many-rows. A call whose sequences lie on both sides is "mixed" where it is counted. The
+   text is stable: locks keep it. TP_INVALID when size is too small; 512 is enough for all but mask=. */
+TP_API tp_status tp_problem_class(const tp_problem *problem, char *text, size_t size);
+
 /* ------------------------------------------------------------------------------------------
  * 4  Receipt: caller-owned, filled by a run. The leaves that executed wrote their own ids.
  * ------------------------------------------------------------------------------------------ */
@@ -618,6 +668,74 @@ typedef struct tp_counters {
     int64_t calls, plans, cache_hits, fallbacks, refusals;
 } tp_counters;
 TP_API tp_status tp_context_counters(const tp_context *context, tp_counters *counters);
+
+/*
+ * Watching. docs/operations.md shows each of them at work.
+ *
+ * Event, trace and dump functions are called on the caller's thread, after the call has let go of every lock
+ * of the library. Inside them the context may be asked anything (tp_explain, tp_plan_create, counts, metrics,
+ * recorder), but running attention gives TP_BUSY, and nothing that happens there is an event or a line of the
+ * trace. Threads that run plans at the same time call them at the same time. tp_explain is never an event.
+ */
+typedef enum tp_event_kind {
+    TP_EVENT_FALLBACK = 1,  /* served from a lower tier, under serve or locked                     */
+    TP_EVENT_REFUSED = 2,   /* TP_FALLBACK_REFUSED or TP_UNSUPPORTED                               */
+    TP_EVENT_NOT_LOCKED = 3 /* TP_NOT_LOCKED                                                       */
+} tp_event_kind;
+
+/* One for each request, whether its decision was made anew or found in the cache. All of it lives as long as
+   the call of the event function. */
+struct tp_event {
+    uint32_t struct_size;
+    int32_t kind;                /* tp_event_kind */
+    int32_t status;              /* what the call returns */
+    int32_t reserved;
+    const tp_decision *decision; /* candidates and reasons */
+    const tp_receipt *receipt;   /* of a fallback: what ran; otherwise NULL */
+    const tp_tags *tags;         /* the tensors'; NULL: none */
+};
+
+/* Counts by label, of calls since the context was made. At most 1,024 sets of labels are kept apart; what comes
+   later is summed under the labels "other". */
+typedef enum tp_count_kind {
+    TP_COUNT_CALLS = 1,     /* runs that were completed */
+    TP_COUNT_FALLBACKS = 2, /* of these, fallbacks: once more, with the reason */
+    TP_COUNT_REFUSALS = 3   /* tp_attention and tp_plan_create */
+} tp_count_kind;
+
+typedef struct tp_count {
+    uint32_t struct_size;
+    int32_t kind;       /* tp_count_kind */
+    const char *kernel; /* whose leaf did the scores; "none" for refusals and for calls without pairs */
+    const char *phase;  /* "prefill", "decode", "mixed", "backward" */
+    const char *dtype;  /* of k */
+    const char *bucket; /* "few-rows", "many-rows", "mixed": tp_problem_class */
+    const char *reason; /* why the best tier did not serve (tp_reason_name); "" for calls */
+    const char *model;  /* of the tags; "" when not said. Lives as long as the context */
+    int64_t count;
+    int64_t time_ns, bytes_model; /* sums over calls; 0 for the other kinds */
+    int64_t workspace_max;        /* the most that one call used */
+} tp_count;
+/* Start with *at = 0; 1 as long as *count was filled in, 0 at the end and for bad arguments. In no order. Calls
+   on other threads go on; each figure is read once. */
+TP_API int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count);
+
+/* What is known of the lock and the canary, for metrics and trace: nothing decides by it. */
+typedef enum tp_lock_status { TP_LOCK_ABSENT = 0, TP_LOCK_MATCHES = 1, TP_LOCK_STALE = 2 } tp_lock_status;
+TP_API const char *tp_lock_status_name(tp_lock_status status); /* "absent", "matches", "stale" */
+typedef struct tp_lock_state {
+    uint32_t struct_size;
+    int32_t status;         /* tp_lock_status */
+    int64_t scratch_bytes;  /* the most workspace that any cell of the lock used; 0: not known */
+    int64_t canary_success; /* Unix seconds of the last canary that passed; 0: none did */
+} tp_lock_state;
+TP_API tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error);
+
+/* Everything above as Prometheus text (version 0.0.4). */
+TP_API tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cookie);
+
+/* The flight recorder: the last decisions of the context's calls, oldest first, one line of JSON each. */
+TP_API tp_status tp_recorder_write(const tp_context *context, tp_write write, void *cookie);
 
 /* ------------------------------------------------------------------------------------------
  * 5  Machine: a value, so that a decision can be made for another host, or with bits taken away.

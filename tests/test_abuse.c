@@ -192,13 +192,15 @@ static void bad_options(void **state) {
         {{.struct_size = sizeof(tp_context_options) - 1}, "struct_size"},
         {{.struct_size = sizeof(tp_context_options), .threads = -1}, "-1"},
         {{.struct_size = sizeof(tp_context_options), .threads = 1025}, "1025"},
-        {{.struct_size = sizeof(tp_context_options), .policy = 2}, "policy is 2"},
-        {{.struct_size = sizeof(tp_context_options), .policy = 3}, "policy is 3"},
+        {{.struct_size = sizeof(tp_context_options), .policy = 4}, "policy is 4"},
         {{.struct_size = sizeof(tp_context_options), .policy = -1}, "policy is -1"},
         {{.struct_size = sizeof(tp_context_options), .cached_plans = -5}, "-5"},
         {{.struct_size = sizeof(tp_context_options), .cached_plans = 1 << 30}, "1073741824"},
         {{.struct_size = sizeof(tp_context_options), .disable = "no such"}, "no such"},
         {{.struct_size = sizeof(tp_context_options), .machine = &small}, "tp_machine"},
+        {{.struct_size = sizeof(tp_context_options), .recorded = -2}, "recorded is -2"},
+        {{.struct_size = sizeof(tp_context_options), .recorded = 65537}, "recorded is 65537"},
+        {{.struct_size = sizeof(tp_context_options), .reserved = 1}, "reserved is 1"},
     };
     for (int n = 0; n < COUNT(cases); n++) {
         tp_error error = TP_ERROR_INIT;
@@ -219,7 +221,7 @@ static void bad_choices_and_problems(void **state) {
         const char *names;
     } choices[] = {
         {{.struct_size = sizeof(tp_choice) - 1}, "struct_size"},
-        {{.struct_size = sizeof(tp_choice), .policy = 2}, "policy is 2"},
+        {{.struct_size = sizeof(tp_choice), .policy = 4}, "policy is 4"},
         {{.struct_size = sizeof(tp_choice), .policy = -1}, "policy is -1"},
         {{.struct_size = sizeof(tp_choice), .disable = "nobody"}, "nobody"},
         {{.struct_size = sizeof(tp_choice), .kernel = "nobody"}, "nobody"},
@@ -471,6 +473,7 @@ static void tables_end(void **state) {
     assert_string_equal(tp_status_name((tp_status)99), "TP_?");
     assert_string_equal(tp_status_name((tp_status)-1), "TP_?");
     assert_string_equal(tp_status_name(TP_FORKED), "TP_FORKED");
+    assert_string_equal(tp_status_name(TP_NOT_LOCKED), "TP_NOT_LOCKED");
     assert_string_equal(tp_reason_name((tp_reason_code)0), "reason?");
     assert_string_equal(tp_reason_name((tp_reason_code)99), "reason?");
     assert_string_equal(tp_dtype_name((tp_dtype)0), "dtype?");

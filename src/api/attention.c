@@ -12,23 +12,30 @@ static tp_status grow(tp_context *context, size_t need, tp_error *error) {
     free(context->workspace);
     context->workspace = NULL;
     context->workspace_size = 0;
+    atomic_store(&context->workspace_held, 0);
     TP_REQUIRE(posix_memalign(&context->workspace, 64, need) == 0, error, TP_NO_MEMORY,
                "no memory for a workspace of %zu bytes", need);
     context->workspace_size = need;
+    atomic_store(&context->workspace_held, (long long)need);
     return TP_OK;
 }
 
 static tp_status attend(tp_context *context, const tp_problem *problem, const tp_choice *choice,
-                        const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
+                        const tp_tensors *tensors, tp_receipt *receipt, tp__watch *watch, tp_error *error) {
     const tp_plan *plan;
     int planned;
-    TP_TRY(tp__cache_get(context, problem, choice, &plan, &planned, error));
+    tp_status status = tp__cache_get(context, problem, choice, &plan, &planned, error);
+    watch->record.planned = planned;
+    if (status != TP_OK) {
+        if (plan != NULL) tp__watch_refused(watch, context, problem, tensors, &plan->decision);
+        return status;
+    }
     size_t need = tp_plan_workspace(plan, context->threads);
     TP_TRY(grow(context, need, error));
     tp_exec exec = TP_EXEC_INIT;
     exec.workspace = context->workspace;
     exec.workspace_size = need;
-    TP_TRY(tp__run(plan, problem, tensors, &exec, receipt, error));
+    TP_TRY(tp__run(plan, problem, tensors, &exec, receipt, watch, error));
     if (receipt != NULL) {
         receipt->planned = planned;
         receipt->decision = NULL; /* the plan is the cache's and may go at the next call */
@@ -50,8 +57,10 @@ tp_status tp_attention(tp_context *context, const tp_problem *problem, const tp_
                        const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp__context_usable(context, error));
+    tp__watch watch;
+    tp__watch_begin(&watch, context);
     pthread_mutex_lock(&context->lock);
-    tp_status status = attend(context, problem, choice, tensors, receipt, error);
+    tp_status status = attend(context, problem, choice, tensors, receipt, &watch, error);
     pthread_mutex_unlock(&context->lock);
-    return status;
+    return tp__watch_end(&watch, context, tensors, status);
 }

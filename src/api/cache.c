@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "masks/mask.h"
+#include "problem/sequence.h"
 
 #define NAMES_MAX 96
 #define KV_LEN_MIN 131072 /* of keys: the workspace hardly depends on their number */
@@ -17,6 +18,9 @@
 typedef struct key {
     tp_problem problem;
     int32_t policy;
+    /* policy locked only: which permits, and on which side of the borders of a class */
+    uint32_t permits;
+    int32_t decode_phase, few_rows;
     char disable[NAMES_MAX], kernel[NAMES_MAX], strategy[NAMES_MAX];
 } key;
 
@@ -58,7 +62,7 @@ static int64_t up_to_power_of_two(int64_t x) {
 }
 
 /* 0 when the choice is not one to keep: names too long, or an empty kernel name, which is refused. */
-static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t policy, key *k) {
+static int make_key(const tp_problem *problem, const tp_choice *choice, tp_context *context, key *k) {
     const char *disable = choice != NULL && choice->disable != NULL ? choice->disable : "";
     const char *kernel = choice != NULL && choice->kernel != NULL ? choice->kernel : "";
     const char *strategy = choice != NULL && choice->strategy != NULL ? choice->strategy : "";
@@ -75,7 +79,12 @@ static int make_key(const tp_problem *problem, const tp_choice *choice, int32_t 
     k->problem.batch = up_to_power_of_two(problem->batch);
     k->problem.q_len = up_to_power_of_two(problem->q_len);
     k->problem.kv_len = tp__max(KV_LEN_MIN, up_to_power_of_two(problem->kv_len));
-    k->policy = choice != NULL ? choice->policy : policy;
+    k->policy = choice != NULL ? choice->policy : context->policy;
+    if (k->policy == TP_LOCKED) {
+        k->permits = atomic_load(&context->permits_generation);
+        k->decode_phase = tp__phase(problem->q_len, problem->kv_len)[0] == 'd';
+        k->few_rows = tp__bucket(problem, problem->q_len)[0] == 'f';
+    }
     strcpy(k->disable, disable);
     strcpy(k->kernel, kernel);
     strcpy(k->strategy, strategy);
@@ -109,16 +118,18 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     tp__cache *cache = context->cache;
     key k;
     *planned = 0;
+    *plan = NULL;
     TP_TRY(tp_problem_check(problem, error));
     if (choice != NULL) TP_REQUIRE_STRUCT(choice, tp_choice, error);
-    int keep = make_key(problem, choice, context->policy, &k);
+    int keep = make_key(problem, choice, context, &k);
     entry *found = keep ? find(cache, &k) : NULL;
     if (found == NULL) {
         *planned = 1;
         /* math, a callback's answers and backward's rows need room for the very lengths asked: planned for those,
            each time */
-        TP_TRY(tp__plan_make(context, problem, choice, &cache->exact, error));
-        *plan = &cache->exact;
+        tp_status made = tp__plan_make(context, problem, choice, &cache->exact, error);
+        if (cache->exact.decision.candidate_count > 0) *plan = &cache->exact;
+        if (made != TP_OK) return made;
         if (!keep || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK) ||
             problem->op == TP_BACKWARD)
             return TP_OK;

@@ -10,6 +10,8 @@
 #define THREADS_MAX 1024
 #define PLANS_DEFAULT 64
 #define PLANS_MAX 65536
+#define RECORDED_DEFAULT 64
+#define RECORDED_MAX 65536
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 
@@ -24,6 +26,9 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_TRY(tp__policy_check(options->policy, error));
     TP_REQUIRE(options->cached_plans >= 0 && options->cached_plans <= PLANS_MAX, error, TP_INVALID,
                "cached_plans is %d: it must be in 0..%d", options->cached_plans, PLANS_MAX);
+    TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
+               "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
+    TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
     if (options->machine != NULL) TP_REQUIRE_STRUCT(options->machine, tp_machine, error);
     return tp__names_check("disable", options->disable, error);
 }
@@ -46,14 +51,21 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->host_isa = host.isa;
     made->pid = getpid();
     made->policy = options->policy;
+    made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;
     if (!tp__pool_available()) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
     int failed = 0, most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
     made->pool = tp__pool_create(made->threads, &failed);
     made->cache = tp__cache_create(most);
+    made->permits = tp__permits_create();
+    made->counts = tp__counts_create();
+    if (options->recorded >= 0)
+        made->recorder = tp__recorder_create(options->recorded > 0 ? options->recorded : RECORDED_DEFAULT);
     if (options->disable != NULL) made->disable = strdup(options->disable);
-    if (failed || made->cache == NULL || (options->disable != NULL && made->disable == NULL)) {
+    failed |= made->cache == NULL || made->permits == NULL || made->counts == NULL ||
+              (options->recorded >= 0 && made->recorder == NULL);
+    if (failed || (options->disable != NULL && made->disable == NULL)) {
         int threads = made->threads;
         tp_context_destroy(made);
         return tp__fail(error, TP_NO_MEMORY, "no memory or threads for a context of %d threads",
@@ -69,6 +81,9 @@ void tp_context_destroy(tp_context *context) {
     if (context->pid == getpid()) tp__pool_destroy(context->pool);
     pthread_mutex_destroy(&context->lock);
     tp__cache_destroy(context->cache);
+    tp__permits_destroy(context->permits);
+    tp__counts_destroy(context->counts);
+    tp__recorder_destroy(context->recorder);
     free(context->disable);
     free(context->workspace);
     free(context);
@@ -78,17 +93,6 @@ int tp_context_threads(const tp_context *context) { return context != NULL ? con
 
 const tp_machine *tp_context_machine(const tp_context *context) {
     return context != NULL ? &context->machine : NULL;
-}
-
-tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
-    TP_REQUIRE(context != NULL, NULL, TP_INVALID, "context is NULL");
-    TP_REQUIRE_STRUCT(counters, tp_counters, (tp_error *)NULL);
-    counters->calls = atomic_load(&context->calls);
-    counters->plans = atomic_load(&context->plans);
-    counters->cache_hits = atomic_load(&context->cache_hits);
-    counters->fallbacks = atomic_load(&context->fallbacks);
-    counters->refusals = atomic_load(&context->refusals);
-    return TP_OK;
 }
 
 tp_status tp__context_usable(const tp_context *context, tp_error *error) {

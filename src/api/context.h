@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "api/watch.h"
 #include "plan/plan.h"
 #include "tileproof.h"
 
@@ -21,6 +22,15 @@ struct tp_context {
     char *disable; /* NULL: none */
     struct pthreadpool *pool;
     atomic_llong calls, plans, cache_hits, fallbacks, refusals;
+    tp_context_options options; /* whom to tell; what it points to is not the context's */
+    tp__permits *permits;
+    atomic_uint permits_generation;
+    tp__counts *counts;
+    tp__recorder *recorder; /* NULL: none */
+    atomic_int trace_ended; /* its sink asked to stop */
+    atomic_int lock_status;
+    atomic_llong lock_scratch, canary_success;
+    atomic_llong workspace_held;
     /* tp_attention only, under this lock */
     pthread_mutex_t lock;
     tp__cache *cache;
@@ -31,18 +41,20 @@ struct tp_context {
 /* Neither inside a task nor in a forked child. */
 tp_status tp__context_usable(const tp_context *context, tp_error *error);
 
-/* The plan for the problem within the context's cache, made if need be; valid while lock is held. */
+/* The plan for the problem within the context's cache, made if need be; valid while lock is held. *plan is set
+   as well when the decision was to refuse, for its decision; NULL when none was made. */
 tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         const tp_plan **plan, int *planned, tp_error *error);
 tp__cache *tp__cache_create(int most);
 void tp__cache_destroy(tp__cache *cache);
 
-/* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. */
+/* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. When the
+   decision was to refuse, only the plan's decision is filled in; candidate_count 0: there is none. */
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error);
 
 /* tp_plan_run with the bounds the caller named, which a cached plan's own may exceed. */
 tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
-                  const tp_exec *exec, tp_receipt *receipt, tp_error *error);
+                  const tp_exec *exec, tp_receipt *receipt, tp__watch *watch, tp_error *error);
 
 #endif

@@ -44,7 +44,9 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
                                  decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
     return tp__fail(error, (tp_status)decision->status, "%s for '%s': %s%s%s",
-                    decision->status == TP_FALLBACK_REFUSED ? "fallback refused" : "nothing serves",
+                    decision->status == TP_FALLBACK_REFUSED ? "fallback refused"
+                    : decision->status == TP_NOT_LOCKED     ? "not permitted by policy locked"
+                                                            : "nothing serves",
                     decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
                     decision->hint);
 }
@@ -62,9 +64,12 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
         .disable = {context->disable, choice != NULL ? choice->disable : NULL},
         .kernel = choice != NULL ? choice->kernel : NULL,
         .path = *path,
+        .permits = context->permits,
     };
     memset(decision, 0, sizeof *decision);
     decision->struct_size = sizeof *decision;
+    if (tp_problem_class(problem, decision->problem_class, sizeof decision->problem_class) != TP_OK)
+        strcpy(decision->problem_class, "(its text form is too long)");
     *kernels = NULL;
     tp_status status = tp__choose(problem, &rules, decision, kernels);
     tp__figures(problem, status == TP_OK ? tp__option_strategy(&tp__options[decision->chosen], problem) : NULL, *path,
@@ -76,8 +81,11 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
 
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error) {
+    plan->decision.candidate_count = 0;
     TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, &plan->path, error));
     plan->context = context;
+    plan->policy = choice != NULL ? choice->policy : context->policy;
+    plan->why = tp__reasons_of(&plan->decision);
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
     plan->strategy = tp__option_strategy(&tp__options[plan->decision.chosen], problem);
@@ -92,10 +100,17 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
     tp_plan *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     tp_status status = tp__plan_make(context, problem, choice, made, error);
-    if (status == TP_OK)
+    if (status == TP_OK) {
         *plan = made;
-    else
-        free(made);
+        return TP_OK;
+    }
+    if (made->decision.candidate_count > 0) {
+        tp__watch watch;
+        tp__watch_begin(&watch, context);
+        tp__watch_refused(&watch, context, problem, NULL, &made->decision);
+        tp__watch_end(&watch, context, NULL, status);
+    }
+    free(made);
     return status;
 }
 

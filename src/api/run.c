@@ -41,15 +41,21 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
 tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
                       tp_receipt *receipt, tp_error *error) {
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL");
-    return tp__run(plan, &plan->problem, tensors, exec, receipt, error);
+    tp__watch watch;
+    tp__watch_begin(&watch, plan->context);
+    tp_status status = tp__run(plan, &plan->problem, tensors, exec, receipt, &watch, error);
+    return tp__watch_end(&watch, plan->context, tensors, status);
 }
 
-tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
-                  const tp_exec *exec, tp_receipt *receipt, tp_error *error) {
-    int64_t start = tp__now_ns();
+/* What a run tells besides its receipt. */
+typedef struct ran {
+    const char *kernel;
+    tp__amounts amounts;
+} ran;
+
+static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
+                     const tp_exec *exec, tp_receipt *receipt, int64_t start, ran *told, tp_error *error) {
     tp_context *context = plan->context;
-    if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
-    TP_TRY(tp__context_usable(context, error));
     TP_TRY(check_exec(exec, error));
     TP_REQUIRE((plan->kernels->needs & ~context->host_isa) == 0, error, TP_MACHINE,
                "the plan's leaves are %s, which this host lacks: it was made for another machine",
@@ -83,6 +89,8 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
     plan->strategy->run(&job);
     atomic_fetch_add(&context->calls, 1);
     if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
+    told->kernel = tp__trace_kernel(&trace);
+    told->amounts = (tp__amounts){tp__now_ns() - start, trace.bytes, (int64_t)need};
     if (receipt != NULL) {
         tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace,
                          job.prepared.seen != NULL ? tp__prepared_keys(&job) : -1);
@@ -91,4 +99,18 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
         receipt->time_ns = tp__now_ns() - start;
     }
     return TP_OK;
+}
+
+tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
+                  const tp_exec *exec, tp_receipt *receipt, tp__watch *watch, tp_error *error) {
+    ran told = {"none", {0, 0, 0}};
+    watch->record.start_ns = tp__now_ns();
+    if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
+    TP_TRY(tp__context_usable(plan->context, error));
+    tp_receipt *filled = receipt == NULL && watch->listening ? &watch->receipt : receipt;
+    tp_status status =
+        run(plan, bounds, tensors, exec, filled, watch->record.start_ns, &told, error);
+    if (watch->listening && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
+    tp__watch_ran(watch, plan, bounds, tensors, told.kernel, &told.amounts, status);
+    return status;
 }

@@ -26,6 +26,7 @@ const char *tp_status_name(tp_status status) {
         [TP_MACHINE] = "TP_MACHINE",
         [TP_BUSY] = "TP_BUSY",
         [TP_FORKED] = "TP_FORKED",
+        [TP_NOT_LOCKED] = "TP_NOT_LOCKED",
     };
     unsigned n = (unsigned)status;
     return n < sizeof names / sizeof names[0] ? names[n] : "TP_?";

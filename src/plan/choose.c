@@ -97,6 +97,9 @@ static void write_hint(tp_decision *decision) {
             snprintf(hint, size, "with head_dim <= %lld (now %lld) %s serves this",
                      (long long)why->need, (long long)why->have, c->kernel);
             break;
+        case TP_WHY_NOT_LOCKED:
+            snprintf(hint, size, "qualify this class with %s, update the lock, and it serves this", c->kernel);
+            break;
         case TP_WHY_POLICY:
             snprintf(hint, size, "permit fallback and %s serves this, slower than the first tier",
                      c->kernel);
@@ -112,9 +115,26 @@ static const char *path_name(const tp_problem *problem, tp__path path) {
     return tp__decodes(problem, tp__path_of(problem, path), problem->q_len) ? "decode" : "prefill";
 }
 
+/* A candidate that would serve: may it? Otherwise it gets the policy's reason, and its status comes back. */
+static tp_status ask_policy(const tp__rules *rules, const char *problem_class, tp_candidate *candidate) {
+    int named = 1;
+    if (rules->policy == TP_LOCKED) {
+        int64_t have = tp__permits_find(rules->permits, problem_class, candidate->kernel, &named);
+        if (!named)
+            add_reason(candidate, TP_WHY_NOT_LOCKED, have, 1,
+                       "policy locked, need a permit for %s (%lld of its class name others)",
+                       candidate->kernel, (long long)have);
+        return named ? TP_OK : TP_NOT_LOCKED;
+    }
+    if (rules->policy != TP_REFUSE || candidate->tier == TP_TIER_BEST) return TP_OK;
+    add_reason(candidate, TP_WHY_POLICY, candidate->tier, TP_TIER_BEST,
+               "a fallback (tier %d) and policy refuse, need policy permit", candidate->tier + 1);
+    return TP_FALLBACK_REFUSED;
+}
+
 tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
                      const tp__kernels **kernels) {
-    int refused = 0;
+    tp_status refused = TP_UNSUPPORTED;
     decision->candidate_count = TP__OPTIONS;
     decision->chosen = -1;
     for (int i = 0; i < TP__OPTIONS; i++) {
@@ -126,15 +146,13 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
         candidate->tier = tier_of(option, rules);
         collect_reasons(problem, option, rules, candidate);
         if (candidate->reason_count > 0) continue;
+        tp_status asked;
         if (decision->chosen >= 0) {
             add_reason(candidate, TP_WHY_NOT_BEST, i, decision->chosen,
                        "rank %d, need the first that serves: %s", i + 1,
                        decision->candidate[decision->chosen].kernel);
-        } else if (candidate->tier != TP_TIER_BEST && rules->policy == TP_REFUSE) {
-            add_reason(candidate, TP_WHY_POLICY, candidate->tier, TP_TIER_BEST,
-                       "a fallback (tier %d) and policy refuse, need policy permit",
-                       candidate->tier + 1);
-            refused = 1;
+        } else if ((asked = ask_policy(rules, decision->problem_class, candidate)) != TP_OK) {
+            refused = asked;
         } else {
             decision->chosen = i;
             candidate->chosen = 1;
@@ -144,10 +162,16 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
     write_hint(decision);
     decision->fallback =
         decision->chosen >= 0 && decision->candidate[decision->chosen].tier != TP_TIER_BEST;
-    decision->status = decision->chosen >= 0 ? TP_OK
-                       : refused             ? TP_FALLBACK_REFUSED
-                                             : TP_UNSUPPORTED;
-    return decision->status;
+    decision->status = decision->chosen >= 0 ? TP_OK : refused;
+    return (tp_status)decision->status;
+}
+
+tp__reasons tp__reasons_of(const tp_decision *decision) {
+    tp__reasons why = {{{0}}};
+    for (int i = 0; i < decision->candidate_count; i++)
+        for (int r = 0; r < decision->candidate[i].reason_count; r++)
+            why.code[i][r] = (uint8_t)decision->candidate[i].reason[r].code;
+    return why;
 }
 
 const char *tp_reason_name(tp_reason_code code) {
@@ -156,6 +180,7 @@ const char *tp_reason_name(tp_reason_code code) {
         [TP_WHY_HEAD_DIM] = "head_dim", [TP_WHY_POLICY] = "policy",
         [TP_WHY_NOT_ASKED] = "not_asked", [TP_WHY_NOT_BEST] = "not_best",
         [TP_WHY_MEMORY] = "memory",     [TP_WHY_OP] = "op",
+        [TP_WHY_NOT_LOCKED] = "not_locked",
     };
     unsigned n = (unsigned)code;
     return n < sizeof names / sizeof names[0] && names[n] != NULL ? names[n] : "reason?";

@@ -47,8 +47,8 @@ tp_status tp__names_check(const char *what, const char *names, tp_error *error) 
 }
 
 tp_status tp__policy_check(int32_t policy, tp_error *error) {
-    TP_REQUIRE(policy == TP_REFUSE || policy == TP_PERMIT, error, TP_INVALID,
-               "policy is %d: it must be refuse (0) or permit (1)", policy);
+    TP_REQUIRE(policy >= TP_REFUSE && policy <= TP_LOCKED, error, TP_INVALID,
+               "policy is %d: it must be refuse (0), permit (1), serve (2) or locked (3)", policy);
     return TP_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
+#include "base/reasons.h"
 #include "kernels/kernel.h"
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
@@ -28,6 +29,18 @@ int tp__names_have(const char *names, const char *name);
 /* A policy that exists, or TP_INVALID. */
 tp_status tp__policy_check(int32_t policy, tp_error *error);
 
+/* The decision's reasons in short. */
+tp__reasons tp__reasons_of(const tp_decision *decision);
+
+/* What policy locked permits: permits.c. Safe to use from many threads. */
+typedef struct tp__permits tp__permits;
+tp__permits *tp__permits_create(void);
+void tp__permits_destroy(tp__permits *permits);
+tp_status tp__permits_add(tp__permits *permits, const tp_permit *more, int64_t count, tp_error *error);
+void tp__permits_clear(tp__permits *permits);
+/* Permits of the class; *named: one of them names the kernel. */
+int64_t tp__permits_find(tp__permits *permits, const char *problem_class, const char *kernel, int *named);
+
 /* All that a choice depends on. */
 typedef struct tp__rules {
     const tp_machine *machine;
@@ -35,10 +48,11 @@ typedef struct tp__rules {
     const char *disable[2]; /* the context's and the choice's; NULL: none */
     const char *kernel;     /* NULL: any */
     tp__path path;          /* of the fused strategy */
+    tp__permits *permits;   /* for policy locked */
 } tp__rules;
 
 /* Fills in the decision's candidates, status, chosen, fallback, hint; the option's leaves come out in
-   *kernels. The problem has passed tp_problem_check. */
+   *kernels. The problem has passed tp_problem_check, and its class stands in the decision. */
 tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
                      const tp__kernels **kernels);
 
@@ -52,6 +66,8 @@ struct tp_plan {
     const tp__strategy *strategy;
     const tp__kernels *kernels;
     tp__path path;
+    int32_t policy;
+    tp__reasons why; /* the decision's, in short */
     tp_decision decision;
 };
 

@@ -143,12 +143,12 @@ static void put_scores(printer *p, const tp_problem *problem) {
     if (problem->dropout > 0) put_number(p, "dropout", problem->dropout);
 }
 
-static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
-    summary s;
-    summarise(&s, problem, tensors);
-    put(p, "%s b%lld h%lld/%lld", problem->op == TP_BACKWARD ? "backward" : s.phase, (long long)s.batch, (long long)problem->q_heads,
-        (long long)problem->kv_heads);
-    put_sequences(p, &s);
+static const char *phase_word(const tp_problem *problem, const char *forward) {
+    return problem->op == TP_BACKWARD ? "backward" : forward;
+}
+
+/* What does not depend on batch and lengths, but for the heads. */
+static void put_rest(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
     put(p, " d%lld", (long long)problem->head_dim_qk);
     if (problem->head_dim_v != problem->head_dim_qk)
         put(p, "/%lld", (long long)problem->head_dim_v);
@@ -160,6 +160,15 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
     if (problem->positions) put(p, " positions");
     put_scores(p, problem);
     if (problem->invariant) put(p, " invariant");
+}
+
+static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
+    summary s;
+    summarise(&s, problem, tensors);
+    put(p, "%s b%lld h%lld/%lld", phase_word(problem, s.phase), (long long)s.batch, (long long)problem->q_heads,
+        (long long)problem->kv_heads);
+    put_sequences(p, &s);
+    put_rest(p, problem, tensors);
 }
 
 /* The arrays that the walk over the sequences reads must be there. */
@@ -178,6 +187,16 @@ tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors,
     if (tensors != NULL && !can_walk(problem, tensors)) return TP_INVALID;
     printer p = {.used = 0};
     put_problem(&p, problem, tensors);
+    if (p.used >= size) return TP_INVALID;
+    memcpy(text, p.text, p.used + 1);
+    return TP_OK;
+}
+
+tp_status tp__class_print(const tp_problem *problem, const char *bucket, char *text, size_t size) {
+    printer p = {.used = 0};
+    put(&p, "%s %s h%lld/%lld", phase_word(problem, tp__phase(problem->q_len, problem->kv_len)), bucket,
+        (long long)problem->q_heads, (long long)problem->kv_heads);
+    put_rest(&p, problem, NULL);
     if (p.used >= size) return TP_INVALID;
     memcpy(text, p.text, p.used + 1);
     return TP_OK;

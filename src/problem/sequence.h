@@ -59,6 +59,9 @@ tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *te
    arrays that masks read. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
+/* Whose call it is: tags.c, part of the above. */
+tp_status tp__tags_check(const tp_tags *tags, tp_error *error);
+
 /* What masks and scores read of the tensors: mask_data.c, part of the above. */
 tp_status tp__mask_data_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
@@ -92,5 +95,8 @@ float tp__scale(const tp_problem *problem);
 /* The phase word of lengths: "prefill" or "decode". Up to 16 rows against more keys than rows, or
    one row, is decode. */
 const char *tp__phase(int64_t q_len, int64_t kv_len);
+
+/* The text of tp_problem_class, for the bucket given. */
+tp_status tp__class_print(const tp_problem *problem, const char *bucket, char *text, size_t size);
 
 #endif

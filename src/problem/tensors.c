@@ -198,6 +198,7 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
     TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,
                "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", t->index_type);
     TP_REQUIRE(t->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", t->reserved);
+    TP_TRY(tp__tags_check(t->tags, error));
     TP_REQUIRE(t->batch >= 0 && t->batch <= problem->batch, error, TP_INVALID,
                "batch is %lld: it must be in 0..%lld, the problem's batch", (long long)t->batch,
                (long long)problem->batch);

@@ -14,6 +14,12 @@ int tp__inside_task(void) {
     return inside;
 }
 
+int tp__set_inside(int now) {
+    int before = inside;
+    inside = now;
+    return before;
+}
+
 typedef struct job {
     tp_task task;
     void *context;

@@ -17,6 +17,8 @@ void tp__parallel_run(const tp__parallel *parallel, size_t count, tp_task task, 
 
 /* Whether the calling thread is inside a task: a nested call would wait for itself. */
 int tp__inside_task(void);
+/* Sets that mark, around a function of the caller's that may not run attention; gives the old one back. */
+int tp__set_inside(int now);
 
 /* Pools of the library's own. NULL from create when threads <= 1, when the build has no pthreadpool or
    when it failed (*failed is then 1). */

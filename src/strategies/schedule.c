@@ -22,6 +22,10 @@ int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
 
+const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
+    return tp__decodes(problem, tp__path_of(problem, TP__BY_ROWS), q_len) ? "few-rows" : "many-rows";
+}
+
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
 
 /* A range becomes a relay only when it is more than a 2*threads-th of all cost. */

@@ -48,6 +48,10 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
 /* Whether a sequence of this many rows goes by the decode loop. */
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
 
+/* The bucket of a sequence of this many rows, as tp_problem_class says it: by the problem, whatever a choice
+   asks for. */
+const char *tp__bucket(const tp_problem *problem, int64_t q_len);
+
 /* What the cut depends on besides the tensors. */
 typedef struct tp__cut {
     const tp_problem *problem;

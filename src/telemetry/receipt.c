@@ -72,6 +72,8 @@ static const char *kernel_of(const tp__trace *trace) {
     return "none";
 }
 
+const char *tp__trace_kernel(const tp__trace *trace) { return kernel_of(trace); }
+
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
     tp_receipt_init(receipt);

@@ -10,4 +10,7 @@
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);
 
+/* The option whose leaf did the scores, told by the leaves alone; "none" when there were no scores. */
+const char *tp__trace_kernel(const tp__trace *trace);
+
 #endif

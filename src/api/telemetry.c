@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Doors to what a context has counted and recorded. */
+#include "api/context.h"
+#include "base/error.h"
+#include "telemetry/metrics.h"
+
+tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
+    TP_REQUIRE(context != NULL, NULL, TP_INVALID, "context is NULL");
+    TP_REQUIRE_STRUCT(counters, tp_counters, (tp_error *)NULL);
+    counters->calls = atomic_load(&context->calls);
+    counters->plans = atomic_load(&context->plans);
+    counters->cache_hits = atomic_load(&context->cache_hits);
+    counters->fallbacks = atomic_load(&context->fallbacks);
+    counters->refusals = atomic_load(&context->refusals);
+    return TP_OK;
+}
+
+int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count) {
+    if (context == NULL || at == NULL || count == NULL || count->struct_size < sizeof *count) return 0;
+    return tp__counts_next(context->counts, at, count);
+}
+
+const char *tp_lock_status_name(tp_lock_status status) {
+    static const char *const names[] = {"absent", "matches", "stale"};
+    return (unsigned)status < 3 ? names[status] : "lock?";
+}
+
+tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error) {
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    TP_REQUIRE_STRUCT(state, tp_lock_state, error);
+    TP_REQUIRE(state->status >= TP_LOCK_ABSENT && state->status <= TP_LOCK_STALE, error, TP_INVALID,
+               "lock status is %d: it must be absent (0), matches (1) or stale (2)", state->status);
+    TP_REQUIRE(state->scratch_bytes >= 0 && state->canary_success >= 0, error, TP_INVALID,
+               "scratch_bytes is %lld and canary_success %lld: they must be >= 0",
+               (long long)state->scratch_bytes, (long long)state->canary_success);
+    atomic_store(&context->lock_status, state->status);
+    atomic_store(&context->lock_scratch, state->scratch_bytes);
+    atomic_store(&context->canary_success, state->canary_success);
+    return TP_OK;
+}
+
+tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cookie) {
+    if (context == NULL || write == NULL) return TP_INVALID;
+    tp__metrics m = {.counts = context->counts,
+                     .totals = {.struct_size = sizeof(tp_counters)},
+                     .lock = {.status = atomic_load(&context->lock_status),
+                              .scratch_bytes = atomic_load(&context->lock_scratch),
+                              .canary_success = atomic_load(&context->canary_success)},
+                     .workspace_bytes = atomic_load(&context->workspace_held),
+                     .policy = context->policy,
+                     .threads = context->threads,
+                     .isa = context->machine.isa};
+    tp_context_counters(context, &m.totals);
+    return tp__metrics_text(&m, write, cookie);
+}
+
+tp_status tp_recorder_write(const tp_context *context, tp_write write, void *cookie) {
+    if (context == NULL || write == NULL) return TP_INVALID;
+    return tp__recorder_write(context->recorder, 0, write, cookie);
+}
+
+tp_status tp_context_permit(tp_context *context, const tp_permit *permits, int64_t count, tp_error *error) {
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    if (permits == NULL && count == 0)
+        tp__permits_clear(context->permits);
+    else
+        TP_TRY(tp__permits_add(context->permits, permits, count, error));
+    atomic_fetch_add(&context->permits_generation, 1); /* decisions of the cache are made anew */
+    return TP_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What those who watch get to know of a call. Counting and recording happen where the call happens; the
+ * caller's own functions are called at the very end, when no lock of the library is held, so that they cannot
+ * make it wait for itself. Until then a watch keeps what they will be told.
+ */
+#ifndef TP_API_WATCH_H
+#define TP_API_WATCH_H
+
+#include "plan/plan.h"
+#include "telemetry/record.h"
+#include "tileproof.h"
+
+typedef struct tp__watch {
+    int listening;       /* someone may be told: decision and receipt are wanted */
+    int told;            /* there is something to tell */
+    int event;           /* tp_event_kind; 0: none */
+    const tp_problem *problem; /* as asked */
+    tp__record record;
+    tp_decision decision;
+    tp_receipt receipt;  /* of a run; its status is the call's */
+} tp__watch;
+
+/* Only the marks are set: the rest is large. */
+void tp__watch_begin(tp__watch *watch, const tp_context *context);
+/* A decision that refused. */
+void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
+                       const tp_tensors *tensors, const tp_decision *decision);
+/* A run that came to an end, well or not. */
+void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, const tp_tensors *tensors,
+                   const char *kernel, const tp__amounts *amounts, tp_status status);
+/* Calls the caller's functions: without any lock. Gives the status back. */
+tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors *tensors, tp_status status);
+
+#endif

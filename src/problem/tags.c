@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/error.h"
+#include "problem/sequence.h"
+
+#define TAG_MOST 63
+
+/* Printable ASCII, so that it is whole in JSON, in a label and in a log. */
+static tp_status check_tag(const char *what, const char *text, tp_error *error) {
+    size_t size = 0;
+    if (text == NULL) return TP_OK;
+    while (size <= TAG_MOST && text[size] >= ' ' && text[size] <= '~') size++;
+    TP_REQUIRE(size > 0 && size <= TAG_MOST && text[size] == '\0', error, TP_INVALID,
+               "tags.%s is '%.*s'...: it must be 1..%d printable ASCII characters", what, (int)size, text,
+               TAG_MOST);
+    return TP_OK;
+}
+
+tp_status tp__tags_check(const tp_tags *tags, tp_error *error) {
+    if (tags == NULL) return TP_OK;
+    TP_REQUIRE_STRUCT(tags, tp_tags, error);
+    TP_REQUIRE(tags->layer >= -1, error, TP_INVALID, "tags.layer is %d: it must be >= 0, or -1 for none",
+               tags->layer);
+    TP_TRY(check_tag("model", tags->model, error));
+    return check_tag("request", tags->request, error);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TP_TELEMETRY_METRICS_H
+#define TP_TELEMETRY_METRICS_H
+
+#include "telemetry/counts.h"
+
+/* All that the exposition says. */
+typedef struct tp__metrics {
+    const tp__counts *counts;
+    tp_counters totals;
+    tp_lock_state lock;
+    int64_t workspace_bytes;
+    int32_t policy;
+    int32_t threads;
+    uint32_t isa;
+} tp__metrics;
+
+tp_status tp__metrics_text(const tp__metrics *metrics, tp_write write, void *cookie);
+
+#endif

@@ -14,7 +14,8 @@ enum exit_code {
     EXIT_FAILED = 1,   /* a check failed, a result is wrong, or a run broke; it is slower */
     EXIT_USAGE = 2,    /* bad words, bad problem text, bad file */
     EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves */
-    EXIT_AMBIGUOUS = 4 /* a comparison that cannot be decided */
+    EXIT_AMBIGUOUS = 4, /* a comparison that cannot be decided */
+    EXIT_LOCK = 5      /* something is not as a lock says */
 };
 
 /* Which subcommands take an option; also the index of the subcommand's bit. */
@@ -28,13 +29,15 @@ enum command_bit {
     COMMAND_COMPARE = 64,
     COMMAND_PLOT = 128,
     COMMAND_MODEL = 512,
+    COMMAND_QUALIFY = 1024,
+    COMMAND_CANARY = 2048,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
     char disable[256]; /* several --disable are joined by commas */
     char problem[512]; /* the words that are no options, joined by blanks */
-    char **files;      /* compare, plot, model: words that are no options */
+    char **files;      /* compare, plot, model, qualify, canary: words that are no options */
     int file_count;
     const char *fallback;
     const char *kernel;
@@ -45,11 +48,13 @@ struct options {
     /* bench: comma lists, see bench_lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
+    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill; /* qualify, canary */
     int64_t threads;
     int64_t seed;
     int64_t repeat;
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
+    int update, resume, if_changed;
 };
 
 struct command {
@@ -98,5 +103,7 @@ int command_compare(const struct options *options);
 int command_plot(const struct options *options);
 int command_simulated_run(const struct options *options);
 int command_model(const struct options *options);
+int command_qualify(const struct options *options);
+int command_canary(const struct options *options);
 
 #endif

@@ -1,55 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tileproof model: every file is read before a line is written, so that a bad one leaves no half
  * output. */
-#include "cli.h"
+#include "files.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The whole file, or NULL with the reason printed. One byte more than allowed is read, for the
- * parser to refuse. */
-static char *read_all(FILE *file, const char *name, size_t *size) {
-    size_t room = 1 << 16;
-    char *text = malloc(room);
-    *size = 0;
-    while (text && !feof(file) && !ferror(file) && *size <= TP_MODEL_MAX_BYTES) {
-        if (*size == room) {
-            char *more = realloc(text, room *= 2);
-            if (!more) free(text);
-            text = more;
-            if (!text) break;
-        }
-        *size += fread(text + *size, 1, room - *size, file);
-    }
-    if (text && !ferror(file)) return text;
-    complain("%s: %s", name, text ? strerror(errno) : "out of memory");
-    free(text);
-    return NULL;
-}
-
-static int read_model(const char *path, tp_model **model) {
-    tp_error error = TP_ERROR_INIT;
-    size_t size;
-    int standard = !strcmp(path, "-");
-    FILE *file = standard ? stdin : fopen(path, "rb");
-    if (!file) {
-        complain("%s: %s", path, strerror(errno));
-        return EXIT_USAGE;
-    }
-    char *text = read_all(file, path, &size);
-    if (!standard) fclose(file);
-    if (!text) return EXIT_USAGE;
-    tp_status status =
-        tp_model_parse(text, size, standard ? "standard input" : path, model, &error);
-    free(text);
-    return status == TP_OK ? 0 : complain_status(&error);
-}
-
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 /* "28 text layers" is easier to read in a table than their numbers, which JSON has. */
 static void print_row(const tp_model *model, const tp_layer_group *group) {
@@ -127,7 +82,7 @@ int command_model(const struct options *options) {
     }
     /* all complaints are printed; the first decides the exit code */
     for (int i = 0; i < count; i++) {
-        int one = read_model(options->files[i], &models[i]);
+        int one = model_read(options->files[i], &models[i]);
         if (!code) code = one;
     }
     if (!code) code = print_models(models, count, format);

@@ -19,15 +19,17 @@ struct option_row {
 
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE |
+    PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
+    EVERY = COMMAND_INFO | PLANNING | PROOF | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE |
             COMMAND_PLOT | COMMAND_MODEL
 };
 
 #define FIELD(name) offsetof(struct options, name)
 static const struct option_row rows[] = {
-    {"--disable", "NAME[,NAME]", "kernels that may not serve", JOINED, FIELD(disable), PLANNING},
+    {"--disable", "NAME[,NAME]", "kernels that may not serve", JOINED, FIELD(disable),
+     PLANNING | COMMAND_QUALIFY},
     {"--fallback", "refuse|permit", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
-     PLANNING},
+     PLANNING | PROOF},
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
@@ -36,12 +38,12 @@ static const struct option_row rows[] = {
      COMMAND_CHECK},
     {"--case", "RE", "cases whose name matches", TEXT, FIELD(case_name), COMMAND_CHECK},
     {"--threads", "N", "threads; default what affinity and cgroup allow", NUMBER, FIELD(threads),
-     PLANNING | COMMAND_CHECK},
+     PLANNING | COMMAND_CHECK | PROOF},
     {"--threads", "N", "threads; default 1", NUMBER, FIELD(threads), COMMAND_DEMO},
     {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
      COMMAND_EXPLAIN},
     {"--seed", "N", "seed of the random data; default 1", NUMBER, FIELD(seed),
-     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_SIMULATED_RUN},
+     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_SIMULATED_RUN | PROOF},
     {"--repeat", "N", "run N times, print all times; default 1", NUMBER, FIELD(repeat),
      COMMAND_RUN},
     {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),
@@ -93,6 +95,32 @@ static const struct option_row rows[] = {
     {"--memory", NULL, "peak temporary memory, each row in a process of its own", FLAG,
      FIELD(memory), COMMAND_BENCH},
     {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
+    {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
+     COMMAND_QUALIFY},
+    {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},
+    {"--dtype", "NAME", "-t: where a file names none; default bf16", TEXT, FIELD(dtypes),
+     COMMAND_QUALIFY},
+    {"--paged", "N", "-p: tokens of a page, where keys lie in pages; default 16", TEXT, FIELD(pages),
+     COMMAND_QUALIFY},
+    {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format), PROOF},
+    {"--lock", "FILE", "hold the cells against it; with --update write it", TEXT, FIELD(lock),
+     COMMAND_QUALIFY},
+    {"--update", NULL, "write the lock; demands --reason", FLAG, FIELD(update), COMMAND_QUALIFY},
+    {"--reason", "TEXT", "why the lock changes; its history keeps it", TEXT, FIELD(reason),
+     COMMAND_QUALIFY},
+    {"--declare", "NAME=VERSION[,..]", "versions of yours that make a lock stale", TEXT, FIELD(declare),
+     PROOF},
+    {"--journal", "FILE", "finished cells; default beside the lock", TEXT, FIELD(journal),
+     COMMAND_QUALIFY},
+    {"--resume", NULL, "take finished cells from the journal", FLAG, FIELD(resume), COMMAND_QUALIFY},
+    {"--if-changed", NULL, "nothing to do when this host is one of the lock's", FLAG,
+     FIELD(if_changed), COMMAND_CANARY},
+    {"--against", "OLD.so", "speed: that library against this tool's", TEXT, FIELD(against),
+     COMMAND_CANARY},
+    {"--budget", "SECONDS", "60s, 2m: what does not fit is not run, exit 4; default all", TEXT,
+     FIELD(budget), COMMAND_CANARY},
+    {"--drill", "WHAT", "no:HEAD_DIM=96, no:KERNEL or slow:KERNEL=1.2 (simulated)", TEXT, FIELD(drill),
+     COMMAND_CANARY},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
     {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
 };
@@ -118,7 +146,7 @@ static const struct {
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL))) {
+        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | PROOF))) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -198,7 +226,7 @@ int options_parse(struct options *options, const struct command *command, int co
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
             }
-            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL)) {
+            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | PROOF)) {
                 words[options->file_count++] = words[i]; /* files; never ahead of i */
                 continue;
             }

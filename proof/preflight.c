@@ -49,7 +49,7 @@ static int is_qualified(const tp_cell *cell) {
 
 /* One problem of the model: qualified on this ISA, and then permitted. */
 static tp_status take_use(const tp_lock *lock, const char *isa, const tp_model *model,
-                          const tp_lock_use *use, permits *p, int64_t *scratch, tp_error *error) {
+                          const tp_lock_use *use, permits *p, tp_error *error) {
     tp_cell cell;
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
@@ -62,7 +62,6 @@ static tp_status take_use(const tp_lock *lock, const char *isa, const tp_model *
     if (tp_problem_parse(cell.problem, &problem, &lengths, error) != TP_OK ||
         tp_problem_class(&problem, problem_class, sizeof problem_class) != TP_OK)
         return refuse(model, use, error, "its problem cannot be read", cell.problem);
-    if (cell.scratch > *scratch) *scratch = cell.scratch;
     return permits_add(p, problem_class, cell.kernel, error);
 }
 
@@ -83,7 +82,7 @@ static tp_status covers(const tp_lock *lock, const tp_model *model, int group, t
 }
 
 static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p,
-                         int64_t *scratch, tp_error *error) {
+                         tp_error *error) {
     tp_lock_use use;
     const char *base = strrchr(model->name, '/');
     int found = 0, named = 0;
@@ -92,13 +91,34 @@ static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *m
         named |= !strcmp(use.model, base);
         if (strcmp(use.config_hash, model->config_hash)) continue;
         found = 1;
-        TP_TRY(take_use(lock, isa, model, &use, p, scratch, error));
+        TP_TRY(take_use(lock, isa, model, &use, p, error));
     }
     if (!found)
         return refuse(model, NULL, error, "not qualified",
                       named ? "the lock has it with another config" : "the lock does not have it");
     for (int i = 0; i < model->group_count; i++) TP_TRY(covers(lock, model, i, error));
     return TP_OK;
+}
+
+/* The lock's own figure is that of one task; this context cuts calls into more. */
+static int64_t most_scratch(tp_context *context, const tp_lock *lock, const char *isa) {
+    int64_t most = 0;
+    tp_cell cell;
+    for (int i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
+        tp_problem problem;
+        tp_lengths lengths = {.struct_size = sizeof lengths};
+        tp_choice choice = TP_CHOICE_INIT;
+        tp_plan *plan;
+        choice.policy = TP_PERMIT;
+        choice.kernel = cell.kernel;
+        if (!is_qualified(&cell) || tp_problem_parse(cell.problem, &problem, &lengths, NULL) != TP_OK ||
+            tp_plan_create(context, &problem, &choice, &plan, NULL) != TP_OK)
+            continue;
+        int64_t bytes = (int64_t)tp_plan_workspace(plan, tp_context_threads(context));
+        if (bytes > most) most = bytes;
+        tp_plan_destroy(plan);
+    }
+    return most;
 }
 
 tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
@@ -117,11 +137,12 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
         tp_context_lock_state(context, &state, NULL);
         return refuse(model, NULL, error, "STALE", why);
     }
-    status = collect(lock, now.isa, model, &p, &state.scratch_bytes, error);
+    status = collect(lock, now.isa, model, &p, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
     if (status == TP_OK) {
         state.status = TP_LOCK_MATCHES;
+        state.scratch_bytes = most_scratch(context, lock, now.isa);
         status = tp_context_lock_state(context, &state, error);
     }
     return status;

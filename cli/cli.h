@@ -48,7 +48,7 @@ struct options {
     /* bench: comma lists, see bench_lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
-    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill; /* qualify, canary */
+    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     int64_t threads;
     int64_t seed;
     int64_t repeat;

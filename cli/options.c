@@ -110,6 +110,7 @@ static const struct option_row rows[] = {
      COMMAND_QUALIFY},
     {"--declare", "NAME=VERSION[,..]", "versions of yours that make a lock stale", TEXT, FIELD(declare),
      PROOF},
+    {"--save", "FILE", "the rows as JSON, beside what is printed", TEXT, FIELD(save), COMMAND_QUALIFY},
     {"--journal", "FILE", "finished cells; default beside the lock", TEXT, FIELD(journal),
      COMMAND_QUALIFY},
     {"--resume", NULL, "take finished cells from the journal", FLAG, FIELD(resume), COMMAND_QUALIFY},

@@ -60,6 +60,10 @@ struct wishes {
     int64_t page_size;
 };
 
+static int is_reason(const char *text) {
+    return strlen(text) <= 400 && strspn(text, " \t\r\n") < strlen(text);
+}
+
 static int parse_wishes(const struct options *options, struct wishes *wishes) {
     enum table_format format;
     *wishes = (struct wishes){0, TP_BF16, 16};
@@ -89,6 +93,8 @@ static int parse_wishes(const struct options *options, struct wishes *wishes) {
                           : options->update && !options->lock ? "--update needs --lock FILE"
                           : options->update && !options->reason
                               ? "--update needs --reason TEXT: the lock keeps why it changed"
+                          : options->update && !is_reason(options->reason)
+                              ? "--reason must be a text of 1..400 bytes, not blank"
                           : options->reason && !options->update ? "--reason is for --update"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
@@ -232,7 +238,9 @@ static int finish(struct qualification *all, const struct options *options, tp_l
         code = update_lock(all, options, lock, now);
     else if (lock)
         code = compare_lock(all, lock, now);
+    all->kept = lock && options->update && code;
     int printed = qualify_report(all, options->format, now);
+    if (!printed && options->save) printed = qualify_save(all, options->save, now);
     for (size_t i = 0; i < all->cell_count; i++)
         code = worse_exit(code, cell_exit_code(all->cells[i].status));
     return printed ? printed : code;
@@ -260,7 +268,7 @@ int command_qualify(const struct options *options) {
     } else if (!code) {
         code = finish(&all, options, lock, &now);
     }
-    journal_close(&journal, whole);
+    journal_close(&journal, whole && !all.kept);
     tp_lock_destroy(lock);
     for (int i = 0; i < all.model_count; i++) tp_model_destroy(all.models[i]);
     free(all.models);

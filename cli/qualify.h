@@ -68,8 +68,10 @@ struct qualification {
     size_t cell_count, cell_room, done;
     double seconds;
     int64_t resumed;
+    int kept; /* the lock could not be written: the journal stays */
 };
 int qualify_report(const struct qualification *all, const char *format, const tp_identity *identity);
+int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity);
 /* Refused, wrong, unsure or other than the lock's: the exit code of a status. */
 int cell_exit_code(int status);
 int worse_exit(int a, int b);

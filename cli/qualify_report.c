@@ -52,12 +52,12 @@ static void add_row(struct table *table, const struct qualification *all, const 
 }
 
 static int print_rows(const struct qualification *all, enum table_format format,
-                      const tp_identity *identity) {
+                      const tp_identity *identity, FILE *out) {
     struct table table;
     table_open(&table, columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < all->use_count; i++) add_row(&table, all, &all->uses[i], identity);
-    int code = table_print(&table, format, stdout);
-    if (format == FORMAT_JSON) printf("\n");
+    int code = table_print(&table, format, out);
+    if (format == FORMAT_JSON) fputc('\n', out);
     table_close(&table);
     return code;
 }
@@ -169,5 +169,20 @@ int qualify_report(const struct qualification *all, const char *format_name,
                    const tp_identity *identity) {
     enum table_format format;
     table_format_parse(format_name, &format);
-    return format == FORMAT_MD ? print_matrix(all, identity) : print_rows(all, format, identity);
+    return format == FORMAT_MD ? print_matrix(all, identity) : print_rows(all, format, identity, stdout);
+}
+
+struct saved {
+    const struct qualification *all;
+    const tp_identity *identity;
+};
+
+static int fill(FILE *file, const void *cookie) {
+    const struct saved *saved = cookie;
+    return print_rows(saved->all, FORMAT_JSON, saved->identity, file);
+}
+
+int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity) {
+    struct saved saved = {all, identity};
+    return file_replace(path, fill, &saved);
 }

@@ -54,6 +54,7 @@ static void put_value(writer *w, json_t *value, int depth) {
             put_value(w, entry, depth + 1);
             joint = ",";
         }
+        put_line(w, depth);
         put(w, "]");
     } else {
         put(w, "{");
@@ -67,6 +68,7 @@ static void put_value(writer *w, json_t *value, int depth) {
             json_decref(name);
             joint = ",";
         }
+        put_line(w, depth);
         put(w, "}");
     }
 }

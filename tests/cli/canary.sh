@@ -40,12 +40,13 @@ expect drill-kernel 3 "UNSUPPORTED.*sixty.json.*$best: disabled by hand" "$tool"
 expect drill-permitted 3 'lock has .* QUALIFIED, here math QUALIFIED_FALLBACK' "$tool" canary "$lock" --drill no:HEAD_DIM=96 --fallback permit
 # slow: a verdict for each cell, of whatever word; the wait is named
 any_verdict() { # OPTIONS...: exit 0 when it gave verdicts, whatever they are
-    "$tool" canary "$lock" --budget 6s "$@"
+    "$tool" canary "$lock" --budget 3s "$@"
     case $? in 0 | 1 | 4) return 0 ;; *) return 9 ;; esac
 }
 expect drill-slow 0 'speed .*(SLOW|AMBIGUOUS|SAME|FAST).*slowed by a drill' any_verdict --drill "slow:$best=1.5"
-expect against 0 'speed .*new over old [0-9.]+ .*A/A' any_verdict --against "$library"
-expect against-host 0 '^host: ' any_verdict --against "$library"
+any_verdict --against "$library" >"$scratch/against" && ok=1 || ok=0
+grep -qE 'speed .*new over old [0-9.]+ .*A/A' "$scratch/against" && grep -q '^host: ' "$scratch/against" || ok=0
+report against "$ok" "$(head -20 "$scratch/against")"
 
 # what is wrong counts more than what differs
 python3 - "$lock" "$scratch/wrong.lock" <<'PY'

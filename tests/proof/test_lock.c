@@ -383,7 +383,9 @@ static void preflight_permits(void **state) {
     assert_int_equal(asks(context, "b1 h4/2 q300 k300 d80 f32 causal"), TP_NOT_LOCKED);
     struct text metrics = {NULL, 0};
     assert_int_equal(tp_metrics_write(context, collect, &metrics), TP_OK);
-    assert_non_null(strstr(metrics.bytes, "matches"));
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_loaded 1\n"));
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_stale 0\n"));
+    assert_null(strstr(metrics.bytes, "\ntileproof_lock_scratch_bytes 0\n"));
     free(metrics.bytes);
     tp_context_destroy(context);
     tp_lock_destroy(lock);
@@ -402,6 +404,10 @@ static void preflight_refuses(void **state) {
     tp_cell cell;
     assert_int_equal(tp_preflight(context, lock, model, "torch=2.5,engine=1", &error), TP_UNSUPPORTED);
     assert_non_null(strstr(error.text, "a/model.json: STALE: library declared: lock has engine=1,torch=2.4"));
+    struct text metrics = {NULL, 0};
+    assert_int_equal(tp_metrics_write(context, collect, &metrics), TP_OK);
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_stale 1\n"));
+    free(metrics.bytes);
     other = read_config("{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0-3\", \"problem\": \"h4/2 d96 f32 "
                         "causal\"}]}");
     assert_int_equal(tp_preflight(context, lock, other, "torch=2.4,engine=1", &error), TP_UNSUPPORTED);

@@ -208,14 +208,19 @@ static void add_prefill(maker *m) {
 static void add_decode(maker *m) {
     const tp_layer_group *g = m->group;
     int mla = g->decode_dim_qk > 0;
-    char pages[48];
+    char pages[48], rows[80], lengths[64];
     wish w = {.phase = TP_QUALIFY_DECODE, .quick = 1, .one_row = 1};
     snprintf(pages, sizeof pages, "paged=%lld%s", (long long)m->page_size, mla ? " latent" : "");
     w.purpose = "main", w.timed = 1, w.batch = 2, w.q = 1, w.k = least(4099, g->kv_max);
     add(m, &w);
     w.purpose = "pages", w.timed = 0, w.k = least(1030, g->kv_max), w.layout = pages;
     add(m, &w);
-    w.quick = 0, w.layout = NULL, w.batch = 1;
+    /* the batch of a server that packs its rows */
+    snprintf(rows, sizeof rows, "packed-q %s", pages);
+    snprintf(lengths, sizeof lengths, "seqs=3x1/%lld,1x1/17,1x1/1", (long long)least(1030, g->kv_max));
+    w.purpose = "rows in pages", w.layout = rows, w.lengths = lengths;
+    add(m, &w);
+    w.quick = 0, w.layout = w.lengths = NULL, w.batch = 1;
     w.purpose = "key chunk", w.gain = 8, w.k = least(TP_DECODE_CHUNK_KEYS + 1, g->kv_max);
     add(m, &w);
     w.purpose = "drafts", w.gain = 0, w.q = 4, w.k = least(1031, g->kv_max);

@@ -19,7 +19,7 @@ one="$scratch/tiny.json"
 expect help 0 'tileproof qualify \[OPTIONS\] CONFIG' "$tool" qualify --help
 
 # every format says the same
-expect md 0 '\| tiny.json \| text 0-3 \| [a-z0-9]+ QUALIFIED 2 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 2 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| \|' \
+expect md 0 '\| tiny.json \| text 0-3 \| [a-z0-9]+ QUALIFIED 2 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 3 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| \|' \
     "$tool" qualify "$one" --quick
 expect_python jsonl '
 rows = [json.loads(line) for line in text.splitlines()]
@@ -38,7 +38,7 @@ assert [row["phase"] for row in rows] == ["varlen", "mixed"], rows' "$tool" qual
 
 # one problem of two models runs once, and both have it
 cp "$one" "$scratch/twin.json"
-expect shared 0 '12 cells of 2 models, 6 different problems: 6 QUALIFIED' "$tool" qualify "$one" "$scratch/twin.json" --quick
+expect shared 0 '14 cells of 2 models, 7 different problems: 7 QUALIFIED' "$tool" qualify "$one" "$scratch/twin.json" --quick
 # window edges hide keys; spans and a prefix have a phase of their own, others none
 expect_python window '
 rows = {(row["phase"], row["purpose"]): row for row in map(json.loads, text.splitlines())}

@@ -2,16 +2,16 @@
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
 
-.PHONY: qualify test peers pictures build setup mutants compilers stats-proof clean
+.PHONY: qualify test peers pictures build setup mutants compilers stats-proof canary-proof clean
 
-# Set-up, build, main job: what this host has, every kernel checked, receipts, the demo.
+# Set-up, build, main job: what this host has, every kernel checked in brief, and the shipped models qualified on
+# it: the matrix, build/qualify.json, build/tileproof.lock. Stopped, it goes on where it was. QUALIFY_ARGS=--quick.
 qualify: build
 	build/main/tileproof info
-	build/main/tileproof check
-	build/main/tileproof run --verify "prefill b1 h8/2 q1024 k1024 d128 bf16 causal"
-	build/main/tileproof run --verify "decode b4 h8/2 q1 k4097 d80 f16"
+	build/main/tileproof check --quick
 	build/main/tileproof run --verify "2q512_4q1s1k h8/2 d96 f32 causal window=255,0"
-	build/main/tileproof demo
+	build/main/tileproof qualify models/*.json --lock build/tileproof.lock --update --reason "make qualify" --resume \
+	  --save build/qualify.json $(QUALIFY_ARGS)
 
 # Set-up, build, all tests; ends in ctest's summary. The sanitizer builds are tests of it.
 test: build
@@ -41,6 +41,10 @@ compilers: setup
 # How often a verdict of `bench --against` is wrong on this host: minutes, and an idle host is better.
 stats-proof: build
 	python3 scripts/stats_proof.py build/main/tileproof $(TRIALS)
+
+# The same of `canary --against`: this tool against its own library, and slowed by a drill.
+canary-proof: build
+	python3 scripts/canary_proof.py build/main/tileproof build/main/libtileproof.so $(RUNS)
 
 clean:
 	rm -rf build

@@ -28,6 +28,7 @@
 #include "attempt.h"
 #include "bench_table.h"
 #include "cli.h"
+#include "library.h"
 #include "limits.h"
 #include "slots.h"
 #include "truth.h"
@@ -76,7 +77,11 @@ struct bench_case {
     double flops;       /* useful ones */
     int borrowed;       /* plan and workspace are another case's */
     double kv_bytes;    /* of k and v, each element that is seen once */
+    const struct library *library; /* that plans and runs it */
+    double slowed;      /* simulated: each run takes this many times as long, by waiting; 0: no */
 };
+/* Plans by problem, kernel, strategy, threads and library, in a context of that library, and runs once. */
+tp_status bench_case_start(struct bench_case *one, tp_context *context, tp_error *error);
 /* Plans, and runs once. The kernel's name must outlive the case. `like`, when not NULL, keeps math
    from using vectors better than that kernel's. */
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bench --against: each row beside another kernel, or another problem, with an A/A control: rounds
- * of slots first, row, control, control, row, first. After 32, 128, 512 and 2,048 rounds it looks
- * and stops when the verdict is sure. Each look has a quarter of the misses, so that looking often
- * makes no verdict less sure.
- */
-#include "bench.h"
+/* bench --against: each row beside another kernel, or another problem, with an A/A control. */
+#include "contest.h"
 
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 
-static const double slot_ns = 0.1e6, default_budget_ns = 20e9;
+static const double default_budget_ns = 20e9;
 
 static const struct column columns[] = {
     {"problem", "problem", 1, 0},
@@ -66,44 +61,6 @@ int against_open(struct against *against, const struct options *options, double 
     return EXIT_USAGE;
 }
 
-enum { FIRST, ROW, CONTROL, ARMS };
-
-struct contest {
-    struct bench_case cases[ARMS];
-    struct series series[ARMS];
-    struct interval wall, cpu, control;
-    size_t rounds;
-    double steal;
-};
-
-static void look(struct contest *contest, int64_t seed) {
-    const struct series *series = contest->series;
-    uint64_t from = (uint64_t)seed;
-    contest->wall = slots_compare(&series[FIRST].wall, &series[ROW].wall, look_miss, from);
-    contest->cpu = slots_compare(&series[FIRST].cpu, &series[ROW].cpu, look_miss, from);
-    contest->control = slots_compare(&series[FIRST].wall, &series[CONTROL].wall, look_miss, from);
-}
-
-static tp_status measure(struct contest *contest, const struct against *against, tp_error *error) {
-    double begin = now_ns();
-    struct ticks before = ticks_now();
-    int over = 0, final = 0;
-    for (int at = 0; at < LOOK_COUNT && !over && !final; at++) {
-        for (; contest->rounds < look_rounds[at] && !over; contest->rounds++) {
-            for (int backward = 0; backward < 2; backward++) {
-                tp_status status =
-                    slots_pass(contest->cases, contest->series, ARMS, backward, slot_ns, error);
-                if (status != TP_OK) return status;
-            }
-            over = now_ns() - begin > against->budget_ns;
-        }
-        look(contest, against->seed);
-        final = speed_is_final(contest->wall, contest->control);
-    }
-    contest->steal = ticks_steal(before, ticks_now());
-    return TP_OK;
-}
-
 static double slot_median(const struct samples *slots) {
     return interval_median(slots->values, slots->count, 0, 0).middle;
 }
@@ -117,15 +74,15 @@ static void add_interval(struct table *table, struct interval interval) {
 
 static void add_row(struct against *against, const struct contest *contest) {
     struct table *table = &against->table;
-    const struct bench_case *row = &contest->cases[ROW], *first = &contest->cases[FIRST];
+    const struct bench_case *row = &contest->cases[CONTEST_ROW], *first = &contest->cases[CONTEST_FIRST];
     const struct series *series = contest->series;
     const char *other = against->by_kernel ? bench_asked(first) : bench_label(first);
     enum speed verdict = speed_judge(contest->wall, contest->control);
     char flags[32], date[32], repro[2 * BENCH_WORDS + 128];
-    struct series all = series[ROW]; /* flags speak of both */
-    all.switches += series[FIRST].switches;
-    all.cpu_sum += series[FIRST].cpu_sum;
-    all.wall_sum += series[FIRST].wall_sum;
+    struct series all = series[CONTEST_ROW]; /* flags speak of both */
+    all.switches += series[CONTEST_FIRST].switches;
+    all.cpu_sum += series[CONTEST_FIRST].cpu_sum;
+    all.wall_sum += series[CONTEST_FIRST].wall_sum;
     against->verdicts[verdict]++;
     trust_add(&against->trust, contest->control);
     bench_date(date);
@@ -140,10 +97,10 @@ static void add_row(struct against *against, const struct contest *contest) {
     table_text(table, speed_words[verdict]);
     add_interval(table, contest->wall);
     add_interval(table, contest->cpu);
-    table_number(table, slot_median(&series[ROW].wall));
-    table_number(table, slot_median(&series[FIRST].wall));
-    table_number(table, slot_median(&series[ROW].cpu));
-    table_number(table, slot_median(&series[FIRST].cpu));
+    table_number(table, slot_median(&series[CONTEST_ROW].wall));
+    table_number(table, slot_median(&series[CONTEST_FIRST].wall));
+    table_number(table, slot_median(&series[CONTEST_ROW].cpu));
+    table_number(table, slot_median(&series[CONTEST_FIRST].cpu));
     table_text(table, speed_words[speed_of(contest->control)]);
     add_interval(table, contest->control);
     table_integer(table, (int64_t)contest->rounds);
@@ -169,21 +126,21 @@ int against_case(struct against *against, const struct bench_case *row, struct l
         if (status != TP_OK) return complain_status(&error);
         other = &problem;
     }
-    cases[ROW] = bench_case_twin(row);
+    cases[CONTEST_ROW] = bench_case_twin(row);
     status =
-        bench_case_open(&cases[FIRST], other, against->by_kernel ? against->kernel : row->kernel,
+        bench_case_open(&cases[CONTEST_FIRST], other, against->by_kernel ? against->kernel : row->kernel,
                         row->strategy, NULL, row->threads, limits, &error);
-    struct workspace own = cases[FIRST].workspace; /* all use one: where it lies changes times */
+    struct workspace own = cases[CONTEST_FIRST].workspace; /* all use one: where it lies changes times */
     if (own.bytes > row->workspace.bytes)
-        cases[ROW].workspace = own;
+        cases[CONTEST_ROW].workspace = own;
     else
-        cases[FIRST].workspace = row->workspace;
-    cases[CONTROL] = bench_case_twin(&cases[FIRST]);
-    if (status == TP_OK) status = measure(&contest, against, &error);
+        cases[CONTEST_FIRST].workspace = row->workspace;
+    cases[CONTEST_CONTROL] = bench_case_twin(&cases[CONTEST_FIRST]);
+    if (status == TP_OK) status = contest_run(&contest, against->budget_ns, against->seed, &error);
     if (status == TP_OK) add_row(against, &contest);
-    cases[FIRST].workspace = own;
-    bench_case_close(&cases[FIRST]);
-    for (int i = 0; i < ARMS; i++) series_free(&contest.series[i]);
+    cases[CONTEST_FIRST].workspace = own;
+    bench_case_close(&cases[CONTEST_FIRST]);
+    contest_free(&contest);
     if (!against->by_kernel) bench_problem_close(&problem);
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }

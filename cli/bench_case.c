@@ -68,19 +68,24 @@ static tp_status run(const struct bench_case *one, tp_receipt *receipt, tp_error
     exec.threads = one->threads;
     exec.workspace = one->workspace.memory;
     exec.workspace_size = one->workspace.bytes;
-    return tp_plan_run(one->plan, &one->problem->tensors.call, &exec, receipt, error);
+    double start = now_ns();
+    tp_status status =
+        one->library->plan_run(one->plan, &one->problem->tensors.call, &exec, receipt, error);
+    if (one->slowed > 1)
+        for (double end = start + one->slowed * (now_ns() - start); now_ns() < end;) continue;
+    return status;
 }
 
-static tp_status open_parts(struct bench_case *one, tp_context *context, tp_error *error) {
+tp_status bench_case_start(struct bench_case *one, tp_context *context, tp_error *error) {
     const tp_problem *problem = &one->problem->tensors.problem;
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = one->kernel;
     choice.strategy = one->strategy;
     choice.disable = one->disable[0] ? one->disable : NULL;
-    tp_status status = tp_plan_create(context, problem, &choice, &one->plan, error);
+    tp_status status = one->library->plan_create(context, problem, &choice, &one->plan, error);
     if (status != TP_OK) return status;
-    size_t bytes = tp_plan_workspace(one->plan, one->threads);
+    size_t bytes = one->library->plan_workspace(one->plan, one->threads);
     double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if ((double)bytes > limit || workspace_grow(&one->workspace, bytes))
         return fail(error, "the workspace would take more than 3/4 of this host's memory");
@@ -121,9 +126,10 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
                           const char *strategy, const char *like, int threads,
                           struct limits *limits, tp_error *error) {
     *one = (struct bench_case){
-        .problem = problem, .kernel = kernel, .strategy = strategy, .threads = threads};
+        .problem = problem, .kernel = kernel, .strategy = strategy, .threads = threads,
+        .library = library_linked()};
     if (like && kernel && !strcmp(kernel, "math")) disable_better(one, like);
-    tp_status status = open_parts(one, limits->context, error);
+    tp_status status = bench_case_start(one, limits->context, error);
     if (status != TP_OK) {
         bench_case_close(one);
         return status;
@@ -147,7 +153,7 @@ struct bench_case bench_case_twin(const struct bench_case *one) {
 
 void bench_case_close(struct bench_case *one) {
     if (one->borrowed) return;
-    if (one->plan) tp_plan_destroy(one->plan);
+    if (one->plan) one->library->plan_destroy(one->plan);
     workspace_free(&one->workspace);
     one->plan = NULL;
 }

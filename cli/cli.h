@@ -14,7 +14,8 @@ enum exit_code {
     EXIT_FAILED = 1,   /* a check failed, a result is wrong, or a run broke; it is slower */
     EXIT_USAGE = 2,    /* bad words, bad problem text, bad file */
     EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves */
-    EXIT_AMBIGUOUS = 4 /* a comparison that cannot be decided */
+    EXIT_AMBIGUOUS = 4, /* a comparison that cannot be decided */
+    EXIT_LOCK = 5      /* something is not as a lock says */
 };
 
 /* Which subcommands take an option; also the index of the subcommand's bit. */
@@ -30,13 +31,15 @@ enum command_bit {
     COMMAND_MODEL = 512,
     COMMAND_TRACE = 4096,
     COMMAND_REPLAY = 8192,
+    COMMAND_QUALIFY = 1024,
+    COMMAND_CANARY = 2048,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
     char disable[256]; /* several --disable are joined by commas */
     char problem[512]; /* the words that are no options, joined by blanks */
-    char **files;      /* compare, plot, model, trace, replay: words that are no options */
+    char **files;      /* words that are no options, of commands that take files */
     int file_count;
     const char *fallback;
     const char *kernel;
@@ -51,11 +54,13 @@ struct options {
     const char *models;                    /* replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int generate, modelled;
+    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     int64_t threads;
     int64_t seed;
     int64_t repeat;
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
+    int update, resume, if_changed;
 };
 
 struct command {
@@ -95,9 +100,6 @@ const char *grouped(int64_t value, char text[32]);               /* 67,108,864 *
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
-/* model.c: the file's model; exit code, reason printed. */
-int model_read(const char *path, tp_model **model);
-
 int command_info(const struct options *options);
 int command_explain(const struct options *options);
 int command_run(const struct options *options);
@@ -110,5 +112,7 @@ int command_simulated_run(const struct options *options);
 int command_model(const struct options *options);
 int command_trace(const struct options *options);
 int command_replay(const struct options *options);
+int command_qualify(const struct options *options);
+int command_canary(const struct options *options);
 
 #endif

@@ -71,6 +71,19 @@ static const struct command commands[] = {
      "  tileproof replay requests.jsonl --sample 50\n"
      "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n",
      COMMAND_REPLAY, command_replay},
+    {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
+     "  tileproof qualify config.json --quick        one matrix, a row a layer group\n"
+     "  tileproof qualify models/*.json -o jsonl >cells.jsonl\n"
+     "  tileproof qualify models/*.json --lock tileproof.lock --update --reason \"first release\"\n"
+     "  tileproof qualify models/*.json --lock tileproof.lock    exit 5 when something differs\n"
+     "  tileproof qualify models/*.json --lock tileproof.lock --update --reason again --resume\n",
+     COMMAND_QUALIFY, command_qualify},
+    {"canary", " LOCK", "is everything still as the lock says? choice, witnesses, numerics, speed",
+     "  tileproof canary tileproof.lock              every cell of this host's ISA\n"
+     "  tileproof canary tileproof.lock --if-changed       cheap when nothing changed\n"
+     "  tileproof canary tileproof.lock --against old/libtileproof.so.0 --budget 60s\n"
+     "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96   exit 3: what that would cost\n",
+     COMMAND_CANARY, command_canary},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -96,7 +109,8 @@ static const char exit_help[] =
     "  2  usage: bad words, a bad problem text or file\n"
     "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
     "     or a model is not known\n"
-    "  4  a comparison cannot be decided, or the host's own A/A is not SAME\n";
+    "  4  a comparison cannot be decided, or the host's own A/A is not SAME; a cell proves nothing\n"
+    "  5  something is not as a lock says\n";
 
 static void print_help(void) {
     printf("tileproof %s: exact attention that never writes the score matrix, "
@@ -134,7 +148,8 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, trace or replay "
+        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, "
+                 "trace, replay, qualify or canary "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -153,7 +168,8 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, trace or replay",
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, "
+             "trace, replay, qualify or canary",
              word);
     return EXIT_USAGE;
 }

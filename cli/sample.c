@@ -33,6 +33,12 @@ static int64_t edge_rows(const struct tensors *tensors, int64_t seq, int64_t edg
             int64_t row = borders[i] + near;
             if (row >= 0 && row < q_len) edges[count++] = row;
         }
+    /* where a window or a chunk begins to hide keys, and a prefix ends */
+    for (int i = 0; i < tensors->problem.mask_nodes; i++)
+        for (int64_t near = -1; near <= 2 && count < 64; near++) {
+            int64_t row = tensors->problem.mask[i].a + near - shift;
+            if (tensors->problem.mask[i].a > 0 && row >= 0 && row < q_len) edges[count++] = row;
+        }
     return count;
 }
 

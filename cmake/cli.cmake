@@ -12,5 +12,5 @@ const char bench_goals_text[] = {
 ")
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-target_link_libraries(tileproof_cli PRIVATE tileproof_static tileproof_proof_static)
+target_link_libraries(tileproof_cli PRIVATE tileproof_static tileproof_proof_static ${CMAKE_DL_LIBS})
 target_include_directories(tileproof_cli PRIVATE ${JANSSON_INCLUDE})

@@ -20,7 +20,28 @@ if(TILEPROOF_PTHREADPOOL)
   set(pool_libraries ${PTHREADPOOL_LIBRARY})
 endif()
 
-add_library(tileproof_objects OBJECT ${sources})
+# tp_build_hash: what the library is made of, found out by the build whenever a source changes.
+file(GLOB hashed CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.[chi]* ${CMAKE_SOURCE_DIR}/src/kernels/vec/*.h)
+list(SORT hashed)
+list(APPEND hashed ${CMAKE_SOURCE_DIR}/include/tileproof.h ${CMAKE_SOURCE_DIR}/cmake/library.cmake)
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+string(REGEX REPLACE " +" " " build_with "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} \
+${CMAKE_C_FLAGS_${build_type}} pthreadpool=${TILEPROOF_PTHREADPOOL} emulated=${TILEPROOF_EMULATED} \
+sanitize=${TILEPROOF_SANITIZE}")
+string(REGEX REPLACE "-f[a-z]*-prefix-map=[^ ]*" "" build_with "${build_with}") # says where, not what
+list(TRANSFORM hashed REPLACE "^${CMAKE_SOURCE_DIR}/" "" OUTPUT_VARIABLE hashed_names)
+list(JOIN hashed_names "\n" hashed_lines)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/hashed.txt CONTENT "${hashed_lines}\n")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/hashed_with.txt CONTENT "${build_with}\n")
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/build_hash.c
+  COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DLIST=${CMAKE_BINARY_DIR}/hashed.txt
+    -DWITH=${CMAKE_BINARY_DIR}/hashed_with.txt -DOUT=${CMAKE_BINARY_DIR}/build_hash.c
+    -P ${CMAKE_SOURCE_DIR}/cmake/build_hash.cmake
+  DEPENDS ${hashed} ${CMAKE_SOURCE_DIR}/cmake/build_hash.cmake ${CMAKE_BINARY_DIR}/hashed.txt
+    ${CMAKE_BINARY_DIR}/hashed_with.txt
+  VERBATIM)
+
+add_library(tileproof_objects OBJECT ${sources} ${CMAKE_BINARY_DIR}/build_hash.c)
 target_link_libraries(tileproof_objects PRIVATE tileproof_flags)
 set(objects $<TARGET_OBJECTS:tileproof_objects>)
 

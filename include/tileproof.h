@@ -42,6 +42,11 @@ extern "C" {
 
 /* "0.1.0" of the library that is loaded, which may differ from the header's. */
 TP_API const char *tp_version(void);
+/* SHA-256, in hex, of what that library was built from: every source, compiler, flags and options. Two libraries
+   with one hash do the same, wherever they were built; a library of the same sources by another compiler has
+   another one. */
+TP_API const char *tp_build_hash(void);
+TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=ON": part of the hash */
 
 /* ------------------------------------------------------------------------------------------
  * 0  Conventions
@@ -149,7 +154,9 @@ typedef struct tp_context_options {
     int32_t threads;           /* 0: min(affinity, cgroup quota); 1: serial; otherwise that many */
     int32_t policy;            /* tp_policy                                                      */
     int32_t cached_plans;      /* bound of the decision cache; 0: 64                             */
-    const char *disable;       /* names from tp_kernel_info, "a,b"; copied; NULL: none           */
+    const char *disable;       /* names from tp_kernel_info, "a,b"; copied; NULL: none. An entry
+                                  head_dim=96 takes that head dim from every fused kernel: a drill
+                                  of what a model without a kernel would meet                    */
     const tp_machine *machine; /* NULL: detect; otherwise plan for that one; copied              */
     /* Watching, section 4. NULL: nobody does. */
     tp_event_function event;   /* hears of fallbacks under serve and locked, and of refusals     */
@@ -474,7 +481,7 @@ TP_API tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tens
    where the rule is about a number, otherwise 0. */
 typedef enum tp_reason_code {
     TP_WHY_ISA = 1,       /* the host lacks an instruction set: have, need are ISA bits         */
-    TP_WHY_DISABLED = 2,  /* disabled by hand                                                   */
+    TP_WHY_DISABLED = 2,  /* disabled by hand; have: the head dim, where an entry head_dim=N did it */
     TP_WHY_HEAD_DIM = 3,  /* have: the larger head dim; need: the most it takes                 */
     TP_WHY_POLICY = 4,    /* would serve, but is a fallback and the policy is refuse:
                              have: its tier; need: the tier the policy accepts                  */

@@ -104,6 +104,7 @@ typedef struct tp_model {
     const char *name;              /* as given to tp_model_parse */
     const char *model_type;        /* of the file; "declared" for a file of layer groups */
     const char *ignored;           /* unknown keys the file itself asks to ignore, "a,b"; "" for none */
+    const char *config_hash;       /* SHA-256 of the file's JSON with sorted keys and no blanks, in hex */
 } tp_model;
 
 #define TP_MODEL_MAX_BYTES  (16u << 20)
@@ -136,6 +137,143 @@ TP_API void tp_layer_group_lengths(const tp_layer_group *group, int decode, int6
 
 TP_API tp_status tp_model_write(const tp_model *model, tp_format format, tp_write write,
                                 void *cookie);
+
+/* ------------------------------------------------------------------------------------------
+ * Cells: what is run to qualify a group, and what was seen. docs/qualify.md
+ * ------------------------------------------------------------------------------------------ */
+
+#define TP_QUALIFY_PREFILL    1u
+#define TP_QUALIFY_DECODE     2u
+#define TP_QUALIFY_VARLEN     4u  /* sequences packed: each must be as if it were alone          */
+#define TP_QUALIFY_MIXED      8u  /* chunks of prefill and decode rows in one call, keys in pages */
+#define TP_QUALIFY_MULTIMODAL 16u /* spans or a prefix, where a group has them                   */
+#define TP_QUALIFY_ALL        31u
+TP_API const char *tp_qualify_phase_name(uint32_t phase); /* of one bit; "phase?" when unknown */
+
+typedef enum tp_cell_status {
+    TP_CELL_NOT_RUN = 0,
+    TP_CELL_QUALIFIED = 1,
+    TP_CELL_QUALIFIED_FALLBACK = 2, /* right, from a lower tier, and that was permitted            */
+    TP_CELL_NUMERIC_FAIL = 3,
+    TP_CELL_UNSUPPORTED = 4,        /* refused: `reason` has every candidate                       */
+    TP_CELL_MISTRUSTED = 5,         /* its inputs could prove nothing                              */
+    TP_CELL_STALE = 6,              /* of a lock that was made elsewhere or earlier                */
+    TP_CELL_NUMERICS_CHANGED = 7    /* right, but with other bits than the lock's                  */
+} tp_cell_status;
+TP_API const char *tp_cell_status_name(tp_cell_status status); /* "QUALIFIED" */
+TP_API int tp_cell_status_parse(const char *name, int32_t *status); /* nonzero when it is none */
+
+typedef struct tp_cell {
+    uint32_t struct_size;
+    int32_t status;         /* tp_cell_status */
+    uint32_t phase;         /* TP_QUALIFY_*: one bit */
+    int32_t timed;          /* one of the cells that a comparison of speed uses */
+    char purpose[24];       /* "tile", "window", "long": which lengths */
+    char shows[24];         /* the word of the mask that must hide or show something here, or "" */
+    char problem[512];      /* the text form of the call */
+    double gain;            /* q is multiplied by it, so that few keys decide */
+    /* what was seen, and the lock keeps */
+    char kernel[32], numerics_id[64];
+    char output[65];        /* SHA-256 of o and lse, in hex */
+    double error, allowed;  /* largest error against the double reference, and what was allowed */
+    int64_t tiles_full, tiles_partial, tiles_skipped;
+    int64_t bytes, scratch; /* modelled bytes moved; workspace with one task */
+    /* what was seen, and a lock does not keep */
+    double time_ns;         /* median of a call; 0: not measured */
+    double gain_over_math;  /* how many times as fast as math, interleaved; 0: not measured */
+    char reason[1024];      /* why the status is not QUALIFIED */
+} tp_cell;
+
+#define TP_MAX_GROUP_CELLS 32
+/* The cells of a group. dtype is taken where the file names none; page_size is that of cells with pages. Cells
+   whose words the core does not read come out as TP_CELL_UNSUPPORTED. TP_INVALID for a bad argument, and for
+   room below TP_MAX_GROUP_CELLS. Layers out of scope have no cells. */
+TP_API tp_status tp_layer_group_cells(const tp_layer_group *group, uint32_t phases, int quick,
+                                      tp_dtype dtype, int64_t page_size, tp_cell *cells, int room,
+                                      int *count, tp_error *error);
+
+/* SHA-256 in pieces. */
+typedef struct tp_digest {
+    uint32_t state[8];
+    uint8_t block[64];
+    uint64_t size;
+} tp_digest;
+TP_API void tp_digest_begin(tp_digest *digest);
+TP_API void tp_digest_add(tp_digest *digest, const void *bytes, size_t size);
+TP_API void tp_digest_end(tp_digest *digest, char text[65]);
+
+/* A cell as one JSON object on a line, without the line's end, and back: journals have these. measured: with
+   time, gain and reason. name and line stand in errors. */
+TP_API tp_status tp_cell_write(const tp_cell *cell, int measured, tp_write write, void *cookie);
+TP_API tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell *cell,
+                               tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * Lock: what was qualified, where and with what. One file for a mixed fleet: cells are kept by ISA.
+ * docs/lock.md has the format.
+ * ------------------------------------------------------------------------------------------ */
+
+#define TP_LOCK_SCHEMA "tileproof.lock/1"
+#define TP_LOCK_MAX_BYTES (64u << 20)
+
+/* All that makes a lock stale when it differs. */
+typedef struct tp_identity {
+    uint32_t struct_size;
+    int32_t parser;      /* TP_MODEL_PARSER_VERSION */
+    char version[32];    /* tp_version */
+    char build[65];      /* tp_build_hash */
+    char compiler[512];  /* tp_build_compiler */
+    char isa[64];        /* "avx2,avx512", "none" */
+    char cpu[64];        /* CPU model */
+    char os[160];        /* "Linux 6.1.0-13-amd64" */
+    char libc[64];       /* "glibc 2.36" */
+    char declared[256];  /* the caller's own: "torch=2.4,engine=0.6"; "" for none */
+} tp_identity;
+/* Of this process. declared: "name=value,..." sorted or not, NULL for none; names and values are letters, digits
+   and . _ + -. */
+TP_API tp_status tp_identity_detect(const char *declared, tp_identity *identity, tp_error *error);
+
+typedef struct tp_lock tp_lock;
+TP_API tp_status tp_lock_create(tp_lock **lock, tp_error *error); /* without any cell */
+/* TP_INVALID: "NAME:LINE: FIELD is VALUE: RULE", for a file that is truncated, edited or of another schema. */
+TP_API tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock,
+                               tp_error *error);
+TP_API void tp_lock_destroy(tp_lock *lock);
+TP_API tp_status tp_lock_write(const tp_lock *lock, tp_write write, void *cookie);
+
+/* What a lock holds. Index runs from 0; TP_INVALID ends the list. */
+TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int index, tp_cell *cell);
+TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
+                                   tp_cell *cell);
+/* Who uses a problem. Pointers live as long as the lock. */
+typedef struct tp_lock_use {
+    uint32_t struct_size;
+    uint32_t phase;
+    const char *model, *config_hash, *part, *layers, *problem;
+} tp_lock_use;
+TP_API tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use);
+/* TP_OK: this identity is one of those the lock was made with. TP_UNSUPPORTED: it is not, and the text names
+   every field that differs, with both values; or there are no cells for its ISA. */
+TP_API tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size);
+
+/* Changing a lock. A model takes the place of the one with its name; a cell that of its problem. date is
+   "2026-11-16", reason what the history keeps: 1..400 bytes. Cells of an ISA that no model uses any more are
+   dropped by tp_lock_finish. Hosts with the same cells, library and declared versions share them. */
+TP_API tp_status tp_lock_put_model(tp_lock *lock, const char *name, const char *config_hash,
+                                   tp_error *error);
+TP_API tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group *group,
+                                 const tp_cell *cell, tp_error *error);
+TP_API tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell,
+                                  tp_error *error);
+TP_API tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
+                                const char *reason, tp_error *error);
+
+/* At load: may this context serve this model by this lock? TP_UNSUPPORTED names the model and, where it is one
+   group's fault, part, layers, phase and reason: the lock is stale for this host, the config is another, or a
+   cell is not qualified. Otherwise every cell's class and kernel become permits of policy locked, and the
+   context knows the state of its lock. declared as for tp_identity_detect. */
+TP_API tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
+                              const char *declared, tp_error *error);
 
 #ifdef __cplusplus
 }

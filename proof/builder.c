@@ -98,7 +98,8 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
     model->name = strdup(builder->source->name);
     model->model_type = strdup(model_type);
     model->ignored = join_keys(builder->source->ignored);
-    if (!model->name || !model->model_type || !model->ignored) {
+    model->config_hash = strdup(builder->source->hash);
+    if (!model->name || !model->model_type || !model->ignored || !model->config_hash) {
         tp_model_destroy(model);
         return no_memory(builder);
     }
@@ -117,5 +118,6 @@ void tp_model_destroy(tp_model *model) {
     free((char *)model->name);
     free((char *)model->model_type);
     free((char *)model->ignored);
+    free((char *)model->config_hash);
     free(model);
 }

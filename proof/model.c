@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door: limits, JSON, then by model_type to the reader of a whole model or of its parts. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "declared.h"
@@ -188,12 +189,25 @@ static tp_status read_ignore(tp__source *source, json_t *root) {
     return TP_OK;
 }
 
+/* How a file is laid out does not matter, so it is hashed as jansson writes it. */
+static tp_status hash_root(tp__source *source, const json_t *root) {
+    tp_digest digest;
+    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text) return tp__proof_fail(source->error, TP_NO_MEMORY, "out of memory for a config");
+    tp_digest_begin(&digest);
+    tp_digest_add(&digest, text, strlen(text));
+    tp_digest_end(&digest, source->hash);
+    free(text);
+    return TP_OK;
+}
+
 static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
     tp__scope none = {.source = source};
     tp__builder builder = {.source = source};
     const char *type = json_string_value(json_object_get(root, "model_type"));
     int declared = json_object_get(root, "tileproof_model") != NULL;
     tp_status status = read_ignore(source, root);
+    if (status == TP_OK) status = hash_root(source, root);
     if (status == TP_OK)
         status =
             in_scope(&none, "", root, NULL, declared ? tp__declared_read : read_config, &builder);

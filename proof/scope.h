@@ -20,6 +20,7 @@ typedef struct tp__source {
     tp_error *error;
     json_t *ignore;  /* object used as a set: keys the file asks to ignore */
     json_t *ignored; /* those that were met */
+    char hash[65];   /* of the whole file */
 } tp__source;
 
 typedef struct tp__scope {

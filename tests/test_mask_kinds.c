@@ -435,6 +435,30 @@ static void texts_go_round(void **state) {
     }
 }
 
+static int64_t packed_blocks(const char *text, const char *kernel) {
+    tp_receipt receipt;
+    tp_receipt_init(&receipt);
+    call *c = call_new(text, NULL);
+    call_run(c, &(call_how){.kernel = kernel}, &receipt);
+    int64_t calls = 0;
+    for (int i = 0; i < receipt.leaf_count; i++)
+        if (strstr(receipt.leaf[i].name, "pack_k")) calls += receipt.leaf[i].calls;
+    call_free(c);
+    return calls;
+}
+
+/* The first keys and a window near the end: two blocks of seventeen, and the one the window may begin in. */
+static void blocks_in_a_hole_are_not_packed(void **state) {
+    (void)state;
+    for (int i = 0; call_kernel(i) != NULL; i++) {
+        if (strcmp(call_kernel(i), "math") == 0) continue;
+        int64_t all = packed_blocks("q60 k4352 d128 f32 causal", call_kernel(i));
+        int64_t some = packed_blocks("q60 k4352 d128 f32 causal window=99,0 first=4", call_kernel(i));
+        assert_int_equal(all, 4352 / tp_block_keys(128));
+        assert_in_range(some, 2, 3);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_and_bits_tell_the_truth), cmocka_unit_test(pairs_are_counted),
@@ -444,6 +468,7 @@ int main(void) {
         cmocka_unit_test(bad_data),                      cmocka_unit_test(bad_problems),
         cmocka_unit_test(texts_go_round),                cmocka_unit_test(chunks_below_zero),
         cmocka_unit_test(ids_that_come_back),            cmocka_unit_test(tiles_that_differ_by_a_key),
+        cmocka_unit_test(blocks_in_a_hole_are_not_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

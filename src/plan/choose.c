@@ -65,6 +65,10 @@ static void collect_reasons(const tp_problem *problem, const tp__option *option,
                    "isa %s, need %s", isa_names(rules->machine->isa), isa_names(kernels->needs));
     if (disabled(rules, option->name))
         add_reason(candidate, TP_WHY_DISABLED, 0, 0, "disabled by hand, need enabled");
+    if (option->strategy->fused && (tp__names_head_dim(rules->disable[0], dim) ||
+                                    tp__names_head_dim(rules->disable[1], dim)))
+        add_reason(candidate, TP_WHY_DISABLED, dim, 0, "head_dim %lld is disabled by hand, need enabled",
+                   (long long)dim);
     if (rules->kernel != NULL && !tp__names_have(rules->kernel, option->name))
         add_reason(candidate, TP_WHY_NOT_ASKED, 0, 0, "kernel asked for is %.40s, need %s",
                    rules->kernel, option->name);

@@ -14,6 +14,8 @@ const tp__option tp__options[TP__OPTIONS] = {
     {"math", &tp__strategy_math, NULL},
 };
 
+static const char dim_entry[] = "head_dim=";
+
 const tp__strategy *tp__option_strategy(const tp__option *option, const tp_problem *problem) {
     return problem->op == TP_BACKWARD && option->strategy->fused ? &tp__strategy_backward : option->strategy;
 }
@@ -28,6 +30,22 @@ int tp__names_have(const char *names, const char *name) {
     return 0;
 }
 
+int tp__names_head_dim(const char *names, int64_t head_dim) {
+    char entry[40];
+    snprintf(entry, sizeof entry, "%s%lld", dim_entry, (long long)head_dim);
+    return tp__names_have(names, entry);
+}
+
+/* head_dim=N, where a list may have it: N must be what tp__names_head_dim prints. */
+static int is_head_dim(const char *what, const char *entry, size_t length) {
+    size_t n = strlen(dim_entry);
+    if (strcmp(what, "disable") || length <= n || length > n + 7 || memcmp(entry, dim_entry, n)) return 0;
+    if (entry[n] == '0') return 0;
+    for (; n < length; n++)
+        if (entry[n] < '0' || entry[n] > '9') return 0;
+    return 1;
+}
+
 tp_status tp__names_check(const char *what, const char *names, tp_error *error) {
     char known[96] = "";
     size_t used = 0;
@@ -36,7 +54,7 @@ tp_status tp__names_check(const char *what, const char *names, tp_error *error) 
                                  tp__options[i].name);
     while (names != NULL && *names != '\0') {
         size_t n = strcspn(names, ",");
-        int found = 0;
+        int found = is_head_dim(what, names, n);
         for (int i = 0; i < TP__OPTIONS; i++)
             found |= n == strlen(tp__options[i].name) && memcmp(names, tp__options[i].name, n) == 0;
         TP_REQUIRE(found, error, TP_INVALID, "%s names '%.*s': it must be one of %s", what,

@@ -25,6 +25,8 @@ const tp__strategy *tp__option_strategy(const tp__option *option, const tp_probl
 tp_status tp__names_check(const char *what, const char *names, tp_error *error);
 /* Whether the list holds the name; NULL is the empty list. */
 int tp__names_have(const char *names, const char *name);
+/* Whether a disable list takes this head dim from the fused kernels, by an entry head_dim=N. */
+int tp__names_head_dim(const char *names, int64_t head_dim);
 
 /* A policy that exists, or TP_INVALID. */
 tp_status tp__policy_check(int32_t policy, tp_error *error);

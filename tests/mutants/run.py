@@ -14,6 +14,7 @@ import pathlib
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -43,11 +44,14 @@ FIRST = [
 
 def sh(command, cwd, timeout=None):
     env = dict(os.environ, TILEPROOF_TEST_QUICK="1")
+    child = subprocess.Popen(command, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             errors="replace", start_new_session=True)
     try:
-        done = subprocess.run(command, cwd=cwd, env=env, timeout=timeout, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
-        return done.returncode, done.stdout
+        text, _ = child.communicate(timeout=timeout)
+        return child.returncode, text
     except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # the test as well as ctest
+        child.wait()
         return "timeout", ""
 
 

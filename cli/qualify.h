@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tileproof qualify and tileproof canary.
+ *
+ *     qualify.c          the command: models to cells, each problem run once, journal, lock
+ *     qualify_cell.c     one cell: plan, run, compare with the reference, witnesses
+ *     qualify_alone.c    packed sequences as if each were alone, neighbours full of NaN
+ *     qualify_trust.c    could this cell have failed at all?
+ *     qualify_time.c     its time, and math's beside it
+ *     qualify_report.c   the matrix, and a row a cell
+ *     qualify_journal.c  finished cells of a run that was stopped
+ *     lockfile.c         locks as files; a cell against the lock's
+ *     canary.c           the command: everything a lock says, once more
+ *     canary_speed.c     old library against new
+ */
+#ifndef TILEPROOF_CLI_QUALIFY_H
+#define TILEPROOF_CLI_QUALIFY_H
+
+#include "attempt.h"
+#include "files.h"
+#include "truth.h"
+
+struct qualifier {
+    tp_context *context;
+    tp_choice choice;
+    struct workspace workspace;
+    uint64_t seed;
+    int quick;
+    double time_ns; /* spent on the times of one cell; 0: none are taken */
+};
+int qualifier_open(struct qualifier *q, const struct options *options, const char *disable);
+void qualifier_close(struct qualifier *q);
+
+/* Fills in what is seen, the status first. A cell that is refused already stays as it is. */
+void qualify_cell(struct qualifier *q, tp_cell *cell);
+
+/* One cell while it is at work. */
+struct subject {
+    tp_cell *cell;
+    tp_problem problem;
+    tp_lengths lengths;
+    struct tensors tensors;
+    struct truth truth;
+    tp_plan *plan;
+    int64_t hidden; /* keys that no row may see and that hold NaN */
+};
+/* Sets status and reason; returns 1. */
+int subject_fail(struct subject *s, tp_cell_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Runs the plan on so many tasks; 1 when it broke, with the status set. */
+int subject_run(struct qualifier *q, struct subject *s, int threads, tp_receipt *receipt);
+
+/* 1 when something is wrong, with the status set. */
+int qualify_alone(struct qualifier *q, struct subject *s);
+int qualify_trust(struct subject *s);
+void qualify_time(struct qualifier *q, struct subject *s);
+
+/* A cell of a model's group. */
+struct use {
+    int model, group, cell;
+};
+struct qualification {
+    tp_model **models;
+    int model_count;
+    struct use *uses;
+    size_t use_count, use_room;
+    tp_cell *cells; /* no two with one problem */
+    size_t cell_count, cell_room, done;
+    double seconds;
+    int64_t resumed;
+    int kept; /* the lock could not be written: the journal stays */
+};
+int qualify_report(const struct qualification *all, const char *format, const tp_identity *identity);
+int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity);
+/* Refused, wrong, unsure or other than the lock's: the exit code of a status. */
+int cell_exit_code(int status);
+int worse_exit(int a, int b);
+
+/* qualify_journal.c. Exit codes, reasons printed. */
+struct journal {
+    char path[4096];
+    FILE *file;
+    char build[65];
+};
+int journal_open(struct journal *journal, const struct options *options, const char *build,
+                 struct qualification *all);
+int journal_add(struct journal *journal, const tp_cell *cell);
+void journal_close(struct journal *journal, int finished);
+
+/* lockfile.c */
+int lock_read_file(const char *path, tp_lock **lock); /* exit code, reason printed */
+int lock_write_file(const char *path, const tp_lock *lock);
+/* What the cell does that the lock does not say. TP_CELL_QUALIFIED: nothing; NUMERICS_CHANGED: other bits,
+   within the rule; STALE: another kernel, or other witnesses; the cell's own status where it is worse. */
+tp_cell_status lock_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size);
+
+/* Progress: overwritten on a terminal, a line now and then elsewhere. */
+void qualify_progress(size_t done, size_t count, const tp_cell *cell);
+/* SIGINT and SIGTERM ask to stop after the cell at hand. */
+void stop_watch(void);
+int stop_asked(void);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One cell: what would run, does it run right, and what did it cost. */
+#include "qualify.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 64, LEAST_ROWS = 12, FEW_QUERIES = 8, SLOW_FILL = 1 << 22 };
+/* Elements of K and V that the reference may look at, so that no cell takes long. */
+static const double reference_elements = 4e7, reference_elements_quick = 6e6;
+
+int subject_fail(struct subject *s, tp_cell_status status, const char *format, ...) {
+    va_list arguments;
+    s->cell->status = status;
+    va_start(arguments, format);
+    vsnprintf(s->cell->reason, sizeof s->cell->reason, format, arguments);
+    va_end(arguments);
+    return 1;
+}
+
+int qualifier_open(struct qualifier *q, const struct options *options, const char *disable) {
+    tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    *q = (struct qualifier){.seed = (uint64_t)options->seed, .quick = options->quick};
+    q->choice = (tp_choice)TP_CHOICE_INIT;
+    q->choice.policy = options_policy(options);
+    wanted.threads = (int32_t)options->threads;
+    wanted.policy = q->choice.policy;
+    wanted.disable = disable && *disable ? disable : NULL;
+    return tp_context_create(&wanted, &q->context, &error) == TP_OK ? 0 : complain_status(&error);
+}
+
+void qualifier_close(struct qualifier *q) {
+    workspace_free(&q->workspace);
+    tp_context_destroy(q->context);
+}
+
+/* "avx512: head_dim 640, need <= 576; math: a fallback ..." */
+static void put_reasons(const tp_decision *decision, char *text, size_t size) {
+    text[0] = 0;
+    for (int i = 0; i < decision->candidate_count; i++) {
+        const tp_candidate *candidate = &decision->candidate[i];
+        for (int j = 0; j < candidate->reason_count; j++) {
+            size_t used = strlen(text);
+            snprintf(text + used, size - used, "%s%s%s%s", j ? ", " : used ? "; " : "",
+                     j ? "" : candidate->kernel, j ? "" : ": ", candidate->reason[j].text);
+        }
+    }
+}
+
+static int choose(struct qualifier *q, struct subject *s) {
+    tp_error error = TP_ERROR_INIT;
+    tp_decision *decision = NULL;
+    if (tp_problem_parse(s->cell->problem, &s->problem, &s->lengths, &error) != TP_OK)
+        return subject_fail(s, TP_CELL_UNSUPPORTED, "%s", error.text);
+    tp_status status = tp_explain(q->context, &s->problem, &q->choice, &decision, &error);
+    if (status == TP_OK) {
+        const tp_candidate *chosen = &decision->candidate[decision->chosen];
+        s->cell->status = decision->fallback ? TP_CELL_QUALIFIED_FALLBACK : TP_CELL_QUALIFIED;
+        s->cell->scratch = decision->workspace_bytes;
+        snprintf(s->cell->kernel, sizeof s->cell->kernel, "%s", chosen->kernel);
+        if (decision->fallback) put_reasons(decision, s->cell->reason, sizeof s->cell->reason);
+        tp_decision_destroy(decision);
+        status = tp_plan_create(q->context, &s->problem, &q->choice, &s->plan, &error);
+        return status == TP_OK ? 0 : subject_fail(s, TP_CELL_UNSUPPORTED, "%s", error.text);
+    }
+    char reasons[900] = "";
+    if (decision) put_reasons(decision, reasons, sizeof reasons);
+    tp_decision_destroy(decision);
+    return subject_fail(s, TP_CELL_UNSUPPORTED, "%s", reasons[0] ? reasons : error.text);
+}
+
+/* Keys that no row sees hold NaN: one that is looked at all the same spoils its row. */
+static void poison_hidden(struct subject *s) {
+    const tp_problem *p = &s->tensors.problem;
+    if (s->tensors.q_lens[0] > FEW_QUERIES || s->tensors.sequences > 1) return;
+    for (int64_t key = 0; key < s->tensors.kv_lens[0]; key++) {
+        int seen = 0;
+        for (int64_t row = 0; row < s->tensors.q_lens[0] && !seen; row++)
+            seen = tp_mask_visible(p, &s->tensors.call, 0, 0, row, key) != 0;
+        if (seen) continue;
+        s->hidden++;
+        for (int64_t head = 0; head < p->kv_heads; head++)
+            for (int id = TENSOR_K; id <= TENSOR_V; id++)
+                memset(tensors_at(&s->tensors, (enum tensor_id)id, 0, key, head, 0), 0xFF,
+                       (size_t)tensors_dim(&s->tensors, (enum tensor_id)id) *
+                           tp_dtype_bytes(tensors_dtype(&s->tensors, (enum tensor_id)id)));
+    }
+}
+
+static int make(struct qualifier *q, struct subject *s) {
+    const tp_problem *p = &s->problem;
+    tp_error error = TP_ERROR_INIT;
+    double keys = (double)p->kv_len * (double)(p->head_dim_qk + p->head_dim_v);
+    double elements = keys * (double)(p->batch * p->kv_heads);
+    struct tensors_style style = {.lse = 1, .gain = s->cell->gain, .repeat = elements > SLOW_FILL};
+    if (tensors_create(&s->tensors, p, &s->lengths, &style))
+        return subject_fail(s, TP_CELL_NUMERIC_FAIL, "not run: no memory for its tensors");
+    tensors_fill(&s->tensors, q->seed);
+    poison_hidden(s);
+    double rows = (q->quick ? reference_elements_quick : reference_elements) / (keys + 1);
+    int64_t limit = (int64_t)fmin(fmax(rows, LEAST_ROWS), MOST_ROWS);
+    if (truth_create(&s->truth, &s->tensors, limit, q->seed, &error) != TP_OK)
+        return subject_fail(s, TP_CELL_NUMERIC_FAIL, "no reference: %s", error.text);
+    return 0;
+}
+
+int subject_run(struct qualifier *q, struct subject *s, int threads, tp_receipt *receipt) {
+    struct attempt attempt = {.context = q->context,
+                              .choice = &q->choice,
+                              .workspace = &q->workspace,
+                              .door = DOOR_POOL,
+                              .threads = threads,
+                              .poison = 0xFF};
+    tp_error error = TP_ERROR_INIT;
+    tensors_poison_outputs(&s->tensors, 0xFF);
+    if (attempt_run_plan(&attempt, s->plan, &s->tensors, receipt, &error) == TP_OK) return 0;
+    return subject_fail(s, TP_CELL_NUMERIC_FAIL, "the run broke: %s", error.text);
+}
+
+static void hash_outputs(const struct tensors *tensors, char text[65]) {
+    tp_digest digest;
+    tp_digest_begin(&digest);
+    for (int id = TENSOR_O; id <= TENSOR_LSE; id++)
+        for (int64_t seq = 0; seq < tensors->sequences; seq++)
+            for (int64_t row = 0; row < tensors_len(tensors, (enum tensor_id)id, seq); row++)
+                for (int64_t head = 0; head < tensors->problem.q_heads; head++)
+                    tp_digest_add(&digest, tensors_at(tensors, (enum tensor_id)id, seq, row, head, 0),
+                                  (size_t)tensors_dim(tensors, (enum tensor_id)id) *
+                                      tp_dtype_bytes(tensors_dtype(tensors, (enum tensor_id)id)));
+    tp_digest_end(&digest, text);
+}
+
+/* On one task, whose schedule does not depend on the host, and on all threads, with the same bits. */
+static int run_canaries(struct qualifier *q, struct subject *s) {
+    tp_cell *cell = s->cell;
+    tp_receipt receipt;
+    struct measured_error measured;
+    char reason[512] = "", other[65];
+    int threads = tp_context_threads(q->context);
+    if (subject_run(q, s, 1, &receipt)) return 1;
+    if (receipt.kernel) snprintf(cell->kernel, sizeof cell->kernel, "%s", receipt.kernel);
+    snprintf(cell->numerics_id, sizeof cell->numerics_id, "%s", receipt.numerics_id);
+    cell->tiles_full = receipt.tiles_full;
+    cell->tiles_partial = receipt.tiles_partial;
+    cell->tiles_skipped = receipt.tiles_skipped;
+    cell->bytes = receipt.bytes_model;
+    if (tensors_badly_written(&s->tensors, reason, sizeof reason))
+        return subject_fail(s, TP_CELL_NUMERIC_FAIL, "%s", reason);
+    int wrong = truth_compare(&s->truth, &s->tensors, &measured, reason, sizeof reason);
+    cell->error = measured.max;
+    cell->allowed = 2 * measured.naive_max + measured.floor;
+    if (wrong) return subject_fail(s, TP_CELL_NUMERIC_FAIL, "%s", reason);
+    hash_outputs(&s->tensors, cell->output);
+    if (threads == 1) return 0;
+    if (subject_run(q, s, threads, &receipt)) return 1;
+    hash_outputs(&s->tensors, other);
+    return strcmp(other, cell->output)
+               ? subject_fail(s, TP_CELL_NUMERIC_FAIL, "1 and %d threads give other bits", threads)
+               : 0;
+}
+
+void qualify_cell(struct qualifier *q, tp_cell *cell) {
+    struct subject s = {.cell = cell};
+    if (cell->status == TP_CELL_UNSUPPORTED) return; /* the core does not even read it */
+    s.lengths.struct_size = sizeof s.lengths;
+    int packed = cell->phase & (TP_QUALIFY_VARLEN | TP_QUALIFY_MIXED);
+    int failed = choose(q, &s) || make(q, &s) || run_canaries(q, &s);
+    if (!failed && packed) failed = qualify_alone(q, &s);
+    if (!failed && q->time_ns > 0 && (cell->timed || !q->quick)) qualify_time(q, &s);
+    if (!failed) qualify_trust(&s); /* last: it writes wrong outputs */
+    truth_destroy(&s.truth);
+    tensors_destroy(&s.tensors);
+    if (s.plan) tp_plan_destroy(s.plan);
+}

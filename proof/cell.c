@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A cell as a record: of a lock, of a journal. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+
+static const char *const status_names[] = {
+    "NOT_RUN",     "QUALIFIED",  "QUALIFIED_FALLBACK", "NUMERIC_FAIL",
+    "UNSUPPORTED", "MISTRUSTED", "STALE",              "NUMERICS_CHANGED"};
+enum { STATUS_COUNT = sizeof status_names / sizeof *status_names };
+
+const char *tp_cell_status_name(tp_cell_status status) {
+    return (unsigned)status < STATUS_COUNT ? status_names[status] : "STATUS?";
+}
+
+int tp_cell_status_parse(const char *name, int32_t *status) {
+    for (int i = 0; name && i < STATUS_COUNT; i++)
+        if (!strcmp(name, status_names[i])) {
+            *status = i;
+            return 0;
+        }
+    return 1;
+}
+
+#define AT(name, type) {#name, type, 0, 0, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
+#define MAYBE(name, type) {#name, type, 1, 0, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
+#define SEEN(name, type) {#name, type, 1, 1, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
+const tp__field tp__cell_fields[] = {
+    AT(problem, TP__TEXT),
+    AT(phase, TP__PHASE),
+    AT(purpose, TP__TEXT),
+    MAYBE(shows, TP__TEXT),
+    AT(gain, TP__REAL),
+    MAYBE(timed, TP__INT32),
+    AT(status, TP__STATUS),
+    MAYBE(kernel, TP__TEXT),
+    MAYBE(numerics_id, TP__TEXT),
+    MAYBE(output, TP__TEXT),
+    MAYBE(error, TP__REAL),
+    MAYBE(allowed, TP__REAL),
+    MAYBE(tiles_full, TP__INT64),
+    MAYBE(tiles_partial, TP__INT64),
+    MAYBE(tiles_skipped, TP__INT64),
+    MAYBE(bytes, TP__INT64),
+    MAYBE(scratch, TP__INT64),
+    MAYBE(reason, TP__TEXT),
+    SEEN(time_ns, TP__REAL),
+    SEEN(gain_over_math, TP__REAL),
+    {NULL, TP__TEXT, 0, 0, 0, 0},
+};
+
+tp_status tp_cell_write(const tp_cell *cell, int measured, tp_write write, void *cookie) {
+    if (!cell || cell->struct_size < sizeof *cell || !write) return TP_INVALID;
+    json_t *record = tp__record_make(tp__cell_fields, cell, measured);
+    char *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    tp_status status = TP_NO_MEMORY;
+    if (text) status = write(cookie, text, strlen(text)) ? TP_INVALID : TP_OK;
+    free(text);
+    json_decref(record);
+    return status;
+}
+
+tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell *cell,
+                        tp_error *error) {
+    tp__file file = {text, name ? name : "cell", size, line > 0 ? line - 1 : 0, error};
+    tp__path path = {.depth = 0};
+    if (!text || !cell) return tp__proof_fail(error, TP_INVALID, "text and cell must be given");
+    memset(cell, 0, sizeof *cell);
+    cell->struct_size = sizeof *cell;
+    json_t *record = tp__file_load(&file, 1u << 16);
+    if (!record) return TP_INVALID;
+    tp_status status = tp__record_read(&file, &path, record, tp__cell_fields, cell);
+    json_decref(record);
+    return status;
+}

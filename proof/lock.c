@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a lock, asking it, writing it. Changing one is lock_update.c, the rules of a file lock_check.c. */
+#include "lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *tp__json_text(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static tp_status adopt(json_t *root, tp_lock **lock, tp_error *error) {
+    *lock = calloc(1, sizeof **lock);
+    if (!*lock || !root) {
+        free(*lock);
+        *lock = NULL;
+        json_decref(root);
+        return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
+    }
+    (*lock)->root = root;
+    (*lock)->models = json_object_get(root, "models");
+    (*lock)->isas = json_object_get(root, "isas");
+    (*lock)->history = json_object_get(root, "history");
+    return TP_OK;
+}
+
+tp_status tp_lock_create(tp_lock **lock, tp_error *error) {
+    if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
+    return adopt(json_pack("{s:s, s:s, s:[], s:{}, s:[]}", "schema", TP_LOCK_SCHEMA, "checksum", "",
+                           "models", "isas", "history"),
+                 lock, error);
+}
+
+void tp_lock_destroy(tp_lock *lock) {
+    if (!lock) return;
+    json_decref(lock->root);
+    free(lock);
+}
+
+int tp__lock_checksum(const json_t *root, char text[65]) {
+    tp_digest digest;
+    json_t *copy = json_copy((json_t *)(uintptr_t)root);
+    if (copy) json_object_del(copy, "checksum");
+    char *bytes =
+        copy ? json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(copy);
+    if (!bytes) return 1;
+    tp_digest_begin(&digest);
+    tp_digest_add(&digest, bytes, strlen(bytes));
+    tp_digest_end(&digest, text);
+    free(bytes);
+    return 0;
+}
+
+tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock,
+                        tp_error *error) {
+    tp__file file = {text, name ? name : "lock", size, 0, error};
+    if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
+    *lock = NULL;
+    if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a lock");
+    json_t *root = tp__file_load(&file, TP_LOCK_MAX_BYTES);
+    if (!root) return TP_INVALID;
+    tp_status status = tp__lock_check(&file, root);
+    if (status != TP_OK) {
+        json_decref(root);
+        return status;
+    }
+    return adopt(root, lock, error);
+}
+
+json_t *tp__lock_cells(const tp_lock *lock, const char *isa) {
+    return json_object_get(json_object_get(lock->isas, isa), "cells");
+}
+
+size_t tp__lock_index(const json_t *cells, const char *problem) {
+    size_t i, count = json_array_size(cells);
+    for (i = 0; i < count; i++)
+        if (!strcmp(tp__json_text(json_array_get(cells, i), "problem"), problem)) break;
+    return i;
+}
+
+static tp_status give_cell(json_t *record, tp_cell *cell) {
+    tp__file file = {"", "lock", 0, 0, NULL};
+    tp__path path = {.depth = 0};
+    if (!record || !cell) return TP_INVALID;
+    memset(cell, 0, sizeof *cell);
+    cell->struct_size = sizeof *cell;
+    return tp__record_read(&file, &path, record, tp__cell_fields, cell);
+}
+
+tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int index, tp_cell *cell) {
+    if (!lock || !isa || index < 0) return TP_INVALID;
+    return give_cell(json_array_get(tp__lock_cells(lock, isa), (size_t)index), cell);
+}
+
+tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
+                            tp_cell *cell) {
+    if (!lock || !isa || !problem) return TP_INVALID;
+    const json_t *cells = tp__lock_cells(lock, isa);
+    return give_cell(json_array_get(cells, tp__lock_index(cells, problem)), cell);
+}
+
+/* Counts down through models, groups, phases and problems. */
+tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use) {
+    size_t i, j, k;
+    json_t *model, *group, *problem;
+    if (!lock || !use || index < 0) return TP_INVALID;
+    json_array_foreach(lock->models, i, model) json_array_foreach(json_object_get(model, "groups"), j, group)
+        for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) {
+            json_t *list = json_object_get(json_object_get(group, "phases"), tp_qualify_phase_name(phase));
+            if ((int64_t)json_array_size(list) <= index) {
+                index -= (int64_t)json_array_size(list);
+                continue;
+            }
+            k = (size_t)index;
+            problem = json_array_get(list, k);
+            *use = (tp_lock_use){sizeof *use,
+                                 phase,
+                                 tp__json_text(model, "name"),
+                                 tp__json_text(model, "config"),
+                                 tp__json_text(group, "part"),
+                                 tp__json_text(group, "layers"),
+                                 json_string_value(problem)};
+            return TP_OK;
+        }
+    return TP_INVALID;
+}
+
+static void add_difference(char *text, size_t size, const char *what, const char *locked,
+                           const char *here) {
+    size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s: lock has %.150s, here %.150s", used ? "; " : "", what,
+             *locked ? locked : "none", *here ? here : "none");
+}
+
+/* How many of the record's fields differ, each named in the text. */
+static int differences(const json_t *record, const tp_identity *now, const tp__field *fields,
+                       const char *what, char *text, size_t size) {
+    int count = 0;
+    for (const tp__field *field = fields; field->name; field++) {
+        char name[64], locked[32], here[32];
+        const char *a = tp__json_text(record, field->name), *b = (const char *)now + field->offset;
+        if (field->type == TP__INT32) {
+            snprintf(locked, sizeof locked, "%d",
+                     (int)json_integer_value(json_object_get(record, field->name)));
+            snprintf(here, sizeof here, "%d", (int)*(const int32_t *)(const void *)b);
+            a = locked, b = here;
+        }
+        if (!strcmp(a, b)) continue;
+        snprintf(name, sizeof name, "%s %s", what, field->name);
+        add_difference(text, size, name, a, b);
+        count++;
+    }
+    return count;
+}
+
+tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size) {
+    size_t i;
+    json_t *host, *last = NULL;
+    const char *name;
+    if (!lock || !now || !text || !size) return TP_INVALID;
+    text[0] = 0;
+    json_t *isa = json_object_get(lock->isas, now->isa);
+    if (!isa) {
+        char names[256] = "";
+        json_object_foreach(lock->isas, name, host) {
+            size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, "%s%s", used ? " and " : "", name);
+        }
+        add_difference(text, size, "ISA", names, now->isa);
+        return TP_UNSUPPORTED;
+    }
+    int count = differences(json_object_get(isa, "library"), now, tp__library_fields, "library", text, size);
+    json_array_foreach(json_object_get(isa, "hosts"), i, host) {
+        char unused[1024] = "";
+        last = host;
+        if (!differences(host, now, tp__host_fields, "host", unused, sizeof unused))
+            return count ? TP_UNSUPPORTED : TP_OK;
+    }
+    differences(last, now, tp__host_fields, "host", text, size);
+    return TP_UNSUPPORTED;
+}

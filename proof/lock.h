@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lock is its JSON tree, checked whole when it is read:
+ *
+ *     schema, checksum
+ *     models   [{name, config, groups [{part, layers, phases {prefill [problem ...] ...}}]}]
+ *     isas     {ISA {library {...}, hosts [{cpu, os, libc}], cells [...]}}
+ *     history  [{date, isa, build, cells, reason}]
+ */
+#ifndef TP_PROOF_LOCK_H
+#define TP_PROOF_LOCK_H
+
+#include "record.h"
+
+struct tp_lock {
+    json_t *root;
+    json_t *models, *isas, *history; /* borrowed from root */
+    int64_t added, changed, same;    /* cells put since the last finish */
+};
+
+/* Parts of a tp_identity: what all hosts of an ISA share, and a host's own. */
+extern const tp__field tp__library_fields[], tp__host_fields[];
+
+typedef struct tp__history {
+    char date[16], isa[64], build[65], cells[80], reason[401];
+} tp__history;
+extern const tp__field tp__history_fields[];
+
+/* SHA-256 of everything but the checksum itself. 0, or nonzero when memory ran out. */
+int tp__lock_checksum(const json_t *root, char text[65]);
+json_t *tp__lock_cells(const tp_lock *lock, const char *isa); /* borrowed; NULL: no such ISA */
+/* The cell's index in the list, or its size. */
+size_t tp__lock_index(const json_t *cells, const char *problem);
+tp_status tp__lock_check(const tp__file *file, json_t *root);
+const char *tp__json_text(const json_t *object, const char *key); /* "" when there is none */
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Refusing at load what would otherwise be refused at a request. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fail.h"
+#include "identity.h"
+
+typedef struct permits {
+    tp_permit *list;
+    int64_t count, room;
+} permits;
+
+static void permits_free(permits *p) {
+    for (int64_t i = 0; i < p->count; i++) {
+        free((char *)(uintptr_t)p->list[i].problem_class);
+        free((char *)(uintptr_t)p->list[i].kernel);
+    }
+    free(p->list);
+}
+
+static tp_status permits_add(permits *p, const char *problem_class, const char *kernel,
+                             tp_error *error) {
+    if (p->count == p->room) {
+        int64_t room = p->room ? 2 * p->room : 64;
+        tp_permit *list = realloc(p->list, (size_t)room * sizeof *list);
+        if (!list) return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for permits");
+        p->list = list;
+        p->room = room;
+    }
+    tp_permit one = {strdup(problem_class), strdup(kernel)};
+    p->list[p->count++] = one;
+    return one.problem_class && one.kernel
+               ? TP_OK
+               : tp__proof_fail(error, TP_NO_MEMORY, "out of memory for permits");
+}
+
+static tp_status refuse(const tp_model *model, const tp_lock_use *use, tp_error *error,
+                        const char *what, const char *why) {
+    if (!use) return tp__proof_fail(error, TP_UNSUPPORTED, "%s: %s: %.380s", model->name, what, why);
+    return tp__proof_fail(error, TP_UNSUPPORTED, "%s: %s layers %.60s, %s: %s: %.300s", model->name,
+                          use->part, use->layers, tp_qualify_phase_name(use->phase), what, why);
+}
+
+static int is_qualified(const tp_cell *cell) {
+    return cell->status == TP_CELL_QUALIFIED || cell->status == TP_CELL_QUALIFIED_FALLBACK;
+}
+
+/* One problem of the model: qualified on this ISA, and then permitted. */
+static tp_status take_use(const tp_lock *lock, const char *isa, const tp_model *model,
+                          const tp_lock_use *use, permits *p, tp_error *error) {
+    tp_cell cell;
+    tp_problem problem;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    char problem_class[512];
+    if (tp_lock_cell_find(lock, isa, use->problem, &cell) != TP_OK)
+        return refuse(model, use, error, "no cell on this ISA", use->problem);
+    if (!is_qualified(&cell))
+        return refuse(model, use, error, tp_cell_status_name((tp_cell_status)cell.status),
+                      cell.reason[0] ? cell.reason : cell.problem);
+    if (tp_problem_parse(cell.problem, &problem, &lengths, error) != TP_OK ||
+        tp_problem_class(&problem, problem_class, sizeof problem_class) != TP_OK)
+        return refuse(model, use, error, "its problem cannot be read", cell.problem);
+    return permits_add(p, problem_class, cell.kernel, error);
+}
+
+/* Every group of the model has cells in the lock. */
+static tp_status covers(const tp_lock *lock, const tp_model *model, int group, tp_error *error) {
+    char layers[8 * TP_MODEL_MAX_LAYERS];
+    const tp_layer_group *g = model->groups[group];
+    const char *part = tp_part_name((tp_part)g->part);
+    tp_lock_use use;
+    if (g->out_of_scope) return TP_OK;
+    tp_layer_group_layers(g, layers, sizeof layers);
+    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++)
+        if (!strcmp(use.config_hash, model->config_hash) && !strcmp(use.part, part) &&
+            !strcmp(use.layers, layers))
+            return TP_OK;
+    return tp__proof_fail(error, TP_UNSUPPORTED, "%s: %s layers %.60s: the lock has no cell of this group",
+                          model->name, part, layers);
+}
+
+static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p,
+                         tp_error *error) {
+    tp_lock_use use;
+    const char *base = strrchr(model->name, '/');
+    int found = 0, named = 0;
+    base = base ? base + 1 : model->name;
+    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
+        named |= !strcmp(use.model, base);
+        if (strcmp(use.config_hash, model->config_hash)) continue;
+        found = 1;
+        TP_TRY(take_use(lock, isa, model, &use, p, error));
+    }
+    if (!found)
+        return refuse(model, NULL, error, "not qualified",
+                      named ? "the lock has it with another config" : "the lock does not have it");
+    for (int i = 0; i < model->group_count; i++) TP_TRY(covers(lock, model, i, error));
+    return TP_OK;
+}
+
+/* The lock's own figure is that of one task; this context cuts calls into more. */
+static int64_t most_scratch(tp_context *context, const tp_lock *lock, const char *isa) {
+    int64_t most = 0;
+    tp_cell cell;
+    for (int i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
+        tp_problem problem;
+        tp_lengths lengths = {.struct_size = sizeof lengths};
+        tp_choice choice = TP_CHOICE_INIT;
+        tp_plan *plan;
+        choice.policy = TP_PERMIT;
+        choice.kernel = cell.kernel;
+        if (!is_qualified(&cell) || tp_problem_parse(cell.problem, &problem, &lengths, NULL) != TP_OK ||
+            tp_plan_create(context, &problem, &choice, &plan, NULL) != TP_OK)
+            continue;
+        int64_t bytes = (int64_t)tp_plan_workspace(plan, tp_context_threads(context));
+        if (bytes > most) most = bytes;
+        tp_plan_destroy(plan);
+    }
+    return most;
+}
+
+tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
+                       const char *declared, tp_error *error) {
+    tp_identity now;
+    permits p = {0};
+    tp_lock_state state = {.struct_size = sizeof state, .status = TP_LOCK_STALE};
+    char why[1024];
+    if (!context || !lock || !model)
+        return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
+    TP_TRY(tp_identity_detect(declared, &now, error));
+    /* a context may plan for another machine */
+    tp__isa_text(tp_context_machine(context)->isa, now.isa);
+    tp_status status = tp_lock_fresh(lock, &now, why, sizeof why);
+    if (status != TP_OK) {
+        tp_context_lock_state(context, &state, NULL);
+        return refuse(model, NULL, error, "STALE", why);
+    }
+    status = collect(lock, now.isa, model, &p, error);
+    if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
+    permits_free(&p);
+    if (status == TP_OK) {
+        state.status = TP_LOCK_MATCHES;
+        state.scratch_bytes = most_scratch(context, lock, now.isa);
+        status = tp_context_lock_state(context, &state, error);
+    }
+    return status;
+}

@@ -9,7 +9,7 @@ tool=${1:?usage: memory.sh PATH/TO/tileproof}
 # math holds scores and probabilities; a fused kernel what its workspace is, whatever the length
 expect_python peaks "rows = [json.loads(line) for line in text.splitlines()]
 ours, math = rows[0::2], rows[1::2]
-page = 512 * 1024 << 10 # of the stack, of code that runs for the first time, and of counting by pages
+page = 512 << 10 # of the stack, of code that runs for the first time, and of counting by pages
 for o, m, s in zip(ours, math, (512, 1024, 2048)):
     assert o['q_len'] == m['q_len'] == s and o['kind'] == 'memory' and o['host'] and o['date'], o
     assert m['peak_bytes'] >= 2 * s * s * 4 and m['scores_written'] == s * s, m

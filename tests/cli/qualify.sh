@@ -108,7 +108,7 @@ report cut-untouched "$ok" ""
 # stop and resume: a journal beside the lock; a kill leaves no lock and no half line that counts
 "$tool" qualify "$models"/*.json --lock "$scratch/r.lock" --update --reason 'killed' >/dev/null 2>&1 &
 pid=$!
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     [ "$(grep -c problem "$scratch/r.lock.journal" 2>/dev/null)" -ge 3 ] 2>/dev/null && break
     sleep 0.05
 done

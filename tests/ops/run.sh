@@ -10,7 +10,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 # every name in the rules is one that the tool exposes, whether promtool is here or not
 "$tool" run q64 d64 h4/2 bf16 causal --metrics "$scratch/plain.prom" >/dev/null || exit 1
-names=$(grep -oE '\btileproof_[a-z_]+' "$ops/alerts.yml" | sort -u)
+names=$(grep -ohE '\btileproof_[a-z_]+' "$ops/alerts.yml" "$ops/dashboard.json" | sort -u)
+expect_json dashboard 0 cat "$ops/dashboard.json"
 report names-found "$([ "$(wc -l <<<"$names")" -ge 8 ] && echo 1)" "$names"
 for name in $names; do
     report "exposed-$name" "$(grep -q "^# TYPE $name " "$scratch/plain.prom" && echo 1)" "$name is in no exposition"

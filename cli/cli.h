@@ -31,13 +31,15 @@ enum command_bit {
     COMMAND_MODEL = 512,
     COMMAND_QUALIFY = 1024,
     COMMAND_CANARY = 2048,
+    COMMAND_TRACE = 4096,
+    COMMAND_REPLAY = 8192,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
 struct options {
     char disable[256]; /* several --disable are joined by commas */
     char problem[512]; /* the words that are no options, joined by blanks */
-    char **files;      /* compare, plot, model, qualify, canary: words that are no options */
+    char **files;      /* words that are no options, of commands that take files */
     int file_count;
     const char *fallback;
     const char *kernel;
@@ -49,6 +51,10 @@ struct options {
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
+    const char *trace_file, *metrics_file; /* run, replay: watched.h */
+    const char *models;                    /* replay: where models are found by name */
+    int64_t layers, sample, steps, requests; /* replay */
+    int generate, modelled;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
@@ -70,8 +76,9 @@ struct command {
 int options_parse(struct options *options, const struct command *command, int count, char **words);
 void options_print_help(FILE *out, enum command_bit bit);
 int options_policy(const struct options *options);
-/* The context the options ask for. */
+/* The context the options ask for; the second with more that they do not know of. */
 int options_context(const struct options *options, tp_context **context);
+int options_context_like(const struct options *options, const tp_context_options *more, tp_context **context);
 /* Parses the problem words, shape grammar included. Exit code, reason printed. */
 int options_problem(const struct options *options, tp_problem *problem, tp_lengths *lengths);
 tp_choice options_choice(const struct options *options);
@@ -93,6 +100,10 @@ const char *grouped(int64_t value, char text[32]);               /* 67,108,864 *
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
+/* model.c: the file's model; exit code, reason printed. */
+int model_read(const char *path, tp_model **model);
+const char *base_name(const char *path);
+
 int command_info(const struct options *options);
 int command_explain(const struct options *options);
 int command_run(const struct options *options);
@@ -105,5 +116,7 @@ int command_simulated_run(const struct options *options);
 int command_model(const struct options *options);
 int command_qualify(const struct options *options);
 int command_canary(const struct options *options);
+int command_trace(const struct options *options);
+int command_replay(const struct options *options);
 
 #endif

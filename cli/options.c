@@ -20,16 +20,17 @@ struct option_row {
 enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
     PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
-    EVERY = COMMAND_INFO | PLANNING | PROOF | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE |
-            COMMAND_PLOT | COMMAND_MODEL
+    WATCHED = COMMAND_RUN | COMMAND_REPLAY,
+    FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | PROOF,
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | FILES
 };
 
 #define FIELD(name) offsetof(struct options, name)
 static const struct option_row rows[] = {
     {"--disable", "NAME[,NAME]", "kernels that may not serve", JOINED, FIELD(disable),
-     PLANNING | COMMAND_QUALIFY},
-    {"--fallback", "refuse|permit", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
-     PLANNING | PROOF},
+     PLANNING | COMMAND_REPLAY | COMMAND_QUALIFY},
+    {"--fallback", "refuse|permit|serve", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
+     PLANNING | COMMAND_REPLAY | PROOF},
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
@@ -38,7 +39,10 @@ static const struct option_row rows[] = {
      COMMAND_CHECK},
     {"--case", "RE", "cases whose name matches", TEXT, FIELD(case_name), COMMAND_CHECK},
     {"--threads", "N", "threads; default what affinity and cgroup allow", NUMBER, FIELD(threads),
-     PLANNING | COMMAND_CHECK | PROOF},
+     PLANNING | COMMAND_CHECK | COMMAND_REPLAY | PROOF},
+    {"--trace", "FILE", "one line of JSON for every call", TEXT, FIELD(trace_file), WATCHED},
+    {"--metrics", "FILE", "counts at the end, as Prometheus text; -: standard output", TEXT,
+     FIELD(metrics_file), WATCHED},
     {"--threads", "N", "threads; default 1", NUMBER, FIELD(threads), COMMAND_DEMO},
     {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
      COMMAND_EXPLAIN},
@@ -122,6 +126,23 @@ static const struct option_row rows[] = {
      FIELD(budget), COMMAND_CANARY},
     {"--drill", "WHAT", "no:HEAD_DIM=96, no:KERNEL or slow:KERNEL=1.2 (simulated)", TEXT, FIELD(drill),
      COMMAND_CANARY},
+    {"--output", "FILE", "-o: where the events go; default standard output", TEXT, FIELD(format),
+     COMMAND_TRACE},
+    {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
+     COMMAND_REPLAY},
+    {"--models", "DIR", "where a model NAME is NAME.json; default models", TEXT, FIELD(models), COMMAND_REPLAY},
+    {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,
+     FIELD(layers), COMMAND_REPLAY},
+    {"--sample", "N", "run N of the requests, evenly spaced; default all", NUMBER, FIELD(sample),
+     COMMAND_REPLAY},
+    {"--steps", "N", "decode steps of a request that are run; default 2", NUMBER, FIELD(steps), COMMAND_REPLAY},
+    {"--modelled", NULL, "costs from bytes and flops of the receipts instead of time", FLAG, FIELD(modelled),
+     COMMAND_REPLAY},
+    {"--against", "REPORT", "what changed since an earlier report", TEXT, FIELD(against), COMMAND_REPLAY},
+    {"--generate", NULL, "write a long-tailed trace of requests instead", FLAG, FIELD(generate),
+     COMMAND_REPLAY},
+    {"--requests", "N", "with --generate: how many; default 200", NUMBER, FIELD(requests), COMMAND_REPLAY},
+    {"--seed", "N", "of --generate; default 1", NUMBER, FIELD(seed), COMMAND_REPLAY},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
     {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
 };
@@ -147,7 +168,7 @@ static const struct {
 
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | PROOF))) {
+        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | FILES))) {
             word = letters[i].name;
             length = strlen(word);
             break;
@@ -197,8 +218,8 @@ static int store(struct options *options, const struct option_row *row, const ch
 
 static int check_values(const struct options *options) {
     const char *fallback = options->fallback;
-    if (fallback && strcmp(fallback, "refuse") && strcmp(fallback, "permit")) {
-        complain("--fallback is '%s': it must be refuse or permit", fallback);
+    if (fallback && strcmp(fallback, "refuse") && strcmp(fallback, "permit") && strcmp(fallback, "serve")) {
+        complain("--fallback is '%s': it must be refuse, permit or serve", fallback);
         return EXIT_USAGE;
     }
     if (options->repeat < 1 || options->repeat > 100000) {
@@ -218,6 +239,9 @@ int options_parse(struct options *options, const struct command *command, int co
     options->repeat = 1;
     options->attempts = 5;
     options->read_mib = 512;
+    options->layers = 1;
+    options->steps = 2;
+    options->requests = 200;
     options->files = words;
     int only_words = 0;
     for (int i = 0; i < count; i++) {
@@ -227,7 +251,7 @@ int options_parse(struct options *options, const struct command *command, int co
                 complain("%s takes no words: '%s' is one too many", command->name, word);
                 return EXIT_USAGE;
             }
-            if (command->bit & (COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | PROOF)) {
+            if (command->bit & FILES) {
                 words[options->file_count++] = words[i]; /* files; never ahead of i */
                 continue;
             }
@@ -269,7 +293,8 @@ int options_parse(struct options *options, const struct command *command, int co
 }
 
 int options_policy(const struct options *options) {
-    return options->fallback && !strcmp(options->fallback, "permit") ? TP_PERMIT : TP_REFUSE;
+    if (!options->fallback || !strcmp(options->fallback, "refuse")) return TP_REFUSE;
+    return !strcmp(options->fallback, "permit") ? TP_PERMIT : TP_SERVE;
 }
 
 tp_choice options_choice(const struct options *options) {
@@ -303,7 +328,12 @@ static int read_machine(const char *path, tp_machine *machine) {
 }
 
 int options_context(const struct options *options, tp_context **context) {
-    tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
+    static const tp_context_options none = TP_CONTEXT_OPTIONS_INIT;
+    return options_context_like(options, &none, context);
+}
+
+int options_context_like(const struct options *options, const tp_context_options *more, tp_context **context) {
+    tp_context_options wanted = *more;
     tp_machine machine;
     wanted.threads = (int32_t)options->threads;
     wanted.policy = options_policy(options);

@@ -29,6 +29,7 @@ int exit_code_of(tp_status status) {
     case TP_OK: return EXIT_FINE;
     case TP_INVALID: return EXIT_USAGE;
     case TP_UNSUPPORTED:
+    case TP_NOT_LOCKED:
     case TP_FALLBACK_REFUSED: return EXIT_REFUSED;
     default: return EXIT_FAILED;
     }

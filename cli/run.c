@@ -3,6 +3,7 @@
 #include "attempt.h"
 #include "cli.h"
 #include "truth.h"
+#include "watched.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -99,7 +100,8 @@ int command_run(const struct options *options) {
     tp_plan *plan;
     tp_error error = TP_ERROR_INIT;
     int code = options_problem(options, &problem, &lengths);
-    if (!code) code = options_context(options, &context);
+    struct watched watched;
+    if (!code) code = watched_context(&watched, options, &context);
     if (code) return code;
 
     struct tensors tensors;
@@ -112,7 +114,7 @@ int command_run(const struct options *options) {
                               .threads = tp_context_threads(context),
                               .poison = 0xFF};
     if (tp_plan_create(context, &problem, &choice, &plan, &error) != TP_OK) {
-        code = complain_status(&error);
+        code = watched_end(&watched, context, complain_status(&error));
         tp_context_destroy(context);
         return code;
     }
@@ -130,6 +132,7 @@ int command_run(const struct options *options) {
     }
     workspace_free(&workspace);
     tp_plan_destroy(plan);
+    code = watched_end(&watched, context, code);
     tp_context_destroy(context);
     return code;
 }

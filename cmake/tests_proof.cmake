@@ -16,6 +16,12 @@ if(TILEPROOF_CLI)
     add_test(NAME ${script} COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/${script}.sh $<TARGET_FILE:tileproof_cli>
       $<TARGET_FILE:tileproof_shared>)
   endforeach()
+  add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/trace.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/replay.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/models)
+  # Says "not run here" where promtool is missing.
+  add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
+  set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
   add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
 endif()
@@ -32,8 +38,20 @@ foreach(kind model lock)
 endforeach()
 add_test(NAME fuzz_lock COMMAND fuzz_lock_replay ${fuzz_dir}/lock)
 add_test(NAME fuzz_model COMMAND fuzz_model_replay ${fuzz_dir}/model ${CMAKE_SOURCE_DIR}/models)
+# What the tool reads line by line: its readers alone.
+set(lines_sources ${fuzz_dir}/fuzz_lines.c ${CMAKE_SOURCE_DIR}/cli/lines.c ${CMAKE_SOURCE_DIR}/cli/trace_calls.c
+  ${CMAKE_SOURCE_DIR}/cli/replay_read.c)
+add_executable(fuzz_lines_replay ${lines_sources} ${fuzz_dir}/replay.c)
+target_include_directories(fuzz_lines_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+target_link_libraries(fuzz_lines_replay PRIVATE tileproof_proof_static)
+add_test(NAME fuzz_lines COMMAND fuzz_lines_replay ${fuzz_dir}/lines)
 # libFuzzer is clang's. The library is compiled again, so that its branches are seen.
 if(TILEPROOF_FUZZ)
+  add_executable(fuzz_lines ${lines_sources})
+  target_include_directories(fuzz_lines PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+  target_compile_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_libraries(fuzz_lines PRIVATE ${JANSSON_LIBRARY})
   foreach(kind model lock)
     add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources})
     target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${JANSSON_INCLUDE})

@@ -22,6 +22,26 @@ have() {
     esac
 }
 
+sudo=
+if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
+
+# The tests of ops/ want promtool, and say "not run here" without it. Its package would start a server, so it is
+# unpacked, not installed; and asked for once.
+promtool_dir=$(cd "$(dirname "$0")/.." && pwd)/build/tools
+get_promtool() {
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
+    cd "$promtool_dir" || return 1
+    apt-get -qq download prometheus 2>/dev/null ||
+        { $sudo apt-get -qq update && apt-get -qq download prometheus; } 2>/dev/null || return 1
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
+    rm -f prometheus_*.deb
+}
+if ! command -v promtool >/dev/null && [ ! -e "$promtool_dir" ]; then
+    mkdir -p "$promtool_dir"
+    echo "set-up: getting promtool from Debian's package prometheus into build/tools"
+    (get_promtool) || echo "set-up: without promtool the tests of ops/ are not run here"
+fi
+
 missing=()
 for need in "${needs[@]}"; do
     # shellcheck disable=SC2086
@@ -32,8 +52,6 @@ if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
 
-sudo=
-if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
 if ! command -v apt-get >/dev/null || { [ -n "$sudo" ] && ! command -v sudo >/dev/null; }; then
     echo "set-up: please install: ${missing[*]} (Debian's names), then run this again" >&2
     exit 1

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "api/context.h"
-#include "base/clock.h"
 #include "base/error.h"
 
 /* Grow-only; the old content is of no use, so it is freed first. */
@@ -48,7 +47,7 @@ tp_status tp_attention(tp_context *context, const tp_problem *problem, const tp_
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp__context_usable(context, error));
     tp__watch watch;
-    tp__watch_begin(&watch, context, tp__now_ns());
+    tp__watch_begin(&watch, context);
     pthread_mutex_lock(&context->lock);
     tp_status status = attend(context, problem, choice, tensors, receipt, &watch, error);
     pthread_mutex_unlock(&context->lock);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "strategies/prepare.h"
 
@@ -84,6 +83,7 @@ tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp
     TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, &plan->path, error));
     plan->context = context;
     plan->policy = choice != NULL ? choice->policy : context->policy;
+    plan->why = tp__reasons_of(&plan->decision);
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
     plan->strategy = tp__options[plan->decision.chosen].strategy;
@@ -104,7 +104,7 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
     }
     if (made->decision.candidate_count > 0) {
         tp__watch watch;
-        tp__watch_begin(&watch, context, tp__now_ns());
+        tp__watch_begin(&watch, context);
         tp__watch_refused(&watch, context, problem, NULL, &made->decision);
         tp__watch_end(&watch, context, NULL, status);
     }

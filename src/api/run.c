@@ -41,7 +41,7 @@ tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_e
                       tp_receipt *receipt, tp_error *error) {
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL");
     tp__watch watch;
-    tp__watch_begin(&watch, plan->context, tp__now_ns());
+    tp__watch_begin(&watch, plan->context);
     tp_status status = tp__run(plan, &plan->problem, tensors, exec, receipt, &watch, error);
     return tp__watch_end(&watch, plan->context, tensors, status);
 }
@@ -103,12 +103,14 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
 tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
                   const tp_exec *exec, tp_receipt *receipt, tp__watch *watch, tp_error *error) {
     ran told = {"none", {0, 0, 0}};
+    watch->record.start_ns = tp__now_ns();
     if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
     TP_TRY(tp__context_usable(plan->context, error));
-    tp_receipt *filled = receipt == NULL && watch->listening ? &watch->receipt : receipt;
+    int wanted = tp__watch_wants_receipt(watch, plan);
+    tp_receipt *filled = receipt == NULL && wanted ? &watch->receipt : receipt;
     tp_status status =
         run(plan, bounds, tensors, exec, filled, watch->record.start_ns, &told, error);
-    if (watch->listening && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
+    if (wanted && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
     tp__watch_ran(watch, plan, bounds, tensors, told.kernel, &told.amounts, status);
     return status;
 }

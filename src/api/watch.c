@@ -4,14 +4,23 @@
 #include <string.h>
 
 #include "api/context.h"
+#include "base/clock.h"
 #include "problem/sequence.h"
 
-void tp__watch_begin(tp__watch *watch, const tp_context *context, int64_t start_ns) {
-    watch->told = watch->event = 0;
-    watch->record.start_ns = start_ns;
+void tp__watch_begin(tp__watch *watch, const tp_context *context) {
+    watch->told = watch->event = watch->detail = 0;
     watch->record.planned = 0;
     watch->listening = !tp__inside_task() && (context->options.event != NULL || context->options.trace != NULL ||
                                               context->options.dump != NULL);
+}
+
+static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP_LOCKED; }
+
+int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan) {
+    const tp_context_options *to = &plan->context->options;
+    int event = to->event != NULL && plan->decision.fallback && is_served(plan->policy);
+    watch->detail = watch->listening && (event || to->trace != NULL);
+    return watch->detail;
 }
 
 /* NULL as well for what a run would not accept: a refused call's tensors have not been looked at. */
@@ -21,39 +30,40 @@ static const tp_tags *tags_of(const tp_tensors *tensors) {
 }
 
 static void fill(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tensors *tensors,
-                 const tp_decision *decision) {
+                 const tp_decision *decision, const tp__reasons *why) {
     tp__record *r = &watch->record;
     const tp_tags *tags = tags_of(tensors);
     const char *model = tags != NULL ? tags->model : NULL, *request = tags != NULL ? tags->request : NULL;
     r->labels.model = (uint8_t)tp__counts_model(context->counts, model);
     r->lock = atomic_load_explicit(&context->lock_status, memory_order_relaxed);
-    if (context->recorder == NULL && !watch->listening) return;
+    if (context->recorder == NULL && !watch->listening) return; /* nobody will ask */
     r->layer = tags != NULL ? tags->layer : -1;
     r->fallback = decision->fallback;
     strcpy(r->model, model != NULL ? model : "");
     strcpy(r->request, request != NULL ? request : "");
-    tp__record_reasons(r, decision);
-    r->problem = *problem;
-    if (context->recorder != NULL) tp__recorder_add(context->recorder, r);
-    if (watch->listening) watch->decision = *decision;
-    watch->told = 1;
+    r->why = *why;
+    if (context->recorder != NULL) tp__recorder_add(context->recorder, r, problem);
+    watch->problem = problem;
+    if (watch->detail) watch->decision = *decision;
+    watch->told = watch->detail || (watch->listening && r->status != TP_OK);
 }
 
 void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
                        const tp_tensors *tensors, const tp_decision *decision) {
     tp__record *r = &watch->record;
+    watch->detail = watch->listening;
     r->labels = tp__labels_of(problem, NULL);
     r->labels.kind = TP_COUNT_REFUSALS;
     r->labels.kernel = (uint8_t)decision->candidate_count;
-    r->labels.reason = (uint8_t)tp__record_first_reason(decision);
+    r->labels.reason = (uint8_t)tp__first_reason(decision);
+    r->start_ns = tp__now_ns();
     r->amounts = (tp__amounts){0, 0, 0};
     r->status = decision->status;
-    fill(watch, context, problem, tensors, decision);
+    tp__reasons why = tp__reasons_of(decision);
+    fill(watch, context, problem, tensors, decision, &why);
     tp__counts_add(context->counts, r->labels, NULL);
     watch->event = decision->status == TP_NOT_LOCKED ? TP_EVENT_NOT_LOCKED : TP_EVENT_REFUSED;
 }
-
-static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP_LOCKED; }
 
 void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, const tp_tensors *tensors,
                    const char *kernel, const tp__amounts *amounts, tp_status status) {
@@ -64,12 +74,12 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
     r->labels.kernel = (uint8_t)tp__kernel_index(kernel);
     r->amounts = *amounts;
     r->status = status;
-    fill(watch, context, problem, tensors, &plan->decision);
+    fill(watch, context, problem, tensors, &plan->decision, &plan->why);
     if (status != TP_OK) return;
     tp__counts_add(context->counts, r->labels, amounts);
     if (!plan->decision.fallback) return;
     r->labels.kind = TP_COUNT_FALLBACKS;
-    r->labels.reason = (uint8_t)tp__record_first_reason(&plan->decision);
+    r->labels.reason = (uint8_t)tp__first_reason(&plan->decision);
     tp__counts_add(context->counts, r->labels, NULL);
     if (is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
 }
@@ -77,10 +87,12 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
 static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status) {
     const tp_context_options *to = &context->options;
     int ran = status == TP_OK;
+    char bounds[512];
+    if (!ran) tp__bounds_text(watch->problem, bounds);
     watch->receipt.decision = &watch->decision; /* the cache's own may be gone by now */
     watch->receipt.planned = watch->record.planned;
-    if (to->trace != NULL && !atomic_load(&context->trace_ended) &&
-        tp__record_send(&watch->record, &watch->decision, ran ? watch->receipt.problem : NULL, to->trace,
+    if (to->trace != NULL && watch->detail && !atomic_load(&context->trace_ended) &&
+        tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, &watch->decision, to->trace,
                         to->trace_cookie) != 0)
         atomic_store(&context->trace_ended, 1);
     if (to->event != NULL && watch->event != 0) {
@@ -96,7 +108,7 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
 }
 
 tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors *tensors, tp_status status) {
-    if (!watch->listening || !watch->told) return status;
+    if (!watch->told) return status;
     int outer = tp__set_inside(1);
     tell(watch, context, tags_of(tensors), status);
     tp__set_inside(outer);

@@ -166,6 +166,14 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
     return (tp_status)decision->status;
 }
 
+tp__reasons tp__reasons_of(const tp_decision *decision) {
+    tp__reasons why = {{{0}}};
+    for (int i = 0; i < decision->candidate_count; i++)
+        for (int r = 0; r < decision->candidate[i].reason_count; r++)
+            why.code[i][r] = (uint8_t)decision->candidate[i].reason[r].code;
+    return why;
+}
+
 const char *tp_reason_name(tp_reason_code code) {
     static const char *const names[] = {
         [TP_WHY_ISA] = "isa",           [TP_WHY_DISABLED] = "disabled",

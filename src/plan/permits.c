@@ -51,7 +51,8 @@ static tp_status check(const tp_permit *p, int64_t index, tp_error *error) {
                "permit %lld: %s is NULL", (long long)index,
                p->problem_class == NULL ? "problem_class" : "kernel");
     const char *bucket = strchr(p->problem_class, ' ');
-    int phase = strncmp(p->problem_class, "prefill ", 8) == 0 || strncmp(p->problem_class, "decode ", 7) == 0;
+    int phase = strncmp(p->problem_class, "prefill ", 8) == 0 || strncmp(p->problem_class, "decode ", 7) == 0 ||
+                strncmp(p->problem_class, "backward ", 9) == 0;
     TP_REQUIRE(phase && (strncmp(bucket, " few-rows h", 11) == 0 || strncmp(bucket, " many-rows h", 12) == 0),
                error, TP_INVALID,
                "permit %lld: problem_class is '%.80s': it must begin as tp_problem_class writes it, with a "

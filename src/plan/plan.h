@@ -3,6 +3,7 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
+#include "base/reasons.h"
 #include "kernels/kernel.h"
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
@@ -27,6 +28,9 @@ int tp__names_head_dim(const char *names, int64_t head_dim);
 
 /* A policy that exists, or TP_INVALID. */
 tp_status tp__policy_check(int32_t policy, tp_error *error);
+
+/* The decision's reasons in short. */
+tp__reasons tp__reasons_of(const tp_decision *decision);
 
 /* What policy locked permits: permits.c. Safe to use from many threads. */
 typedef struct tp__permits tp__permits;
@@ -63,6 +67,7 @@ struct tp_plan {
     const tp__kernels *kernels;
     tp__path path;
     int32_t policy;
+    tp__reasons why; /* the decision's, in short */
     tp_decision decision;
 };
 

@@ -189,7 +189,8 @@ tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors,
 
 tp_status tp__class_print(const tp_problem *problem, const char *bucket, char *text, size_t size) {
     printer p = {.used = 0};
-    put(&p, "%s %s h%lld/%lld", tp__phase(problem->q_len, problem->kv_len), bucket,
+    const char *phase = tp__phase(problem->q_len, problem->kv_len);
+    put(&p, "%s %s h%lld/%lld", problem->op == TP_BACKWARD ? "backward" : phase, bucket,
         (long long)problem->q_heads, (long long)problem->kv_heads);
     put_rest(&p, problem, NULL);
     if (p.used >= size) return TP_INVALID;

@@ -10,6 +10,7 @@ static const char *tier_name(int32_t tier) {
 
 static void write_text(tp__emit *e, const tp_decision *d) {
     tp__emit_text(e, "problem    %s\n", d->problem);
+    tp__emit_text(e, "class      %s\n", d->problem_class);
     if (d->chosen >= 0)
         tp__emit_text(e, "kernel     %s (%s)%s\n", d->candidate[d->chosen].kernel,
                       d->candidate[d->chosen].strategy, d->fallback ? ", a FALLBACK" : "");
@@ -52,6 +53,7 @@ static void write_text(tp__emit *e, const tp_decision *d) {
 static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_open(e, NULL, '{');
     tp__json_string(e, "problem", d->problem);
+    tp__json_string(e, "problem_class", d->problem_class);
     tp__json_string(e, "status", tp_status_name((tp_status)d->status));
     if (d->chosen >= 0) tp__json_string(e, "kernel", d->candidate[d->chosen].kernel);
     tp__json_bool(e, "fallback", d->fallback);

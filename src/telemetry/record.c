@@ -9,14 +9,7 @@
 
 #include "base/clock.h"
 
-void tp__record_reasons(tp__record *record, const tp_decision *decision) {
-    memset(record->why, 0, sizeof record->why);
-    for (int i = 0; i < decision->candidate_count; i++)
-        for (int r = 0; r < decision->candidate[i].reason_count; r++)
-            record->why[i][r] = (uint8_t)decision->candidate[i].reason[r].code;
-}
-
-int tp__record_first_reason(const tp_decision *decision) {
+int tp__first_reason(const tp_decision *decision) {
     int first = 0;
     /* what this host lacks is no reason: the best tier is the best it has */
     for (int i = 0; i < decision->candidate_count && first == 0; i++) {
@@ -33,10 +26,10 @@ static int told(int code) { return code != 0 && code != TP_WHY_NOT_BEST; }
 static void write_refused(tp__emit *e, const tp__record *r, const tp_decision *decision) {
     tp__json_open(e, "refused", '[');
     for (int i = 0; i < TP_MAX_CANDIDATES; i++)
-        for (int k = 0; k < TP_MAX_REASONS && told(r->why[i][k]); k++) {
+        for (int k = 0; k < TP_MAX_REASONS && told(r->why.code[i][k]); k++) {
             tp__json_open(e, NULL, '{');
             tp__json_string(e, "kernel", tp_kernel_at(i)->name);
-            tp__json_string(e, "code", tp_reason_name((tp_reason_code)r->why[i][k]));
+            tp__json_string(e, "code", tp_reason_name((tp_reason_code)r->why.code[i][k]));
             if (decision != NULL) {
                 tp__json_int(e, "have", decision->candidate[i].reason[k].have);
                 tp__json_int(e, "need", decision->candidate[i].reason[k].need);
@@ -53,18 +46,15 @@ static int64_t unix_ns(int64_t monotonic) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec - (tp__now_ns() - monotonic);
 }
 
-void tp__record_write(tp__emit *e, const tp__record *r, const tp_decision *decision, const char *problem) {
-    char text[512];
+static void write_record(tp__emit *e, const tp__record *r, const char *problem, const tp_decision *decision) {
     const tp_kernel_info *kernel = tp_kernel_at(r->labels.kernel);
-    if (problem == NULL && tp_problem_print(&r->problem, NULL, text, sizeof text) != TP_OK)
-        strcpy(text, "(its text form is too long)");
     tp__json_open(e, NULL, '{');
     tp__json_int(e, "ts_ns", unix_ns(r->start_ns));
     tp__json_int(e, "time_ns", r->amounts.time_ns);
     if (decision != NULL) tp__json_int(e, "thread", (int64_t)syscall(SYS_gettid));
     tp__json_string(e, "status", tp_status_name((tp_status)r->status));
     tp__json_string(e, "kernel", kernel != NULL ? kernel->name : "none");
-    tp__json_string(e, "problem", problem != NULL ? problem : text);
+    tp__json_string(e, "problem", problem);
     if (decision != NULL) tp__json_string(e, "class", decision->problem_class);
     tp__json_string(e, "phase", tp__phase_name(r->labels.phase));
     tp__json_string(e, "bucket", tp__bucket_name(r->labels.bucket));
@@ -94,11 +84,11 @@ static int collect(void *cookie, const char *bytes, size_t size) {
     return 0;
 }
 
-int tp__record_send(const tp__record *record, const tp_decision *decision, const char *problem, tp_write write,
+int tp__record_send(const tp__record *record, const char *problem, const tp_decision *decision, tp_write write,
                     void *cookie) {
     line l;
     l.used = 0;
     tp__emit e = {collect, &l, 0, 0};
-    tp__record_write(&e, record, decision, problem);
+    write_record(&e, record, problem, decision);
     return e.failed ? 0 : write(cookie, l.text, l.used);
 }

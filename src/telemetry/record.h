@@ -3,12 +3,13 @@
 #ifndef TP_TELEMETRY_RECORD_H
 #define TP_TELEMETRY_RECORD_H
 
+#include "base/reasons.h"
 #include "telemetry/counts.h"
 #include "telemetry/emit.h"
 
 #define TP__TAG_SIZE 64 /* of a model's name and a request's, with the ending 0 */
 
-/* Nothing in it points to what is the caller's, or a plan's. */
+/* Nothing in it points to what is the caller's, or a plan's. Small: every call fills in one. */
 typedef struct tp__record {
     int64_t start_ns; /* of the monotonic clock */
     tp__amounts amounts;
@@ -19,24 +20,24 @@ typedef struct tp__record {
     int32_t lock;    /* tp_lock_status */
     int32_t layer;
     char model[TP__TAG_SIZE], request[TP__TAG_SIZE];
-    uint8_t why[TP_MAX_CANDIDATES][TP_MAX_REASONS]; /* tp_reason_code of each candidate; 0: no more */
-    tp_problem problem;
+    tp__reasons why;
 } tp__record;
 
-void tp__record_reasons(tp__record *record, const tp_decision *decision);
 /* Of the best tier's candidate: why it did not serve; 0: it did, or there is none. */
-int tp__record_first_reason(const tp_decision *decision);
+int tp__first_reason(const tp_decision *decision);
 
-/* One line of JSON. With a decision reasons come in full, with a text the problem is the call's. */
-void tp__record_write(tp__emit *e, const tp__record *record, const tp_decision *decision, const char *problem);
-/* The line in one piece; nonzero: the sink asked to stop. */
-int tp__record_send(const tp__record *record, const tp_decision *decision, const char *problem, tp_write write,
+/* One line of JSON, handed over in one piece. The problem in words; with a decision reasons come in full.
+   Nonzero: the sink asked to stop. */
+int tp__record_send(const tp__record *record, const char *problem, const tp_decision *decision, tp_write write,
                     void *cookie);
+
+/* The problem in words, or in words that it has too many. */
+void tp__bounds_text(const tp_problem *problem, char text[512]);
 
 typedef struct tp__recorder tp__recorder;
 tp__recorder *tp__recorder_create(int most);
 void tp__recorder_destroy(tp__recorder *recorder);
-void tp__recorder_add(tp__recorder *recorder, const tp__record *record);
+void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp_problem *problem);
 /* Those kept, oldest first; fresh: only what no such call has written yet. Holds no lock while it writes. */
 tp_status tp__recorder_write(tp__recorder *recorder, int fresh, tp_write write, void *cookie);
 

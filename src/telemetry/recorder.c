@@ -2,13 +2,21 @@
 /* The flight recorder: a ring of records. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "telemetry/record.h"
+
+void tp__bounds_text(const tp_problem *problem, char text[512]) {
+    if (tp_problem_print(problem, NULL, text, 512) != TP_OK) strcpy(text, "(its text form is too long)");
+}
 
 struct tp__recorder {
     pthread_mutex_t lock;
     int64_t most, added, told; /* told: all before this one have been written as fresh */
-    tp__record ring[];
+    struct entry {
+        tp__record record;
+        tp_problem problem;
+    } ring[];
 };
 
 tp__recorder *tp__recorder_create(int most) {
@@ -25,31 +33,36 @@ void tp__recorder_destroy(tp__recorder *recorder) {
     free(recorder);
 }
 
-void tp__recorder_add(tp__recorder *recorder, const tp__record *record) {
+void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp_problem *problem) {
     pthread_mutex_lock(&recorder->lock);
-    recorder->ring[recorder->added++ % recorder->most] = *record;
+    struct entry *entry = &recorder->ring[recorder->added++ % recorder->most];
+    entry->record = *record;
+    entry->problem = *problem;
     pthread_mutex_unlock(&recorder->lock);
 }
 
 /* A copy of the first record that is kept and not before *at; 0: none is left before `end`. */
-static int take(tp__recorder *recorder, int64_t *at, int64_t end, tp__record *record) {
+static int take(tp__recorder *recorder, int64_t *at, int64_t end, struct entry *entry) {
     pthread_mutex_lock(&recorder->lock);
     int64_t oldest = recorder->added - recorder->most;
     if (*at < oldest) *at = oldest; /* overwritten meanwhile */
     int left = *at < end;
-    if (left) *record = recorder->ring[(*at)++ % recorder->most];
+    if (left) *entry = recorder->ring[(*at)++ % recorder->most];
     pthread_mutex_unlock(&recorder->lock);
     return left;
 }
 
 tp_status tp__recorder_write(tp__recorder *recorder, int fresh, tp_write write, void *cookie) {
-    tp__record record;
+    struct entry entry;
+    char text[512];
     if (recorder == NULL) return TP_OK;
     pthread_mutex_lock(&recorder->lock);
     int64_t end = recorder->added, at = fresh ? recorder->told : 0;
     if (fresh) recorder->told = end;
     pthread_mutex_unlock(&recorder->lock);
-    while (take(recorder, &at, end, &record))
-        if (tp__record_send(&record, NULL, NULL, write, cookie) != 0) return TP_INVALID;
+    while (take(recorder, &at, end, &entry)) {
+        tp__bounds_text(&entry.problem, text);
+        if (tp__record_send(&entry.record, text, NULL, write, cookie) != 0) return TP_INVALID;
+    }
     return TP_OK;
 }

@@ -24,7 +24,7 @@ expect_error missing-value 2 'seed needs a value' "$tool" run q16 --seed
 expect_error bad-number 2 "seed is 'x1'.*whole number" "$tool" run q16 --seed x1
 expect_error negative-number 2 "seed is '-1'" "$tool" run q16 --seed -1
 expect_error flag-with-value 2 'json takes no value' "$tool" info --json=yes
-expect_error bad-fallback 2 "fallback is 'maybe': it must be refuse or permit" "$tool" run --fallback maybe q16
+expect_error bad-fallback 2 "fallback is 'maybe': it must be refuse, permit or serve" "$tool" run --fallback maybe q16
 expect_error zero-repeat 2 'repeat is 0' "$tool" run --repeat 0 q16
 expect_error word-too-many 2 "info takes no words: 'q16'" "$tool" info q16
 expect_error no-problem 2 'no problem given' "$tool" explain

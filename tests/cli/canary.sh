@@ -48,13 +48,13 @@ config 96
 expect story-not-locked 5 'revision.json, text layers 0-1, decode .*: STALE: .*: the lock has no such cell' "$tool" qualify "$scratch/revision.json" --quick --lock "$story"
 expect story-qualified 0 '' "$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 2 has head dim 96'
 expect story-quiet 0 '; 0 notes' "$tool" canary "$story"
-expect story-drilled 3 "choice \| UNSUPPORTED \| revision.json \| text \| 0-1 \| prefill \| .* d96 bf16 causal \| $best: head_dim 96 is disabled by hand.*math: a fallback" "$tool" canary "$story" --drill no:HEAD_DIM=96
+expect story-drilled 3 "choice \| UNSUPPORTED \| revision.json \| text \| 0-1 +\| prefill \| .* d96 bf16 causal +\| $best: head_dim 96 is disabled by hand.*math: a fallback" "$tool" canary "$story" --drill no:HEAD_DIM=96
 
 # permitted, it is served, and still not what the lock says
 expect drill-permitted 3 'lock has .* QUALIFIED, here math QUALIFIED_FALLBACK' "$tool" canary "$lock" --drill no:HEAD_DIM=96 --fallback permit
 # slow: a verdict for each cell, of whatever word; the wait is named
 any_verdict() { # OPTIONS...: exit 0 when it gave verdicts, whatever they are
-    "$tool" canary "$lock" --budget 3s "$@"
+    "$tool" canary "$lock" --budget 2s "$@"
     case $? in 0 | 1 | 4) return 0 ;; *) return 9 ;; esac
 }
 expect drill-slow 0 'speed .*(SLOW|AMBIGUOUS|SAME|FAST).*slowed by a drill' any_verdict --drill "slow:$best=1.5"

@@ -29,10 +29,10 @@ enum command_bit {
     COMMAND_COMPARE = 64,
     COMMAND_PLOT = 128,
     COMMAND_MODEL = 512,
-    COMMAND_TRACE = 4096,
-    COMMAND_REPLAY = 8192,
     COMMAND_QUALIFY = 1024,
     COMMAND_CANARY = 2048,
+    COMMAND_TRACE = 4096,
+    COMMAND_REPLAY = 8192,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
@@ -50,11 +50,11 @@ struct options {
     /* bench: comma lists, see bench_lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
+    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *models;                    /* replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int generate, modelled;
-    const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     int64_t threads;
     int64_t seed;
     int64_t repeat;
@@ -100,6 +100,10 @@ const char *grouped(int64_t value, char text[32]);               /* 67,108,864 *
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
+/* model.c: the file's model; exit code, reason printed. */
+int model_read(const char *path, tp_model **model);
+const char *base_name(const char *path);
+
 int command_info(const struct options *options);
 int command_explain(const struct options *options);
 int command_run(const struct options *options);
@@ -110,9 +114,9 @@ int command_compare(const struct options *options);
 int command_plot(const struct options *options);
 int command_simulated_run(const struct options *options);
 int command_model(const struct options *options);
-int command_trace(const struct options *options);
-int command_replay(const struct options *options);
 int command_qualify(const struct options *options);
 int command_canary(const struct options *options);
+int command_trace(const struct options *options);
+int command_replay(const struct options *options);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "file_text.h"
 #include "qualify.h"
+#include "whole.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,18 +9,22 @@
 int lock_read_file(const char *path, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
     size_t size;
-    char *text = file_read(path, TP_LOCK_MAX_BYTES, &size);
+    char *text = file_text(path, TP_LOCK_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     tp_status status = tp_lock_parse(text, size, path, lock, &error);
     free(text);
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
-static int fill(FILE *file, const void *lock) {
-    return tp_lock_write(lock, write_to_file, file) != TP_OK;
+int lock_write_file(const char *path, const tp_lock *lock) {
+    struct whole whole;
+    int code = whole_open(&whole, path);
+    if (code) return code;
+    int written = tp_lock_write(lock, write_to_file, whole.file) == TP_OK;
+    if (!written) complain("%s could not be written", path);
+    code = whole_close(&whole, written);
+    return written ? code : EXIT_FAILED;
 }
-
-int lock_write_file(const char *path, const tp_lock *lock) { return file_replace(path, fill, lock); }
 
 static void note(char *text, size_t size, const char *what, int64_t locked, int64_t now) {
     size_t used = strlen(text);

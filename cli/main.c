@@ -62,15 +62,6 @@ static const struct command commands[] = {
      "  tileproof model config.json -o json\n"
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
-    {"trace", " convert FILE", "calls that --trace wrote, for chrome://tracing and ui.perfetto.dev",
-     "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 20 --trace calls.jsonl\n"
-     "  tileproof trace convert calls.jsonl -o calls.json\n",
-     COMMAND_TRACE, command_trace},
-    {"replay", " REQUESTS", "a trace of requests through the models' attention: tails by bucket",
-     "  tileproof replay --generate --seed 7 -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
-     "  tileproof replay requests.jsonl --sample 50\n"
-     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n",
-     COMMAND_REPLAY, command_replay},
     {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
      "  tileproof qualify config.json --quick        one matrix, a row a layer group\n"
      "  tileproof qualify models/*.json -o jsonl >cells.jsonl\n"
@@ -84,6 +75,15 @@ static const struct command commands[] = {
      "  tileproof canary tileproof.lock --against old/libtileproof.so.0 --budget 60s\n"
      "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96   exit 3: what that would cost\n",
      COMMAND_CANARY, command_canary},
+    {"trace", " convert FILE", "calls that --trace wrote, for chrome://tracing and ui.perfetto.dev",
+     "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 20 --trace calls.jsonl\n"
+     "  tileproof trace convert calls.jsonl -o calls.json\n",
+     COMMAND_TRACE, command_trace},
+    {"replay", " REQUESTS", "a trace of requests through the models' attention: tails by bucket",
+     "  tileproof replay --generate --seed 7 -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
+     "  tileproof replay requests.jsonl --sample 50\n"
+     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n",
+     COMMAND_REPLAY, command_replay},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
@@ -148,8 +148,8 @@ static int run_command(const struct command *command, int count, char **words) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, "
-                 "trace, replay, qualify or canary "
+        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
+                 "canary, trace or replay "
                  "(tileproof --help shows examples)");
         return EXIT_USAGE;
     }
@@ -168,8 +168,8 @@ int main(int argc, char **argv) {
             complain("standard output could not be written");
             return EXIT_FAILED;
         }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, "
-             "trace, replay, qualify or canary",
+    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
+             "canary, trace or replay",
              word);
     return EXIT_USAGE;
 }

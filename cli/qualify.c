@@ -142,6 +142,13 @@ static int collect(struct qualification *all, const struct options *options,
         int one = model_read(options->files[i], &all->models[i]);
         if (!code) code = one;
     }
+    for (int i = 0; !code && options->lock && i < all->model_count; i++)
+        for (int j = 0; !code && j < i; j++)
+            if (!strcmp(base_name(all->models[i]->name), base_name(all->models[j]->name))) {
+                complain("%s and %s: a lock knows models by the names of their files", all->models[j]->name,
+                         all->models[i]->name);
+                code = EXIT_USAGE;
+            }
     for (int i = 0; !code && i < all->model_count; i++)
         for (int j = 0; !code && j < all->models[i]->group_count; j++) {
             if (tp_layer_group_cells(all->models[i]->groups[j], wishes->phases, options->quick,

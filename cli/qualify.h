@@ -17,7 +17,7 @@
 #define TILEPROOF_CLI_QUALIFY_H
 
 #include "attempt.h"
-#include "files.h"
+#include "cli.h"
 #include "truth.h"
 
 struct qualifier {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 64, LEAST_ROWS = 12, FEW_QUERIES = 8, SLOW_FILL = 1 << 22 };
+enum { MOST_ROWS = 48, LEAST_ROWS = 12, FEW_QUERIES = 8, SLOW_FILL = 1 << 22 };
 /* Elements of K and V that the reference may look at, so that no cell takes long. */
-static const double reference_elements = 4e7, reference_elements_quick = 6e6;
+static const double reference_elements = 2e7, reference_elements_quick = 6e6;
 
 int subject_fail(struct subject *s, tp_cell_status status, const char *format, ...) {
     va_list arguments;

@@ -3,6 +3,7 @@
  * A line for each finished cell, on the disk before the next one begins. The first line names the build: cells of
  * another one are of no use. A last line that was cut off by a kill is not counted.
  */
+#include "file_text.h"
 #include "qualify.h"
 
 #include <errno.h>
@@ -59,7 +60,7 @@ int journal_open(struct journal *journal, const struct options *options, const c
         snprintf(journal->path, sizeof journal->path, "%s.journal", options->lock);
     if (!journal->path[0]) return EXIT_FINE;
     if (options->resume && !access(journal->path, F_OK)) {
-        char *text = file_read(journal->path, TP_LOCK_MAX_BYTES, &size);
+        char *text = file_text(journal->path, TP_LOCK_MAX_BYTES, &size);
         int code = text ? replay(journal, text, size, all, &kept) : EXIT_USAGE;
         free(text);
         if (code) return code;

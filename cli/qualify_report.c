@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench_table.h"
+#include "whole.h"
 
 static const struct column columns[] = {
     {"model", NULL, 1, 0},          {"config", NULL, 1, 0},   {"part", NULL, 1, 0},
@@ -172,17 +173,11 @@ int qualify_report(const struct qualification *all, const char *format_name,
     return format == FORMAT_MD ? print_matrix(all, identity) : print_rows(all, format, identity, stdout);
 }
 
-struct saved {
-    const struct qualification *all;
-    const tp_identity *identity;
-};
-
-static int fill(FILE *file, const void *cookie) {
-    const struct saved *saved = cookie;
-    return print_rows(saved->all, FORMAT_JSON, saved->identity, file);
-}
-
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity) {
-    struct saved saved = {all, identity};
-    return file_replace(path, fill, &saved);
+    struct whole whole;
+    int code = whole_open(&whole, path);
+    if (code) return code;
+    code = print_rows(all, FORMAT_JSON, identity, whole.file);
+    int closed = whole_close(&whole, !code);
+    return code ? code : closed;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay.h"
-#include "files.h"
+#include "file_text.h"
 #include "watched.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ int command_replay(const struct options *options) {
         complain("replay takes one file of requests: tileproof replay requests.jsonl");
         return EXIT_USAGE;
     }
-    char *text = file_read(options->files[0], LINES_MAX_BYTES, &size);
+    char *text = file_text(options->files[0], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     int code = EXIT_USAGE;
     if (size > LINES_MAX_BYTES)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What changed since an earlier report: the fleet's mean, and each model's tail. */
-#include "files.h"
+#include "file_text.h"
 #include "replay.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ int report_read(const struct options *options, json_t **report) {
     json_error_t broken;
     *report = NULL;
     if (!options->against) return EXIT_FINE;
-    char *text = file_read(options->against, LINES_MAX_BYTES, &size);
+    char *text = file_text(options->against, LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     *report = json_loadb(text, size, JSON_REJECT_DUPLICATES, &broken);
     free(text);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The models of a trace, and whether all of it can be served, before anything is run. */
-#include "files.h"
 #include "replay.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tileproof trace convert: a trace of calls as events that chrome://tracing and Perfetto show. */
 #include "cli.h"
-#include "files.h"
+#include "file_text.h"
 #include "trace_calls.h"
 #include "whole.h"
 
@@ -34,7 +34,7 @@ int command_trace(const struct options *options) {
         complain("trace takes the word convert and one file: tileproof trace convert calls.jsonl -o calls.json");
         return EXIT_USAGE;
     }
-    char *text = file_read(options->files[1], LINES_MAX_BYTES, &size);
+    char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     int code = EXIT_USAGE;
     if (size > LINES_MAX_BYTES)

@@ -21,7 +21,7 @@ int whole_open(struct whole *whole, const char *path) {
         whole->file = fopen(whole->temporary, "wbx");
     }
     if (whole->file) return EXIT_FINE;
-    complain("%s could not be written: %s", path, whole->temporary ? strerror(errno) : "out of memory");
+    complain("%s: %s", path, whole->temporary ? strerror(errno) : "out of memory");
     free(whole->temporary);
     *whole = (struct whole){0};
     return EXIT_FAILED;

@@ -12,16 +12,16 @@ endforeach()
 
 if(TILEPROOF_CLI)
   add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)
+  foreach(script qualify canary)
+    add_test(NAME ${script} COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/${script}.sh $<TARGET_FILE:tileproof_cli>
+      $<TARGET_FILE:tileproof_shared>)
+  endforeach()
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   # Says "not run here" where promtool is missing.
   add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
   set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
-  foreach(script qualify canary)
-    add_test(NAME ${script} COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/${script}.sh $<TARGET_FILE:tileproof_cli>
-      $<TARGET_FILE:tileproof_shared>)
-  endforeach()
   add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
 endif()

@@ -616,7 +616,7 @@ TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *t
 /* The class of a problem: all problems whose selection is the same. It is the text form without batch and
    lengths, with the phase word of the bounds and a bucket in front:
        decode few-rows h32/8 d128 bf16 causal
-   Buckets follow the border where the selection changes: few-rows goes by the decode loop (rows times query
+   The phase word of a backward problem is "backward". Buckets follow the border where the selection changes: few-rows goes by the decode loop (rows times query
    heads of a KV head are at most tp_decode_rows, or there are lists), many-rows by prefill's; an invariant
    problem is always many-rows. A call whose sequences lie on both sides is "mixed" where it is counted. The
    text is stable: locks keep it. TP_INVALID when size is too small; 512 is enough for all but mask=. */

@@ -259,6 +259,35 @@ static void locked_serves_what_is_permitted(void **state) {
     call_free(same);
 }
 
+/* Calls that the cache would round to the same lengths, on both sides of a border of classes; and classes that
+   differ in their last word only. */
+static void locked_knows_its_borders(void **state) {
+    (void)state;
+    static const struct {
+        const char *permitted, *served, *refused;
+    } cases[] = {
+        {"decode few-rows h4/2 d32 bf16 causal", "h4/2 q12 k60 d32 bf16 causal", "h4/2 q13 k60 d32 bf16 causal"},
+        {"decode many-rows h4/2 d32 bf16 causal", "h4/2 q13 k60 d32 bf16 causal", "h4/2 q12 k60 d32 bf16 causal"},
+        {"decode many-rows h4/2 d32 bf16", "h4/2 q16 k60 d32 bf16", "h4/2 q16 k16 d32 bf16"},
+        {"prefill many-rows h4/2 d32 bf16", "h4/2 q16 k16 d32 bf16", "h4/2 q16 k60 d32 bf16"},
+        {"prefill many-rows h4/2 d64 bf16", "h4/2 q20 k20 d64 bf16", "h4/2 q20 k20 d32 bf16"},
+        {"prefill many-rows h4/2 d32 bf16 causal", "h4/2 q20 k20 d32 bf16 causal", "h4/2 q20 k20 d32 bf16"},
+        {"prefill many-rows h4/2 d32 bf16", "h4/2 q20 k20 d32 bf16", "h4/2 q20 k20 d32 bf16 causal"},
+    };
+    for (int n = 0; n < COUNT(cases); n++) {
+        tp_context *context = context_of(TP_LOCKED, NULL, NULL);
+        call *served = call_new(cases[n].served, NULL), *refused = call_new(cases[n].refused, NULL);
+        permit(context, cases[n].permitted, BEST);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(attend(context, served), TP_OK);
+            assert_int_equal(attend(context, refused), TP_NOT_LOCKED);
+        }
+        call_free(served);
+        call_free(refused);
+        tp_context_destroy(context);
+    }
+}
+
 /* A permit for another kernel than the best: that one serves, as the fallback it is. */
 static void locked_may_name_a_fallback(void **state) {
     (void)state;
@@ -358,6 +387,7 @@ int main(void) {
         cmocka_unit_test(serve_tells_of_each_request),
         cmocka_unit_test(refusals_are_events_under_every_policy),
         cmocka_unit_test(locked_serves_what_is_permitted),
+        cmocka_unit_test(locked_knows_its_borders),
         cmocka_unit_test(locked_may_name_a_fallback),
         cmocka_unit_test(bad_permits),
         cmocka_unit_test(an_event_function_cannot_hang_or_loop),

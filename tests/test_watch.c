@@ -224,6 +224,12 @@ static void metrics_are_prometheus_text(void **state) {
     expect_line(s->text, "tileproof_plans_total 2\n");
     expect_line(s->text, "tileproof_plan_cache_hits_total 1\n");
     assert_int_equal(times_in(s->text, "# HELP "), times_in(s->text, "# TYPE "));
+    tp_count fast = sum(context, TP_COUNT_CALLS, BEST, NULL, NULL, NULL, NULL);
+    snprintf(line, sizeof line,
+             "tileproof_call_seconds_total{kernel=\"%s\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
+             "model=\"a \\\"b\\\" \\\\c\"} %.9f\n",
+             BEST, (double)fast.time_ns / 1e9);
+    expect_line(s->text, line);
     assert_int_equal(tp_context_lock_state(context, &lock, NULL), TP_OK);
     s->used = 0;
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);

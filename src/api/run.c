@@ -107,10 +107,11 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
     watch->record.start_ns = tp__now_ns();
     if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
     TP_TRY(tp__context_usable(plan->context, error));
-    tp_receipt *filled = receipt == NULL && watch->listening ? &watch->receipt : receipt;
+    int wanted = tp__watch_wants_receipt(watch, plan);
+    tp_receipt *filled = receipt == NULL && wanted ? &watch->receipt : receipt;
     tp_status status =
         run(plan, bounds, tensors, exec, filled, watch->record.start_ns, &told, error);
-    if (watch->listening && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
+    if (wanted && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
     tp__watch_ran(watch, plan, bounds, tensors, told.kernel, &told.amounts, status);
     return status;
 }

@@ -8,10 +8,19 @@
 #include "problem/sequence.h"
 
 void tp__watch_begin(tp__watch *watch, const tp_context *context) {
-    watch->told = watch->event = 0;
+    watch->told = watch->event = watch->detail = 0;
     watch->record.planned = 0;
     watch->listening = !tp__inside_task() && (context->options.event != NULL || context->options.trace != NULL ||
                                               context->options.dump != NULL);
+}
+
+static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP_LOCKED; }
+
+int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan) {
+    const tp_context_options *to = &plan->context->options;
+    int event = to->event != NULL && plan->decision.fallback && is_served(plan->policy);
+    watch->detail = watch->listening && (event || to->trace != NULL);
+    return watch->detail;
 }
 
 /* NULL as well for what a run would not accept: a refused call's tensors have not been looked at. */
@@ -27,22 +36,22 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
     const char *model = tags != NULL ? tags->model : NULL, *request = tags != NULL ? tags->request : NULL;
     r->labels.model = (uint8_t)tp__counts_model(context->counts, model);
     r->lock = atomic_load_explicit(&context->lock_status, memory_order_relaxed);
-    if (context->recorder == NULL && !watch->listening) return;
+    if (context->recorder == NULL && !watch->listening) return; /* nobody will ask */
     r->layer = tags != NULL ? tags->layer : -1;
     r->fallback = decision->fallback;
     strcpy(r->model, model != NULL ? model : "");
     strcpy(r->request, request != NULL ? request : "");
     r->why = *why;
     if (context->recorder != NULL) tp__recorder_add(context->recorder, r, problem);
-    if (!watch->listening) return;
     watch->problem = problem;
-    watch->decision = *decision;
-    watch->told = 1;
+    if (watch->detail) watch->decision = *decision;
+    watch->told = watch->detail || (watch->listening && r->status != TP_OK);
 }
 
 void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
                        const tp_tensors *tensors, const tp_decision *decision) {
     tp__record *r = &watch->record;
+    watch->detail = watch->listening;
     r->labels = tp__labels_of(problem, NULL);
     r->labels.kind = TP_COUNT_REFUSALS;
     r->labels.kernel = (uint8_t)decision->candidate_count;
@@ -55,8 +64,6 @@ void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *
     tp__counts_add(context->counts, r->labels, NULL);
     watch->event = decision->status == TP_NOT_LOCKED ? TP_EVENT_NOT_LOCKED : TP_EVENT_REFUSED;
 }
-
-static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP_LOCKED; }
 
 void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, const tp_tensors *tensors,
                    const char *kernel, const tp__amounts *amounts, tp_status status) {
@@ -84,7 +91,7 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
     if (!ran) tp__bounds_text(watch->problem, bounds);
     watch->receipt.decision = &watch->decision; /* the cache's own may be gone by now */
     watch->receipt.planned = watch->record.planned;
-    if (to->trace != NULL && !atomic_load(&context->trace_ended) &&
+    if (to->trace != NULL && watch->detail && !atomic_load(&context->trace_ended) &&
         tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, &watch->decision, to->trace,
                         to->trace_cookie) != 0)
         atomic_store(&context->trace_ended, 1);
@@ -101,7 +108,7 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
 }
 
 tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors *tensors, tp_status status) {
-    if (!watch->listening || !watch->told) return status;
+    if (!watch->told) return status;
     int outer = tp__set_inside(1);
     tell(watch, context, tags_of(tensors), status);
     tp__set_inside(outer);

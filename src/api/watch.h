@@ -12,7 +12,8 @@
 #include "tileproof.h"
 
 typedef struct tp__watch {
-    int listening;       /* someone may be told: decision and receipt are wanted */
+    int listening;       /* someone may be told */
+    int detail;          /* and will want decision and receipt */
     int told;            /* there is something to tell */
     int event;           /* tp_event_kind; 0: none */
     const tp_problem *problem; /* as asked */
@@ -23,6 +24,8 @@ typedef struct tp__watch {
 
 /* Only the marks are set: the rest is large. */
 void tp__watch_begin(tp__watch *watch, const tp_context *context);
+/* Before a run of the plan: whether its receipt will be wanted. */
+int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan);
 /* A decision that refused. */
 void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
                        const tp_tensors *tensors, const tp_decision *decision);

@@ -36,11 +36,25 @@ for row in rows:
 expect drill-md 3 'A drill: no:HEAD_DIM=96 \(simulated\)' "$tool" canary "$lock" --drill no:HEAD_DIM=96
 expect drill-other-dim 0 'As the lock says' "$tool" canary "$lock" --drill no:HEAD_DIM=80
 expect drill-kernel 3 "UNSUPPORTED.*sixty.json.*$best: disabled by hand" "$tool" canary "$lock" --drill "no:$best"
+# the story: a revision changes its head dim. The lock does not know it; qualified anew all is quiet; and where the
+# fast kernels for that dim are gone, the canary says whose calls would be refused, before any request does.
+config() { # HEAD_DIM
+    printf '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": %d, "torch_dtype": "bfloat16"}' "$1" >"$scratch/revision.json"
+}
+story=$scratch/story.lock
+config 64
+"$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 1' >/dev/null
+config 96
+expect story-not-locked 5 'revision.json, text layers 0-1, decode .*: STALE: .*: the lock has no such cell' "$tool" qualify "$scratch/revision.json" --quick --lock "$story"
+expect story-qualified 0 '' "$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 2 has head dim 96'
+expect story-quiet 0 '; 0 notes' "$tool" canary "$story"
+expect story-drilled 3 "choice \| UNSUPPORTED \| revision.json \| text \| 0-1 +\| prefill \| .* d96 bf16 causal +\| $best: head_dim 96 is disabled by hand.*math: a fallback" "$tool" canary "$story" --drill no:HEAD_DIM=96
+
 # permitted, it is served, and still not what the lock says
 expect drill-permitted 3 'lock has .* QUALIFIED, here math QUALIFIED_FALLBACK' "$tool" canary "$lock" --drill no:HEAD_DIM=96 --fallback permit
 # slow: a verdict for each cell, of whatever word; the wait is named
 any_verdict() { # OPTIONS...: exit 0 when it gave verdicts, whatever they are
-    "$tool" canary "$lock" --budget 3s "$@"
+    "$tool" canary "$lock" --budget 2s "$@"
     case $? in 0 | 1 | 4) return 0 ;; *) return 9 ;; esac
 }
 expect drill-slow 0 'speed .*(SLOW|AMBIGUOUS|SAME|FAST).*slowed by a drill' any_verdict --drill "slow:$best=1.5"

@@ -61,7 +61,19 @@ assert len(calls) == 9, len(calls)
 assert {c["layer"] for c in calls if c["model"] == "gemma-3-1b-it"} == {0, 5}
 assert {c["request"] for c in calls} == {"line-1", "line-2", "line-4"}
 assert sum("window=511,0" in c["problem"] for c in calls) == 3
+assert any("h14/2 q14 k30" in c["problem"] for c in calls)
 ' cat "$scratch/short.calls"
+# modelled: 24 layers, 14 causal rows on 30 keys, 14 heads of 64
+expect replay-modelled 0 'MODELLED' replay "$scratch/short.jsonl" --modelled --threads 1 -o "$scratch/modelled.json" --trace "$scratch/modelled.calls"
+expect_python replay-modelled-cost '
+import os
+calls = [json.loads(line) for line in text.splitlines()]
+report = json.load(open(os.path.join(os.path.dirname(sys.argv[1]), "modelled.json")))
+moved = [c["bytes_model"] for c in calls if "h14/2 q14 k30" in c["problem"]][0]
+row = [r for r in report["rows"] if r["model"] == "qwen2.5-0.5b" and r["phase"] == "prefill"][0]
+want = 24 * (2 * sum(range(17, 31)) * 14 * 128 / 100 + moved / 10)
+assert abs(row["p50_ns"] / want - 1) < 1e-9, (row, want)
+' cat "$scratch/modelled.calls"
 expect replay-metrics 0 'tileproof_calls_total\{.*phase="decode".*model="gemma-3-1b-it"\} 4' cat "$scratch/short.prom"
 expect replay-layers 0 'all of each layer group are run' replay "$scratch/short.jsonl" --layers 0 --trace "$scratch/all.calls"
 report replay-all-layers "$(grep -c '"model":"qwen2.5-0.5b"' "$scratch/all.calls" | grep -qx 48 && echo 1)" \

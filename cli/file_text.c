@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "file_text.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *read_all(FILE *file, const char *name, size_t most, size_t *size) {
+    size_t room = 1 << 16;
+    char *text = malloc(room + 1);
+    *size = 0;
+    while (text && !feof(file) && !ferror(file) && *size <= most) {
+        if (*size == room) {
+            char *more = realloc(text, (room *= 2) + 1);
+            if (!more) free(text);
+            text = more;
+            if (!text) break;
+        }
+        *size += fread(text + *size, 1, room - *size, file);
+    }
+    if (text && !ferror(file)) {
+        text[*size] = 0;
+        return text;
+    }
+    complain("%s: %s", name, text ? strerror(errno) : "out of memory");
+    free(text);
+    return NULL;
+}
+
+char *file_text(const char *path, size_t most, size_t *size) {
+    int standard = !strcmp(path, "-");
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    if (!file) {
+        complain("%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = read_all(file, path, most, size);
+    if (!standard) fclose(file);
+    return text;
+}

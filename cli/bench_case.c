@@ -86,6 +86,8 @@ static tp_status open_parts(struct bench_case *one, tp_context *context, tp_erro
         return fail(error, "the workspace would take more than 3/4 of this host's memory");
     memset(one->workspace.memory, 0, one->workspace.bytes); /* its pages exist when time counts */
     tp_receipt_init(&one->receipt);
+    status = tensors_forward(&one->problem->tensors, context, error);
+    if (status != TP_OK) return status;
     return run(one, &one->receipt, error);
 }
 
@@ -133,8 +135,9 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
     one->ran =
         one->receipt.kernel ? one->receipt.kernel : decision->candidate[decision->chosen].kernel;
     one->isa = limits_isa(limits, one->ran);
-    one->flops =
-        2 * (double)one->receipt.pairs_visible * (double)(asked->head_dim_qk + asked->head_dim_v);
+    int64_t products = asked->op == TP_BACKWARD ? 3 * asked->head_dim_qk + 2 * asked->head_dim_v
+                                                : asked->head_dim_qk + asked->head_dim_v;
+    one->flops = 2 * (double)one->receipt.pairs_visible * (double)products;
     one->kv_bytes = kv_bytes(one);
     return TP_OK;
 }
@@ -171,7 +174,11 @@ int bench_case_verify(const struct bench_case *one, const struct truth *truth, d
     tp_error error = TP_ERROR_INIT;
     tensors_poison_outputs(&one->problem->tensors, 0xFF);
     if (run(one, NULL, &error) != TP_OK) return complain_status(&error);
-    int wrong = truth_compare(truth, &one->problem->tensors, &measured, reason, sizeof reason);
+    int64_t rows;
+    const struct tensors *tensors = &one->problem->tensors;
+    int wrong = tensors->problem.op == TP_BACKWARD
+                    ? gradients_compare(tensors, &measured, &rows, reason, sizeof reason)
+                    : truth_compare(truth, tensors, &measured, reason, sizeof reason);
     *max_error = measured.max;
     if (!wrong) return EXIT_FINE;
     complain("%s on %s is WRONG: %s", one->problem->words, one->ran, reason);

@@ -37,13 +37,17 @@ static void print_times(const struct options *options, int64_t *times, int64_t c
 }
 
 static int verify(const struct options *options, const struct tensors *tensors) {
-    struct truth truth;
+    struct truth truth = {0};
     struct measured_error measured;
     char reason[512] = "";
     tp_error error = TP_ERROR_INIT;
-    if (truth_create(&truth, tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
+    int back = tensors->problem.op == TP_BACKWARD, wrong;
+    if (!back && truth_create(&truth, tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
         return complain_status(&error);
-    int wrong = truth_compare(&truth, tensors, &measured, reason, sizeof reason);
+    if (back)
+        wrong = gradients_compare(tensors, &measured, &truth.count, reason, sizeof reason);
+    else
+        wrong = truth_compare(&truth, tensors, &measured, reason, sizeof reason);
     if (options->json) {
         printf(",\n\"verify\": {\"rows\": %lld, \"ok\": %s, \"max_error\": %.6g, "
                "\"mean_error\": %.6g, \"naive_max_error\": %.6g, \"naive_mean_error\": %.6g, "
@@ -53,11 +57,11 @@ static int verify(const struct options *options, const struct tensors *tensors) 
         print_json_text(stdout, reason);
         printf("}");
     } else {
-        printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
+        printf("verify: %lld rows%s against double: max error %.3g (naive kernel %.3g), mean %.3g "
                "(%.3g), bound %.3g, lse %.3g: %s\n",
-               (long long)truth.count, measured.max, measured.naive_max, measured.mean,
-               measured.naive_mean, measured.worst_bound, measured.lse_max,
-               wrong ? "WRONG" : "within the rule");
+               (long long)truth.count, back ? " and their keys" : "", measured.max,
+               measured.naive_max, measured.mean, measured.naive_mean, measured.worst_bound,
+               measured.lse_max, wrong ? "WRONG" : "within the rule");
     }
     truth_destroy(&truth);
     if (!wrong) return EXIT_FINE;
@@ -124,7 +128,8 @@ int command_run(const struct options *options) {
             code = EXIT_FAILED;
         } else {
             tensors_fill(&tensors, (uint64_t)options->seed);
-            code = run_plan(options, &attempt, plan, &tensors);
+            code = tensors_forward(&tensors, context, &error) == TP_OK ? 0 : complain_status(&error);
+            if (!code) code = run_plan(options, &attempt, plan, &tensors);
         }
         tensors_destroy(&tensors);
     }

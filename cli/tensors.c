@@ -56,66 +56,38 @@ double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
         kv_tokens = (double)cache_pages(problem, lengths) * (double)problem->page_size;
     double keys = kv_tokens * (double)problem->kv_heads;
     double v_bytes = problem->latent ? 0 : (double)tp_dtype_bytes(problem->v_dtype);
-    double once = rows * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->q_dtype) +
-                  keys * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->k_dtype) +
-                  keys * (double)problem->head_dim_v * v_bytes +
-                  rows * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->o_dtype);
-    return (problem->op == TP_BACKWARD ? 2 : 1) * once +
+    return rows * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->q_dtype) +
+           keys * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->k_dtype) +
+           keys * (double)problem->head_dim_v * v_bytes +
+           rows * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->o_dtype) +
            q_tokens * (double)problem->list_len * sizeof(int64_t) +
-           (style->lse || problem->op == TP_BACKWARD ? rows * sizeof(float) : 0) +
-           mask_data_bytes(problem);
-}
-
-int tensors_of_keys(enum tensor_id id) {
-    return id == TENSOR_K || id == TENSOR_V || id == TENSOR_DK || id == TENSOR_DV;
-}
-
-const char *tensors_name(enum tensor_id id) {
-    static const char *const names[TENSOR_COUNT] = {"q",   "k",   "v",   "o",  "lse",
-                                                    "d_o", "d_q", "d_k", "d_v"};
-    return names[id];
-}
-
-enum tensor_id tensors_first_output(const struct tensors *tensors) {
-    return tensors->problem.op == TP_BACKWARD ? TENSOR_DQ : TENSOR_O;
-}
-
-enum tensor_id tensors_last_output(const struct tensors *tensors) {
-    if (tensors->problem.op == TP_BACKWARD) return TENSOR_DV;
-    return tensors->style.lse ? TENSOR_LSE : TENSOR_O;
+           (style->lse ? rows * sizeof(float) : 0) + mask_data_bytes(problem);
 }
 
 int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id) {
-    return tensors_of_keys(id) ? tensors->problem.kv_heads : tensors->problem.q_heads;
+    return id == TENSOR_K || id == TENSOR_V ? tensors->problem.kv_heads : tensors->problem.q_heads;
 }
 
 int64_t tensors_dim(const struct tensors *tensors, enum tensor_id id) {
     if (id == TENSOR_LSE) return 1;
-    int qk = id == TENSOR_Q || id == TENSOR_K || id == TENSOR_DQ || id == TENSOR_DK;
-    return qk ? tensors->problem.head_dim_qk : tensors->problem.head_dim_v;
+    return id == TENSOR_Q || id == TENSOR_K ? tensors->problem.head_dim_qk
+                                            : tensors->problem.head_dim_v;
 }
 
 tp_dtype tensors_dtype(const struct tensors *tensors, enum tensor_id id) {
     const tp_problem *p = &tensors->problem;
-    const int32_t dtypes[TENSOR_COUNT] = {p->q_dtype, p->k_dtype, p->v_dtype, p->o_dtype, TP_F32,
-                                          p->o_dtype, p->q_dtype, p->k_dtype, p->v_dtype};
+    const int32_t dtypes[] = {p->q_dtype, p->k_dtype, p->v_dtype, p->o_dtype, TP_F32};
     return (tp_dtype)dtypes[id];
 }
 
 int64_t tensors_len(const struct tensors *tensors, enum tensor_id id, int64_t seq) {
-    return (tensors_of_keys(id) ? tensors->kv_lens : tensors->q_lens)[seq];
-}
-
-static tp_tensor *view_of(struct tensors *tensors, enum tensor_id id) {
-    tp_tensors *call = &tensors->call;
-    tp_gradients *g = &tensors->gradients;
-    tp_tensor *views[TENSOR_COUNT] = {&call->q, &call->k, &call->v, &call->o, &call->lse,
-                                      &g->d_o,  &g->d_q,  &g->d_k,  &g->d_v};
-    return views[id];
+    return (id == TENSOR_K || id == TENSOR_V ? tensors->kv_lens : tensors->q_lens)[seq];
 }
 
 static const tp_tensor *view(const struct tensors *tensors, enum tensor_id id) {
-    return view_of((struct tensors *)(uintptr_t)tensors, id);
+    const tp_tensor *views[] = {&tensors->call.q, &tensors->call.k, &tensors->call.v,
+                                &tensors->call.o, &tensors->call.lse};
+    return views[id];
 }
 
 static int is_paged(const struct tensors *tensors, enum tensor_id id) {
@@ -123,14 +95,14 @@ static int is_paged(const struct tensors *tensors, enum tensor_id id) {
 }
 
 static int is_packed(const struct tensors *tensors, enum tensor_id id) {
-    return (tensors_of_keys(id) ? tensors->problem.kv_layout : tensors->problem.q_layout) ==
-           TP_PACKED;
+    return (id == TENSOR_K || id == TENSOR_V ? tensors->problem.kv_layout
+                                             : tensors->problem.q_layout) == TP_PACKED;
 }
 
 void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                  int64_t head, int64_t x) {
     const tp_tensor *tensor = view(tensors, id);
-    const int64_t *start = tensors_of_keys(id) ? tensors->kv_start : tensors->q_start;
+    const int64_t *start = id == TENSOR_K || id == TENSOR_V ? tensors->kv_start : tensors->q_start;
     int64_t offset = head * tensor->stride[2] + x;
     if (is_paged(tensors, id)) {
         int64_t size = tensors->problem.page_size;
@@ -184,16 +156,15 @@ static int allocate(struct tensors *tensors, enum tensor_id id, tp_tensor *tenso
     return 0;
 }
 
-/* q, k and v of a token lie side by side: [q heads][k heads][v heads]; or their gradients. */
-static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes, enum tensor_id first) {
+/* q, k and v of a token lie side by side: [q heads][k heads][v heads]. */
+static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes) {
     const tp_problem *p = &tensors->problem;
     int64_t q_width = p->q_heads * p->head_dim_qk, k_width = p->kv_heads * p->head_dim_qk;
     int64_t width = q_width + k_width + p->kv_heads * p->head_dim_v;
     size_t unit = tp_dtype_bytes((tp_dtype)p->q_dtype);
-    tp_tensor *views[] = {view_of(tensors, first), view_of(tensors, (enum tensor_id)(first + 1)),
-                          view_of(tensors, (enum tensor_id)(first + 2))};
+    tp_tensor *views[] = {&tensors->call.q, &tensors->call.k, &tensors->call.v};
     const int64_t starts[] = {0, q_width, q_width + k_width};
-    if (allocate(tensors, first, views[0], sizes->q_tokens * width)) return 1;
+    if (allocate(tensors, TENSOR_Q, views[0], sizes->q_tokens * width)) return 1;
     char *base = views[0]->data;
     for (int i = 0; i < 3; i++) {
         views[i]->data = base + starts[i] * (int64_t)unit;
@@ -293,28 +264,22 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
     int used_lengths = style->slack || (lengths && lengths->padded);
     if (set_indices(tensors, used_lengths) || cache_create(tensors, sizes.pages)) return 1;
 
-    int back = problem->op == TP_BACKWARD, sliced = style->form == FORM_QKV;
-    if (back) {
-        tensors->gradients = (tp_gradients)TP_GRADIENTS_INIT;
-        call->gradients = &tensors->gradients;
-        tensors->style.lse = 1;
+    tp_tensor *views[] = {&call->q, &call->k, &call->v, &call->o, &call->lse};
+    int first = TENSOR_Q, last = style->lse ? TENSOR_LSE : TENSOR_O;
+    if (style->form == FORM_QKV) {
+        if (allocate_qkv(tensors, &sizes)) return 1;
+        first = TENSOR_O;
     }
-    if (sliced && (allocate_qkv(tensors, &sizes, TENSOR_Q) ||
-                   (back && allocate_qkv(tensors, &sizes, TENSOR_DQ))))
-        return 1;
-    for (int i = TENSOR_Q; i < TENSOR_COUNT; i++) {
-        int keys = tensors_of_keys((enum tensor_id)i);
-        if (sliced && (i <= TENSOR_V || i >= TENSOR_DQ)) continue;
-        if ((i == TENSOR_LSE && !tensors->style.lse) || (i > TENSOR_LSE && !back)) continue;
+    for (int i = first; i <= last; i++) {
+        int keys = i == TENSOR_K || i == TENSOR_V;
         int64_t hold = !keys ? sizes.q_hold : sizes.pages ? problem->page_size : sizes.kv_hold;
         if (i == TENSOR_V && problem->latent) {
             share_latent(tensors);
             continue;
         }
-        tp_tensor *one = view_of(tensors, (enum tensor_id)i);
-        int64_t elements = set_strides(tensors, (enum tensor_id)i, one,
+        int64_t elements = set_strides(tensors, (enum tensor_id)i, views[i],
                                        keys ? sizes.kv_tokens : sizes.q_tokens, hold);
-        if (allocate(tensors, (enum tensor_id)i, one, elements)) return 1;
+        if (allocate(tensors, (enum tensor_id)i, views[i], elements)) return 1;
     }
     return 0;
 }

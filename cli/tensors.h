@@ -14,18 +14,7 @@
 #include "mask_data.h"
 #include "tileproof.h"
 
-enum tensor_id {
-    TENSOR_Q,
-    TENSOR_K,
-    TENSOR_V,
-    TENSOR_O,
-    TENSOR_LSE,
-    TENSOR_DO, /* from here on those of a backward problem; laid out as their tensors are */
-    TENSOR_DQ,
-    TENSOR_DK,
-    TENSOR_DV,
-    TENSOR_COUNT
-};
+enum tensor_id { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_COUNT };
 
 enum index_id {
     INDEX_CU_Q,
@@ -74,14 +63,7 @@ struct tensors {
         size_t bytes;
     } buffer[TENSOR_COUNT];
     struct mask_data masks; /* what masks and scores read */
-    tp_gradients gradients; /* of a backward problem, whose o and lse tensors_forward makes */
 };
-
-/* The outputs are TENSOR_DQ to TENSOR_DV of a backward problem, otherwise TENSOR_O and, if wanted, TENSOR_LSE. */
-enum tensor_id tensors_first_output(const struct tensors *tensors);
-enum tensor_id tensors_last_output(const struct tensors *tensors);
-const char *tensors_name(enum tensor_id id); /* "d_q" */
-int tensors_of_keys(enum tensor_id id);      /* k, v and their gradients */
 
 /* Bytes tensors_create would allocate, as a double so that it cannot overflow. */
 double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
@@ -92,11 +74,13 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
 void tensors_destroy(struct tensors *tensors);
 
 void tensors_fill(struct tensors *tensors, uint64_t seed);
-/* Runs the forward call of a backward problem, whatever the kernel, to fill o and lse; otherwise does nothing. */
-tp_status tensors_forward(struct tensors *tensors, tp_context *context, tp_error *error);
+/* One of them alone, with normal numbers times gain. */
+void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 void tensors_poison_outputs(struct tensors *tensors, int byte);
 /* Nonzero when a used output element still holds poison, or an unused one no longer does. */
 int tensors_badly_written(const struct tensors *tensors, char *reason, size_t size);
+int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, const char *name, char *reason,
+                              size_t size);
 
 int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id);
 int64_t tensors_dim(const struct tensors *tensors, enum tensor_id id);

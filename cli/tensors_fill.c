@@ -23,7 +23,7 @@ static float normal(uint64_t bits) {
     return ((float)sum - 131070.0f) * (1.7320508f / 65536.0f);
 }
 
-static void fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
+void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
     int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     tp_dtype dtype = tensors_dtype(tensors, id);
     size_t unit = tp_dtype_bytes(dtype);
@@ -47,7 +47,7 @@ static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t 
     uint64_t row = 0;
     char *table = malloc((size_t)(room + dim) * unit);
     if (!table) {
-        fill_one(tensors, id, seed, gain);
+        tensors_fill_one(tensors, id, seed, gain);
         return;
     }
     for (int64_t i = 0; i < room + dim; i++)
@@ -72,24 +72,14 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
     cache_fill(tensors, seed, made);
     void (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
-        tensors->style.repeat ? fill_repeating : fill_one;
+        tensors->style.repeat ? fill_repeating : tensors_fill_one;
     fill(tensors, TENSOR_Q, seed, gain);
     fill(tensors, TENSOR_K, seed, 1);
     if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
-    if (tensors->problem.op == TP_BACKWARD) fill(tensors, TENSOR_DO, seed, 1);
-}
-
-tp_status tensors_forward(struct tensors *tensors, tp_context *context, tp_error *error) {
-    if (tensors->problem.op != TP_BACKWARD) return TP_OK;
-    tp_problem forward = tensors->problem;
-    tp_choice choice = TP_CHOICE_INIT;
-    choice.policy = TP_PERMIT;
-    forward.op = TP_FORWARD;
-    return tp_attention(context, &forward, &choice, &tensors->call, NULL, error);
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {
-    for (int id = tensors_first_output(tensors); id <= (int)tensors_last_output(tensors); id++)
+    for (int id = TENSOR_O; id <= TENSOR_LSE; id++)
         if (tensors->buffer[id].memory)
             memset(tensors->buffer[id].memory, byte, tensors->buffer[id].bytes);
 }
@@ -100,11 +90,13 @@ static int is_poison(const unsigned char *element, size_t unit) {
     return 1;
 }
 
-/* Counts the used elements, all of which must have been written. */
-static int count_used(const struct tensors *tensors, enum tensor_id id, int64_t *count, char *reason,
-                      size_t size) {
+/* If every used element was written and as many elements were written as are used, then nothing
+   else was. */
+int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, const char *name, char *reason,
+                              size_t size) {
     size_t unit = tp_dtype_bytes(tensors_dtype(tensors, id));
-    int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id), used = 0;
+    int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
+    int64_t used = 0, written = 0;
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t row = 0; row < tensors_len(tensors, id, seq); row++)
             for (int64_t head = 0; head < heads; head++) {
@@ -113,39 +105,23 @@ static int count_used(const struct tensors *tensors, enum tensor_id id, int64_t 
                     if (!is_poison(at + (size_t)x * unit, unit)) continue;
                     snprintf(reason, size,
                              "%s of seq %lld head %lld row %lld column %lld was never written",
-                             tensors_name(id), (long long)seq, (long long)head, (long long)row,
-                             (long long)x);
+                             name, (long long)seq, (long long)head, (long long)row, (long long)x);
                     return 1;
                 }
             }
-    *count += used;
-    return 0;
-}
-
-/* If every used element was written and as many elements were written as are used, then nothing
-   else was. The outputs behind this one may be slices of its memory. */
-static int badly_written(const struct tensors *tensors, enum tensor_id id, char *reason,
-                         size_t size) {
-    size_t unit = tp_dtype_bytes(tensors_dtype(tensors, id));
-    int64_t used = 0, written = 0;
-    for (int i = (int)id; i <= (int)tensors_last_output(tensors); i++) {
-        if (i > (int)id && tensors->buffer[i].memory) break;
-        if (count_used(tensors, (enum tensor_id)i, &used, reason, size)) return 1;
-    }
     const unsigned char *memory = tensors->buffer[id].memory;
+    if (!memory || (tensors->style.form == FORM_QKV && id == TENSOR_Q)) return 0; /* others lie between */
     for (size_t at = 0; at + unit <= tensors->buffer[id].bytes; at += unit)
         written += !is_poison(memory + at, unit);
     if (written == used) return 0;
-    snprintf(reason, size, "%s: %lld elements outside the used rows were written",
-             tensors_name(id), (long long)(written - used));
+    snprintf(reason, size, "%s: %lld elements outside the used rows were written", name,
+             (long long)(written - used));
     return 1;
 }
 
 int tensors_badly_written(const struct tensors *tensors, char *reason, size_t size) {
-    for (int i = tensors_first_output(tensors); i <= (int)tensors_last_output(tensors); i++)
-        if (tensors->buffer[i].memory && badly_written(tensors, (enum tensor_id)i, reason, size))
-            return 1;
-    return 0;
+    if (tensors_one_badly_written(tensors, TENSOR_O, "o", reason, size)) return 1;
+    return tensors->style.lse && tensors_one_badly_written(tensors, TENSOR_LSE, "lse", reason, size);
 }
 
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,

@@ -41,16 +41,6 @@ void truth_destroy(struct truth *truth);
 int truth_compare(const struct truth *truth, const struct tensors *tensors,
                   struct measured_error *measured, char *reason, size_t size);
 
-/* truth_back.c: the same rule for the gradients of a backward problem, of as many KV heads of as many
-   sequences as the reference computes in a few seconds. Row bounds, and by tensor
-
-       max error  <= 2 * max error of TP_NAIVE + floor
-       mean error <= 2 * mean error of TP_NAIVE + floor / 2
-
-   with floor = 16 ulp(f32) * max(1, |scores|/16) * max|gradient| + half an ulp of its dtype * max|gradient|. */
-int gradients_compare(const struct tensors *tensors, struct measured_error *measured, int64_t *rows,
-                      char *reason, size_t size);
-
 /* sample.c: rows sorted by (seq, head, row), no two equal; returns how many. */
 int64_t sample_rows(const struct tensors *tensors, int64_t limit, uint64_t seed, tp_row **rows);
 

@@ -53,3 +53,11 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     call->gradients = &gradients->call;
     return 0;
 }
+
+tp_status gradients_forward(struct tensors *tensors, tp_context *context, tp_error *error) {
+    tp_problem forward = tensors->problem;
+    tp_choice choice = TP_CHOICE_INIT;
+    choice.policy = TP_PERMIT;
+    forward.op = TP_FORWARD;
+    return tp_attention(context, &forward, &choice, &tensors->call, NULL, error);
+}

@@ -27,6 +27,8 @@ struct gradients {
 int gradients_create(struct gradients *gradients, struct tensors *tensors, const tp_lengths *lengths,
                      uint64_t seed);
 void gradients_destroy(struct gradients *gradients);
+/* The forward call, by whatever kernel serves: o and lse, which the backward one reads. */
+tp_status gradients_forward(struct tensors *tensors, tp_context *context, tp_error *error);
 void gradients_poison(struct gradients *gradients, int byte);
 
 /* By the definition and as a plain backward rounds them. */

@@ -87,6 +87,8 @@ static void scores(void **state) {
         "b2 h2 q100 k120 d16 f32 causal qscale=0.1,16,3",
         "b2 h4/2 q100 k220 d16 f32 causal window=50,0 alibi bias=f32 sinks softcap=4 qscale=0.1,8,0",
         "seqs=1x30/40,1x100/90 h4/2 d16 f32 packed causal alibi sinks bias=f32",
+        "b2 h4/2 q100 k420 d40 f32 causal dropout=0.2",
+        "b2 h2 q70 k100 d16 bf16 bits dropout=0.7 sinks",
     };
     for (int i = 0; i < COUNT(texts); i++) {
         check_all(texts[i], 0);

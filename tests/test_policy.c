@@ -163,6 +163,11 @@ static void serve_tells_of_each_request(void **state) {
     }
     free(exec.workspace);
     tp_plan_destroy(plan);
+    /* a run that fails is none */
+    tp_tensors broken = c->tensors;
+    broken.q.data = NULL;
+    assert_int_equal(tp_attention(serve, &c->problem, NULL, &broken, NULL, NULL), TP_INVALID);
+    assert_int_equal(h.events, 5);
     /* the first tier, and a fallback that is only permitted, are no events */
     tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL};
     assert_int_equal(tp_attention(serve, &c->problem, &permit, &c->tensors, NULL, NULL), TP_OK);

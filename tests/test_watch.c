@@ -100,6 +100,23 @@ static void calls_are_counted_by_label(void **state) {
         call_free(c);
     }
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, NULL).count, 2 * COUNT(cases));
+    /* the most workspace of any call, not of the last */
+    static const char *const sizes[] = {"h4/2 q20 k20 d32 f32", "h4/2 q600 k600 d32 f32", "h4/2 q20 k20 d32 f32"};
+    int64_t most[3];
+    for (int n = 0; n < 3; n++) {
+        call *c = call_new(sizes[n], NULL);
+        assert_int_equal(attend(context, c), TP_OK);
+        most[n] = sum(context, TP_COUNT_CALLS, BEST, "prefill", "many-rows", "f32", "").workspace_max;
+        call_free(c);
+    }
+    assert_true(most[1] > most[0]);
+    assert_int_equal(most[2], most[1]);
+    /* a run that failed is no call */
+    call *broken = call_new(sizes[0], NULL);
+    broken->tensors.q.data = NULL;
+    assert_int_equal(attend(context, broken), TP_INVALID);
+    call_free(broken);
+    assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, NULL).count, 2 * COUNT(cases) + 3);
     assert_int_equal(sum(context, TP_COUNT_FALLBACKS, NULL, NULL, NULL, NULL, NULL).count, 0);
     assert_int_equal(sum(context, TP_COUNT_REFUSALS, NULL, NULL, NULL, NULL, NULL).count, 0);
     tp_count one = {.struct_size = sizeof one - 1};
@@ -302,6 +319,7 @@ static void a_trace_has_one_line_a_call(void **state) {
     broken.q.data = NULL;
     assert_int_equal(tp_attention(context, &c->problem, NULL, &broken, NULL, NULL), TP_INVALID);
     assert_non_null(strstr(s->text, "\"status\":\"TP_INVALID\""));
+    assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, NULL).count, 2);
     /* a sink that has enough gets no more, and calls go on */
     s->stop_at = s->pieces + 1;
     for (int n = 0; n < 3; n++) assert_int_equal(attend(context, c), TP_OK);
@@ -332,7 +350,13 @@ static void the_recorder_keeps_the_last_decisions(void **state) {
     assert_int_equal(tp_recorder_write(context, collect, s), TP_OK);
     assert_int_equal(lines_of(s->text), 4);
     assert_null(strstr(s->text, "\"r4\""));
-    assert_true(strstr(s->text, "\"r5\"") < strstr(s->text, "\"r8\""));
+    for (int n = 5; n < 8; n++) { /* oldest first */
+        char one[8], next[8];
+        snprintf(one, sizeof one, "\"r%d\"", n);
+        snprintf(next, sizeof next, "\"r%d\"", n + 1);
+        assert_non_null(strstr(s->text, one));
+        assert_true(strstr(s->text, one) < strstr(s->text, next));
+    }
     assert_non_null(strstr(s->text, "q48 k60"));
     assert_int_equal(dumped->used, 0);
     /* an error dumps what there is, and the next one only what is new */
@@ -352,6 +376,17 @@ static void the_recorder_keeps_the_last_decisions(void **state) {
     assert_int_equal(stopped->pieces, 2);
     assert_int_equal(tp_recorder_write(NULL, collect, s), TP_INVALID);
     assert_int_equal(tp_recorder_write(context, NULL, s), TP_INVALID);
+    tp_context_destroy(context);
+    /* what went well is not dumped, whoever else watches */
+    context = context_with((tp_context_options){
+        .trace = collect, .trace_cookie = s, .dump = collect, .dump_cookie = dumped});
+    call *fine = call_new("h4/2 q40 k60 d32 bf16 causal", NULL);
+    dumped->used = 0;
+    assert_int_equal(attend(context, fine), TP_OK);
+    assert_int_equal(dumped->used, 0);
+    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(lines_of(dumped->text), 2);
+    call_free(fine);
     tp_context_destroy(context);
     context = context_with((tp_context_options){.recorded = -1});
     s->used = 0;

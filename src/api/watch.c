@@ -18,7 +18,8 @@ static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP
 
 int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan) {
     const tp_context_options *to = &plan->context->options;
-    int event = to->event != NULL && plan->decision.fallback && is_served(plan->policy);
+    if (plan->decision.fallback && is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
+    int event = to->event != NULL && watch->event != 0;
     watch->detail = watch->listening && (event || to->trace != NULL);
     return watch->detail;
 }
@@ -75,13 +76,15 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
     r->amounts = *amounts;
     r->status = status;
     fill(watch, context, problem, tensors, &plan->decision, &plan->why);
-    if (status != TP_OK) return;
+    if (status != TP_OK) {
+        watch->event = 0;
+        return; /* no call was completed */
+    }
     tp__counts_add(context->counts, r->labels, amounts);
     if (!plan->decision.fallback) return;
     r->labels.kind = TP_COUNT_FALLBACKS;
     r->labels.reason = (uint8_t)tp__first_reason(&plan->decision);
     tp__counts_add(context->counts, r->labels, NULL);
-    if (is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
 }
 
 static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status) {

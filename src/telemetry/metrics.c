@@ -27,24 +27,24 @@ typedef struct family {
     const char *name, *type, *help;
     int32_t kind;   /* of the counts it is made of */
     size_t offset;  /* of the figure */
-    double divisor; /* from the figure's unit to the base unit */
+    int nano;       /* the figure counts billionths of the metric's unit */
 } family;
 
 #define FIGURE(field) offsetof(tp_count, field)
 static const family families[] = {
     {"tileproof_calls_total", "counter", "Completed calls, by the kernel whose leaf did the scores.",
-     TP_COUNT_CALLS, FIGURE(count), 1},
+     TP_COUNT_CALLS, FIGURE(count), 0},
     {"tileproof_call_seconds_total", "counter", "Wall time of completed calls.", TP_COUNT_CALLS,
-     FIGURE(time_ns), 1e9},
+     FIGURE(time_ns), 1},
     {"tileproof_call_bytes_total", "counter", "Modelled main-memory bytes of completed calls.", TP_COUNT_CALLS,
-     FIGURE(bytes_model), 1},
+     FIGURE(bytes_model), 0},
     {"tileproof_scratch_peak_bytes", "gauge", "Most workspace that one completed call used.", TP_COUNT_CALLS,
-     FIGURE(workspace_max), 1},
+     FIGURE(workspace_max), 0},
     {"tileproof_fallbacks_total", "counter",
      "Completed calls that a lower tier served, by why the best tier did not.", TP_COUNT_FALLBACKS,
-     FIGURE(count), 1},
+     FIGURE(count), 0},
     {"tileproof_refusals_total", "counter", "Requests that were refused, by why the best tier did not serve.",
-     TP_COUNT_REFUSALS, FIGURE(count), 1},
+     TP_COUNT_REFUSALS, FIGURE(count), 0},
 };
 
 static void put_sample(tp__emit *e, const family *f, const tp_count *c) {
@@ -57,10 +57,10 @@ static void put_sample(tp__emit *e, const family *f, const tp_count *c) {
     if (c->kind != TP_COUNT_CALLS) put_label(e, "reason", c->reason);
     if (c->model[0] != '\0') put_label(e, "model", c->model);
     int64_t figure = *(const int64_t *)((const char *)c + f->offset);
-    if (f->divisor == 1)
+    if (!f->nano)
         tp__emit_text(e, "} %lld\n", (long long)figure);
-    else
-        tp__emit_text(e, "} %.9f\n", (double)figure / f->divisor);
+    else /* digit by digit: no locale's comma */
+        tp__emit_text(e, "} %lld.%09lld\n", (long long)(figure / 1000000000), (long long)(figure % 1000000000));
 }
 
 static void put_family(tp__emit *e, const family *f, const tp__counts *counts) {

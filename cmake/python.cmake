@@ -5,7 +5,8 @@ find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 file(GLOB python_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/src/*.c)
 add_library(tileproof_python MODULE ${python_sources})
 set_target_properties(tileproof_python PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFIX .abi3.so
-  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/tileproof INSTALL_RPATH $ORIGIN)
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/tileproof 
+  INSTALL_RPATH $ORIGIN BUILD_WITH_INSTALL_RPATH ON)
 target_compile_definitions(tileproof_python PRIVATE Py_LIMITED_API=0x030B0000)
 target_include_directories(tileproof_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 # The library is inside the extension and shows no symbol: another libtileproof in the process stays apart.

@@ -2,7 +2,9 @@
 /* The arguments of a call as tp_problem and tp_tensors. */
 #include "core.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Which dim is {batch, token, head}; -1: none. The head dim is the last one. */
 static const int places[3][3] = {{0, 1, 2}, {0, 2, 1}, {-1, 0, 1}};
@@ -124,6 +126,15 @@ static int check_out(const call *c, int64_t *shape) {
     return -1;
 }
 
+/* Rows that no sequence uses are not written by a run: in a new tensor they are 0, and -inf as their lse. */
+static void clear(const call *c, int new_out) {
+    const tp_tensors *t = &c->tensors;
+    if (t->q_lens == NULL && t->cu_seqlens_q == NULL) return;
+    int64_t rows = (c->layout == LAYOUT_THD ? t->q_tokens : t->batch * t->q_len) * c->problem.q_heads;
+    if (new_out && rows > 0) memset(c->out.data, 0, (size_t)(rows * c->problem.head_dim_v * c->out.dtype->size));
+    for (int64_t i = 0; c->return_lse && i < rows; i++) ((float *)(void *)c->lse.data)[i] = -INFINITY;
+}
+
 int call_outputs(call *c, PyObject *out) {
     const view *q = &c->in[IN_Q];
     int64_t shape[VIEW_DIMS], lse[3] = {c->tensors.batch, c->problem.q_heads, c->tensors.q_len};
@@ -137,11 +148,13 @@ int call_outputs(call *c, PyObject *out) {
         c->problem.o_dtype = c->out.dtype->code;
     }
     call_place(c, &c->out, &c->tensors.o);
-    if (!c->return_lse) return 0;
-    int thd = c->layout == LAYOUT_THD;
-    lse[2] = thd ? c->tensors.q_tokens : lse[2];
-    if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd, &c->lse_object) != 0) return -1;
-    c->tensors.lse = (tp_tensor){c->lse.data, {lse[1] * lse[2], 1, lse[2]}};
+    if (c->return_lse) {
+        int thd = c->layout == LAYOUT_THD;
+        lse[2] = thd ? c->tensors.q_tokens : lse[2];
+        if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd, &c->lse_object) != 0) return -1;
+        c->tensors.lse = (tp_tensor){c->lse.data, {lse[1] * lse[2], 1, lse[2]}};
+    }
+    clear(c, Py_IsNone(out));
     return 0;
 }
 

@@ -69,7 +69,7 @@ def attention(
     mask        bool, True: visible. bias: float32, float16 or bfloat16, added to the scores; -inf hides a key. Both in any
                 shape that broadcasts to (sequences, query heads, rows, keys), together with all other masks.
     alibi_slopes, sinks   float32 (query heads,); slopes also (sequences, query heads).
-    q_lens, kv_lens       how many tokens each sequence uses. Rows beyond are not written.
+    q_lens, kv_lens       how many tokens each sequence uses. Rows beyond are not written; in a new tensor they are 0.
     out         written instead of a new tensor; it may have another of the three dtypes.
     fallback    "refuse": FallbackRefused if only a slower path than this host's best would serve. "permit": it serves, and
                 the receipt is flagged.

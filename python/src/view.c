@@ -90,6 +90,18 @@ static int from_dlpack(view *v, const dl_tensor *t) {
     return 0;
 }
 
+/* PyTorch negates some views only when they are read, which DLPack knows nothing of. */
+static int check_sign(const view *v) {
+    static PyObject *name;
+    if (name == NULL) name = PyUnicode_InternFromString("is_neg");
+    PyObject *answer = PyObject_CallMethodObjArgs(v->object, name, NULL);
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer);
+    if (answer != Py_True) return 0;
+    PyErr_Format(PyExc_ValueError, "%s is a view that is negated when read: call resolve_neg() first", v->name);
+    return -1;
+}
+
 static int from_exchange(view *v) {
     if (v->exchange->from_object(v->object, &v->versioned) != 0) {
         v->versioned = NULL;
@@ -97,7 +109,7 @@ static int from_exchange(view *v) {
         return -1;
     }
     v->readonly = (v->versioned->flags & DL_READ_ONLY) != 0;
-    return from_dlpack(v, &v->versioned->tensor);
+    return from_dlpack(v, &v->versioned->tensor) == 0 ? check_sign(v) : -1;
 }
 
 /* The device is asked first: a capsule of another device may wait for that device. */

@@ -16,7 +16,7 @@ static const char *const kinds[] = {"causal",    "window=19,5", "chunk=24", "pre
                                     "prefix",    "first=6",     "documents", "spans",
                                     "spans-and", "tree",        "bits",     "callback"};
 static const char *const scores[] = {"softcap=6", "alibi", "bias=f32", "bias=bf16", "bias=f16",
-                                     "sinks", "qscale=0.4,16,1", "positions"};
+                                     "sinks", "qscale=0.4,16,1", "positions", "dropout=0.3"};
 
 int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row,
                      int64_t key) {

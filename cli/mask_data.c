@@ -249,6 +249,8 @@ int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tenso
     if (!m.failed && problem->bias_dtype) make_bias(&m, rows, keys);
     if (!m.failed) make_heads(&m);
     call->callback = callback;
+    call->dropout_seed = seed * 0x9e3779b97f4a7c15u + 1;
+    call->dropout_offset = seed;
     free(value);
     return m.failed;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What masks and scores read of the tensors, made from a seed: positions with gaps and repeats, documents,
- * spans, prefixes, trees of drafts, bits, a bias, slopes, sinks, a callback. A value depends on the seed, the
- * sequence and the place in it, never on the layout. Some sequences have keys that are out of order.
+ * spans, prefixes, trees of drafts, bits, a bias, slopes, sinks, a callback, dropout's own seed. A value depends
+ * on the seed, the sequence and the place in it, never on the layout. Some sequences have keys that are out of
+ * order.
  */
 #ifndef TILEPROOF_CLI_MASK_DATA_H
 #define TILEPROOF_CLI_MASK_DATA_H

@@ -334,7 +334,7 @@ typedef struct tp_tensors {
     int64_t alibi_stride;                     /* from one sequence's slopes to the next's; 0: shared */
     const float *sinks;                       /* [query head] logits; -inf: none                     */
     uint64_t dropout_seed, dropout_offset;
-    const tp_gradients *gradients;            /* of a backward call; otherwise NULL                  */
+    const tp_gradients *gradients;            /* of a backward call; a forward one does not look     */
 } tp_tensors;
 
 /* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
@@ -441,7 +441,8 @@ typedef enum tp_reason_code {
     TP_WHY_NOT_ASKED = 5, /* another kernel was asked for by name                               */
     TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index; need: that of
                              the one taken                                                      */
-    TP_WHY_MEMORY = 7     /* its temporary memory cannot be addressed: have, need in bytes      */
+    TP_WHY_MEMORY = 7,    /* its temporary memory cannot be addressed: have, need in bytes      */
+    TP_WHY_OP = 8         /* it has no backward: have, need are tp_op                           */
 } tp_reason_code;
 TP_API const char *tp_reason_name(tp_reason_code code);
 
@@ -463,7 +464,7 @@ typedef struct tp_reason {
 
 typedef struct tp_candidate {
     const char *kernel;   /* "generic", "math": the name that disable and tp_choice take */
-    const char *strategy; /* "prefill", "math" */
+    const char *strategy; /* "prefill", "decode", "backward", "math" */
     int32_t tier;         /* tp_tier */
     int32_t chosen;
     int32_t reason_count; /* 0 when chosen */
@@ -486,12 +487,13 @@ typedef struct tp_decision {
     char numerics_id[64]; /* equal id and equal input: equal bits */
     /* at the problem's bounds */
     int64_t pairs;            /* visible (row, key) pairs over all heads                        */
-    double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic        */
+    double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
+                                 five products: 2 * pairs * (3 * head_dim_qk + 2 * head_dim_v)  */
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
     int64_t scores_per_head;  /* q_len * kv_len, never written by a fused kernel                */
-    int64_t bytes_compulsory; /* each element of q, k, v and o once                             */
+    int64_t bytes_compulsory; /* each element of q, k, v and o once; backward: gradients and lse, too */
     int64_t workspace_bytes;  /* with one task                                                  */
-    int64_t bytes_kv;         /* of bytes_compulsory, those of k and v                          */
+    int64_t bytes_kv;         /* of bytes_compulsory, those of k and v, and of their gradients  */
     int64_t pages;            /* paged: of all sequences; otherwise 0                           */
     int64_t chunk_keys;       /* keys are cut at its multiples: tasks may take a chunk each     */
     int64_t chunks;           /* of one sequence                                                */
@@ -518,6 +520,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *
  * words, in the order printed:
  *     prefill | decode | mixed   derived from the lengths; may be left out, must be right if given
+ *     backward                   in place of these: op TP_BACKWARD
  *     b2                         sequences
  *     h32/8                      query heads / KV heads; h8 means h8/8
  *     q512 k4096                 rows and keys of each sequence
@@ -543,6 +546,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     positions                  explicit mask positions
  *     scale=0.0884               default 1/sqrt(d)
  *     qscale=BETA,LENGTH,OFFSET softcap=50 alibi bias=bf16 sinks     scores: see tp_problem
+ *     dropout=0.1                on probabilities; the seed is not part of the text
  */
 typedef struct tp_lengths {
     uint32_t struct_size;
@@ -664,7 +668,8 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
-   bounds, may be NULL. */
+   bounds, may be NULL; bounds belong to TP_DOUBLE. problem.op may be either; pages, lists and a latent cache give
+   TP_UNSUPPORTED. */
 typedef struct tp_reference_gradients {
     uint32_t struct_size;
     int32_t reserved;

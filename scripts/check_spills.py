@@ -4,14 +4,14 @@
 
     check_spills.py OBJECT...
 
-Looks at scores_N, values_N and their narrow twins in every object that has them: the loop with the most
+Looks at scores_N, values_N, turned_N and their narrow twins in every object that has them: the loop with the most
 multiply-adds must touch no stack slot with a vector register. Optimised builds only.
 """
 import re
 import subprocess
 import sys
 
-TILE = re.compile(r"^[0-9a-f]+ <((?:scores|values)(?:_narrow)?_\d+)>:$")
+TILE = re.compile(r"^[0-9a-f]+ <((?:scores|values|turned)(?:_narrow)?_\d+)>:$")
 LINE = re.compile(r"^\s+([0-9a-f]+):\s+(.*)$")
 VECTOR = re.compile(r"%[xyz]mm\d+")
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call: plan from the cache, workspace and pool of the context. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/context.h"
 #include "base/error.h"
@@ -33,6 +34,16 @@ static tp_status attend(tp_context *context, const tp_problem *problem, const tp
         receipt->decision = NULL; /* the plan is the cache's and may go at the next call */
     }
     return TP_OK;
+}
+
+tp_status tp_backward(tp_context *context, const tp_problem *problem, const tp_choice *choice,
+                      const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
+    TP_REQUIRE_STRUCT(problem, tp_problem, error);
+    tp_problem back;
+    memcpy(&back, problem, sizeof back);
+    back.struct_size = sizeof back;
+    back.op = TP_BACKWARD;
+    return tp_attention(context, &back, choice, tensors, receipt, error);
 }
 
 tp_status tp_attention(tp_context *context, const tp_problem *problem, const tp_choice *choice,

@@ -115,10 +115,13 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     entry *found = keep ? find(cache, &k) : NULL;
     if (found == NULL) {
         *planned = 1;
-        /* math and a callback's answers need room for the very lengths asked: planned for those, each time */
+        /* math, a callback's answers and backward's rows need room for the very lengths asked: planned for those,
+           each time */
         TP_TRY(tp__plan_make(context, problem, choice, &cache->exact, error));
         *plan = &cache->exact;
-        if (!keep || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK)) return TP_OK;
+        if (!keep || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK) ||
+            problem->op == TP_BACKWARD)
+            return TP_OK;
         found = place(cache);
         TP_REQUIRE(found != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes",
                    sizeof *found);

@@ -28,6 +28,8 @@ static tp_status find_path(const tp_problem *problem, const tp_choice *choice, t
                                            : TP__DECODE;
     TP_REQUIRE(name == NULL || *path == TP__PREFILL || strcmp(name, "decode") == 0, error, TP_INVALID,
                "strategy is '%.64s': it must be prefill or decode, or NULL for either", name);
+    TP_REQUIRE(name == NULL || problem->op != TP_BACKWARD, error, TP_INVALID,
+               "strategy is '%.64s' for a backward call: it must be NULL", name);
     TP_REQUIRE(*path != TP__DECODE || !problem->invariant, error, TP_INVALID,
                "strategy is decode though the problem is invariant: that means prefill's arithmetic");
     return TP_OK;
@@ -65,7 +67,7 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     decision->struct_size = sizeof *decision;
     *kernels = NULL;
     tp_status status = tp__choose(problem, &rules, decision, kernels);
-    tp__figures(problem, status == TP_OK ? tp__options[decision->chosen].strategy : NULL, *path,
+    tp__figures(problem, status == TP_OK ? tp__option_strategy(&tp__options[decision->chosen], problem) : NULL, *path,
                 *kernels, tp_context_threads(context), decision);
     if (status == TP_OK) return TP_OK;
     atomic_fetch_add(&context->refusals, 1);
@@ -78,7 +80,7 @@ tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp
     plan->context = context;
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
-    plan->strategy = tp__options[plan->decision.chosen].strategy;
+    plan->strategy = tp__option_strategy(&tp__options[plan->decision.chosen], problem);
     atomic_fetch_add(&context->plans, 1);
     return TP_OK;
 }

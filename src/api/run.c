@@ -34,6 +34,7 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
     int64_t chunks = tp__times(heads, p->kv_layout == TP_PACKED ? tensors->kv_tokens : tensors->kv_len) /
                      TP_DECODE_CHUNK_KEYS;
     int64_t most = plan->strategy->fused ? tp__max(heads, tp__max(ranges, chunks)) : heads;
+    if (plan->strategy->most != NULL) most = plan->strategy->most(p, tensors);
     return (int)tp__max(1, tp__min(asked, most));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two register tiles, S = Q K^T and O = O*c + P V, as always-inlined bodies with literal sizes:
+ * The register tiles, S = Q K^T, O = O*c + P V and C = C + A^T B, as always-inlined bodies with literal sizes:
  * accumulators are a local array whose loops are all unrolled, so that they stay in registers.
  * Every element is one chain over d, or over keys, in ascending order: the result of a row depends
  * on nothing but that row and its keys.
@@ -58,6 +58,27 @@ VEC_INLINE void values_body(const int mr, const int nrv, const float *p, int64_t
     }
 }
 
+/* c[i][0..nrv*L) += sum over rows of a[row][i] * b[row][0..nrv*L): a is read in place, no transposition. */
+VEC_INLINE void turned_body(const int mr, const int nrv, const float *a, int64_t lda, const float *b,
+                            int64_t ldb, int64_t rows, float *c, int64_t ldc) {
+    vec_f acc[VEC_MR][VEC_NRV];
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = vec_load(c + i * ldc + j * VEC_LANES);
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const float *at = b + row * ldb;
+        vec_f b0 = vec_load(at), b1 = nrv > 1 ? vec_load(at + VEC_LANES) : b0;
+        VEC_UNROLL for (int i = 0; i < mr; i++) {
+            vec_f x = vec_set1(a[row * lda + i]);
+            acc[i][0] = vec_fma(x, b0, acc[i][0]);
+            if (nrv > 1) acc[i][1] = vec_fma(x, b1, acc[i][1]);
+        }
+    }
+    VEC_UNROLL for (int i = 0; i < mr; i++) {
+        VEC_UNROLL for (int j = 0; j < nrv; j++) vec_store(c + i * ldc + j * VEC_LANES, acc[i][j]);
+    }
+}
+
 /* One small function a row count, so that each has literal sizes and its own registers. */
 typedef void scores_fn(const float *q, int64_t ldq, const float *k, int64_t d, float *s,
                        int64_t lds);
@@ -112,10 +133,39 @@ static values_fn *const values_of[2][VEC_MR + 1] = {
     },
 };
 
+/* Of backward alone: defined where it is asked for. */
+#ifdef GEMM_TURNED
+typedef void turned_fn(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, float *c,
+                       int64_t ldc);
+#define GEMM_ROWS(MR)                                                                                    \
+    static __attribute__((noinline)) void turned_##MR(const float *a, int64_t lda, const float *b,       \
+                                                      int64_t ldb, int64_t rows, float *c, int64_t ldc) { \
+        turned_body(MR, VEC_NRV, a, lda, b, ldb, rows, c, ldc);                                          \
+    }                                                                                                    \
+    static __attribute__((noinline)) void turned_narrow_##MR(                                            \
+        const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, float *c, int64_t ldc) { \
+        turned_body(MR, 1, a, lda, b, ldb, rows, c, ldc);                                                \
+    }
+VEC_ROWS(GEMM_ROWS)
+#undef GEMM_ROWS
+static turned_fn *const turned_of[2][VEC_MR + 1] = {
+    {
+#define ROW(MR) [MR] = turned_##MR,
+        VEC_ROWS(ROW)
+#undef ROW
+    },
+    {
+#define ROW(MR) [MR] = turned_narrow_##MR,
+        VEC_ROWS(ROW)
+#undef ROW
+    },
+};
+#endif
+
 /* o = o*c + sum over those of keys base+lo..base+hi-1 whose bit is set: for blocks whose V holds an infinity
    or NaN that other rows of the tile see and this one does not. The same chain as values_body, so the same
    bits. */
-static void values_row(const float *p, const float *v, int64_t block, int64_t base, int64_t lo, int64_t hi,
+static inline void values_row(const float *p, const float *v, int64_t block, int64_t base, int64_t lo, int64_t hi,
                        const uint64_t *seen, float c, float *o, int64_t dv) {
     int64_t wide = (dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {

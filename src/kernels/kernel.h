@@ -15,6 +15,7 @@
 #ifndef TP_KERNELS_KERNEL_H
 #define TP_KERNELS_KERNEL_H
 
+#include "base/philox.h"
 #include "tileproof.h"
 
 enum tp__leaf {
@@ -37,6 +38,7 @@ enum {
 #undef TP_ISA_ROW
     TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
     TP__TILE_ROWS = 96,  /* most rows of a tile, on any ISA */
+    TP__BACK_ROWS = 96,  /* rows of a tile of backward, on every ISA: part of its numerics */
     TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
 };
 
@@ -142,6 +144,14 @@ typedef struct tp__modify {
     int32_t bias_dtype;
 } tp__modify;
 
+/* Which pairs dropout drops: base/philox.h. */
+typedef struct tp__drop {
+    const tp__dropout_row *row; /* [rows] */
+    uint64_t offset;
+    uint32_t threshold;
+    int64_t key;                /* of the sequence: the block's first, a multiple of 4 */
+} tp__drop;
+
 /* One (rows x block) tile of the online softmax, in units of log2:
        m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
 typedef struct tp__tile {
@@ -159,6 +169,7 @@ typedef struct tp__tile {
                                   i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
     int64_t bit_words;
     const tp__modify *modify;  /* NULL: scores stay as they are */
+    const tp__drop *drop;      /* NULL: every p meets its v; l knows nothing of it */
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
@@ -169,6 +180,42 @@ typedef void tp__fold_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float
 /* tensor[row] = o/l, rounded once; 0 for a row that saw no key. */
 typedef void tp__store_o_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t dv,
                             const float *o, int64_t ldo, const float *m, const float *l);
+
+/* The first step back, of rows whose q and d_o lie in float32 rows: delta[i] = sum over x of d_o[i][x] * o[i][x],
+   where an o of 0 counts as 0 whatever d_o is: of a row that saw no key nothing else is known. Returns whether a
+   q or d_o is not finite. */
+typedef struct tp__delta {
+    const void *o;
+    tp__rows rows;
+    const float *q, *d_o;
+    int64_t ldq, ldo, d, dv;
+    float *delta;
+} tp__delta;
+typedef int tp__delta_fn(tp__trace *, const tp__delta *);
+
+/* tensor[row] = factor * from[row], rounded once. */
+typedef void tp__store_d_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t d, const float *from,
+                            int64_t ld, float factor);
+
+/* One (rows x block) tile of the gradients, from the rows' lse, in units of log2:
+       p = 2^(s-lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
+   ds is then the gradient of q.k where scores changed. Of the tile v, o, m, l and c are not used. */
+typedef struct tp__back {
+    tp__tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
+    const float *d_o;        /* [rows][ldo] */
+    int64_t ldo;
+    const float *v;          /* packed as k is */
+    const float *k_rows;     /* k packed as v is */
+    float *ds;               /* scratch as s */
+    const float *lse, *delta; /* [rows]; lse of a row without keys: 0 */
+    float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
+    int not_finite;          /* something in q, d_o or k */
+    float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
+    float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|; NULL: not wanted */
+    float *const *d_bias;    /* [rows] += ds, of each row's key 0 of the block; NULL: not wanted */
+    int64_t d_bias_stride;   /* from key to key */
+} tp__back;
+typedef void tp__backward_fn(tp__trace *, const tp__back *);
 
 /* The textbook way on one query head: writes all scores, then all probabilities, then P V. */
 typedef struct tp__math {
@@ -182,6 +229,7 @@ typedef struct tp__math {
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
     const tp__modify *modify;
+    const tp__drop *drop;
     float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;
 typedef void tp__math_fn(tp__trace *, const tp__math *);
@@ -205,7 +253,10 @@ typedef struct tp__kernels {
     tp__dots_fn *dots[4];
     tp__mix_fn *mix[4];
     tp__store_o_fn *store_o[4];
+    tp__delta_fn *delta[4];
+    tp__store_d_fn *store_d[4];
     tp__attend_fn *attend;
+    tp__backward_fn *backward;
     tp__fold_fn *fold;
     tp__math_fn *math;
     tp__peak_fn *peak;
@@ -217,6 +268,10 @@ typedef struct tp__kernels {
 #define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
+
+/* Keys of a block of backward, at the larger head dim: where dq is handed over, so part of its numerics.
+   Multiples of 64; where they can be, of every MR. */
+int tp__back_block(int64_t head_dim);
 
 /* Sets in the order of isas.inc, best first. */
 extern const tp__kernels *const tp__kernel_sets[TP__SETS];

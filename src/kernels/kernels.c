@@ -33,3 +33,7 @@ int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype) {
 
 /* Up to here prefill's packing does not pay. Also part of the contract: it decides by which loop a row goes. */
 int tp_decode_rows(tp_dtype k_dtype) { return k_dtype == TP_F32 ? 32 : 24; }
+
+int tp__back_block(int64_t head_dim) {
+    return head_dim <= 64 ? 384 : head_dim <= 256 ? 192 : 64;
+}

@@ -60,17 +60,20 @@ static void bias_row(const tp__modify *mod, int64_t row, float *s, int64_t lo, i
 }
 
 /* Keys from..to, multiples of 16, of which the row sees some of lo..hi-1; the others' scores may be
-   anything before and after. */
-static void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t from, int64_t to, int64_t lo,
-                       int64_t hi) {
+   anything before and after. bend, if not NULL, receives the softcap's derivative, 1 - tanh^2. */
+static inline void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t from, int64_t to,
+                              int64_t lo, int64_t hi, float *bend) {
     if (mod->scale != NULL) {
         vec_f scale = vec_set1(mod->scale[row]);
         for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * scale);
     }
     if (mod->cap > 0) {
         vec_f inverse = vec_set1(2.0f / mod->cap), cap = vec_set1(mod->cap * LOG2_E);
-        for (int64_t j = from; j < to; j += VEC_LANES)
-            vec_store(s + j, cap * vec_tanh(vec_load(s + j) * inverse));
+        for (int64_t j = from; j < to; j += VEC_LANES) {
+            vec_f tanh = vec_tanh(vec_load(s + j) * inverse);
+            vec_store(s + j, cap * tanh);
+            if (bend != NULL) vec_store(bend + j, vec_fma(-tanh, tanh, vec_set1(1.0f)));
+        }
     }
     if (mod->slope != NULL) {
         vec_f slope = vec_set1(-mod->slope[row]), at = vec_set1(mod->q_at[row]);
@@ -84,7 +87,7 @@ static void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t fro
 
 /* The bits of keys base.. that the row sees, up to PIECE_KEYS of them: of its interval, its bits and its
    bias, whichever there are. */
-static void seen_words(const tp__modify *mod, const uint64_t *bits, int64_t row, int64_t lo, int64_t hi,
+static inline void seen_words(const tp__modify *mod, const uint64_t *bits, int64_t row, int64_t lo, int64_t hi,
                        int64_t base, uint64_t words[TP__BLOCK_WORDS]) {
     for (int w = 0; w < TP__BLOCK_WORDS; w++) words[w] = 0;
     for (int64_t key = lo > base ? lo : base; key < hi && key < base + PIECE_KEYS; key++) {

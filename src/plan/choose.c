@@ -57,8 +57,9 @@ static tp_tier tier_of(const tp__option *option, const tp__rules *rules) {
 static void collect_reasons(const tp_problem *problem, const tp__option *option,
                             const tp__rules *rules, tp_candidate *candidate) {
     const tp__kernels *kernels = option->kernels != NULL ? option->kernels : best_set(rules);
+    const tp__strategy *strategy = tp__option_strategy(option, problem);
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
-    int most = option->strategy->max_head_dim;
+    int most = strategy->max_head_dim;
     if (!on_host(rules, kernels))
         add_reason(candidate, TP_WHY_ISA, rules->machine->isa, kernels->needs,
                    "isa %s, need %s", isa_names(rules->machine->isa), isa_names(kernels->needs));
@@ -70,7 +71,9 @@ static void collect_reasons(const tp_problem *problem, const tp__option *option,
     if (most != 0 && dim > most)
         add_reason(candidate, TP_WHY_HEAD_DIM, dim, most, "head_dim %lld, need <= %d",
                    (long long)dim, most);
-    if (tp__workspace(option->strategy, problem, kernels, rules->path, 1) == SIZE_MAX)
+    if (problem->op == TP_BACKWARD && !strategy->fused)
+        add_reason(candidate, TP_WHY_OP, problem->op, TP_FORWARD, "op backward, need forward");
+    else if (tp__workspace(strategy, problem, kernels, rules->path, 1) == SIZE_MAX)
         add_reason(candidate, TP_WHY_MEMORY, INT64_MAX, PTRDIFF_MAX,
                    "temporary memory beyond what can be addressed, need < 2^63 bytes");
 }
@@ -105,6 +108,7 @@ static void write_hint(tp_decision *decision) {
 
 /* The loop that a sequence of the problem's bounds takes. */
 static const char *path_name(const tp_problem *problem, tp__path path) {
+    if (problem->op == TP_BACKWARD) return "backward";
     return tp__decodes(problem, tp__path_of(problem, path), problem->q_len) ? "decode" : "prefill";
 }
 
@@ -151,7 +155,7 @@ const char *tp_reason_name(tp_reason_code code) {
         [TP_WHY_ISA] = "isa",           [TP_WHY_DISABLED] = "disabled",
         [TP_WHY_HEAD_DIM] = "head_dim", [TP_WHY_POLICY] = "policy",
         [TP_WHY_NOT_ASKED] = "not_asked", [TP_WHY_NOT_BEST] = "not_best",
-        [TP_WHY_MEMORY] = "memory",
+        [TP_WHY_MEMORY] = "memory",     [TP_WHY_OP] = "op",
     };
     unsigned n = (unsigned)code;
     return n < sizeof names / sizeof names[0] && names[n] != NULL ? names[n] : "reason?";

@@ -38,6 +38,18 @@ static void split_figures(const tp_problem *p, int decode, int threads, int64_t 
     decision->threads = (int32_t)tp__max(tp__min(threads, parts), 1);
 }
 
+/* Blocks of keys are its tasks. */
+static void backward_figures(const tp_problem *p, const char *isa, int64_t dim, int threads,
+                             tp_decision *decision) {
+    int block = tp__back_block(dim);
+    snprintf(decision->numerics_id, sizeof decision->numerics_id, "backward/%s-%d bk%d r%d exp2p5", isa,
+             NUMERICS_VERSION, block, TP__BACK_ROWS);
+    decision->chunk_keys = block;
+    decision->chunks = p->kv_len / block + (p->kv_len % block > 0);
+    int64_t tasks = tp__times(tp__times(p->batch, p->kv_heads), tp__max(decision->chunks, 1));
+    decision->threads = (int32_t)tp__max(tp__min(threads, tasks), 1);
+}
+
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
                  const tp__kernels *kernels, int threads, tp_decision *decision) {
     int64_t dims = problem->head_dim_qk + problem->head_dim_v;
@@ -46,9 +58,12 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         strcpy(decision->problem, "(its text form is too long)");
     decision->pairs = tp__times(tp__mask_pairs(problem, problem->q_len, problem->kv_len),
                                 tp__times(problem->batch, problem->q_heads));
+    double usual = 2.0 * (double)dims;
+    if (problem->op == TP_BACKWARD) dims = 3 * problem->head_dim_qk + 2 * problem->head_dim_v;
+    if (problem->op == TP_BACKWARD) usual *= 2.5; /* ten for each four */
     decision->flops = 2.0 * times(decision->pairs, dims);
     decision->flops_usual = times(problem->batch, problem->q_heads) *
-                            times(problem->q_len, problem->kv_len) * 2.0 * (double)dims *
+                            times(problem->q_len, problem->kv_len) * usual *
                             (tp__mask_has(problem, TP_MASK_CAUSAL) ? 0.5 : 1.0);
     decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
@@ -64,8 +79,12 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         q_rows * (problem->head_dim_qk * (int64_t)tp_dtype_bytes((tp_dtype)problem->q_dtype) +
                   problem->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)problem->o_dtype)) +
         decision->bytes_kv;
+    if (problem->op == TP_BACKWARD)
+        decision->bytes_compulsory = tp__times(q_rows, tp__row_bytes(problem, NULL)) + decision->bytes_kv;
     if (kernels == NULL) return;
-    if (strategy->fused) {
+    if (problem->op == TP_BACKWARD) {
+        backward_figures(problem, kernels->isa, dim, threads, decision);
+    } else if (strategy->fused) {
         fused_id(tp__path_of(problem, path), kernels->isa, dim, (tp_dtype)problem->k_dtype,
                  decision->numerics_id);
         split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
@@ -76,6 +95,9 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
                  strategy->name, kernels->isa, NUMERICS_VERSION);
     if (problem->softcap > 0)
         strncat(decision->numerics_id, " tanhp6",
+                sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
+    if (problem->dropout > 0)
+        strncat(decision->numerics_id, " philox",
                 sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
     decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;

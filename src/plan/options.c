@@ -14,6 +14,10 @@ const tp__option tp__options[TP__OPTIONS] = {
     {"math", &tp__strategy_math, NULL},
 };
 
+const tp__strategy *tp__option_strategy(const tp__option *option, const tp_problem *problem) {
+    return problem->op == TP_BACKWARD && option->strategy->fused ? &tp__strategy_backward : option->strategy;
+}
+
 int tp__names_have(const char *names, const char *name) {
     size_t length = strlen(name);
     while (names != NULL && *names != '\0') {

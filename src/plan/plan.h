@@ -17,6 +17,8 @@ typedef struct tp__option {
 
 enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused strategy on each set, and math */
 extern const tp__option tp__options[TP__OPTIONS];
+/* The strategy by which an option serves the problem: its own, or backward in place of fused. */
+const tp__strategy *tp__option_strategy(const tp__option *option, const tp_problem *problem);
 
 /* "a,b" names nothing but options: TP_OK, or TP_INVALID that lists the known names. */
 tp_status tp__names_check(const char *what, const char *names, tp_error *error);

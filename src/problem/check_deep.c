@@ -26,24 +26,33 @@ typedef struct walk {
     const tp_tensor *tensor;
     int64_t heads, row_bytes, element_bytes;
     int of_q;     /* follows the q lengths */
-    size_t start; /* where in tp__sequence its first element stands, or in tp__key_place its key */
+    int written;
 } walk;
 
-enum { TENSORS = 5, OUTPUTS = 2 };
+enum { TENSORS = 10 };
 
-/* Outputs first. An lse that is not wanted has no heads. */
-static void make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENSORS]) {
+/* Those that are there. */
+static int make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENSORS]) {
     int64_t o = (int64_t)tp_dtype_bytes(p->o_dtype), q = (int64_t)tp_dtype_bytes(p->q_dtype),
-            k = (int64_t)tp_dtype_bytes(p->k_dtype), v = (int64_t)tp_dtype_bytes(p->v_dtype),
-            lse_heads = t->lse.data != NULL ? p->q_heads : 0;
-    walk all[TENSORS] = {
-        {"o", &t->o, p->q_heads, p->head_dim_v * o, o, 1, offsetof(tp__sequence, o)},
-        {"lse", &t->lse, lse_heads, 4, 4, 1, offsetof(tp__sequence, lse)},
-        {"q", &t->q, p->q_heads, p->head_dim_qk * q, q, 1, offsetof(tp__sequence, q)},
-        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, offsetof(tp__key_place, k)},
-        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, offsetof(tp__key_place, v)},
+            k = (int64_t)tp_dtype_bytes(p->k_dtype), v = (int64_t)tp_dtype_bytes(p->v_dtype);
+    int forward = p->op == TP_FORWARD, count = 0;
+    static const tp_gradients none = TP_GRADIENTS_INIT;
+    const tp_gradients *g = forward ? &none : t->gradients;
+    const walk all[TENSORS] = {
+        {"o", &t->o, p->q_heads, p->head_dim_v * o, o, 1, forward},
+        {"lse", &t->lse, p->q_heads, 4, 4, 1, forward},
+        {"q", &t->q, p->q_heads, p->head_dim_qk * q, q, 1, 0},
+        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, 0},
+        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, 0},
+        {"d_o", &g->d_o, p->q_heads, p->head_dim_v * o, o, 1, 0},
+        {"d_lse", &g->d_lse, p->q_heads, 4, 4, 1, 0},
+        {"d_q", &g->d_q, p->q_heads, p->head_dim_qk * q, q, 1, 1},
+        {"d_k", &g->d_k, p->kv_heads, p->head_dim_qk * k, k, 0, 1},
+        {"d_v", &g->d_v, p->kv_heads, p->head_dim_v * v, v, 0, 1},
     };
-    for (int i = 0; i < TENSORS; i++) walks[i] = all[i];
+    for (int i = 0; i < TENSORS; i++)
+        if (all[i].tensor->data != NULL) walks[count++] = all[i];
+    return count;
 }
 
 typedef tp_status (*visit)(void *user, const walk *w, int64_t seq, int64_t token, int64_t head,
@@ -51,9 +60,10 @@ typedef tp_status (*visit)(void *user, const walk *w, int64_t seq, int64_t token
 
 static int64_t row_start(const tp_problem *problem, const tp_tensors *tensors, const walk *w, int64_t seq,
                          const tp__sequence *s, int64_t token) {
-    if (w->of_q) return *(const int64_t *)((const char *)s + w->start) + token * w->tensor->stride[1];
+    if (w->of_q || problem->kv_layout != TP_PAGED)
+        return tp__sequence_start(problem, tensors, w->tensor, w->of_q, seq) + token * w->tensor->stride[1];
     tp__key_place place = tp__key_place_of(problem, tensors, seq, s, token);
-    return *(const int64_t *)((const char *)&place + w->start);
+    return w->tensor == &tensors->v ? place.v : place.k;
 }
 
 /* A number of no page: no row sees the key, or the call would have been refused. */
@@ -72,7 +82,9 @@ static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors,
     for (int64_t seq = 0; seq < tensors->batch; seq++) {
         tp__sequence s = tp__sequence_at(problem, tensors, seq);
         tp__interval tokens = {0, s.q_len};
-        if (!w->of_q)
+        if (!w->of_q && w->written)
+            tokens.hi = s.kv_len;
+        else if (!w->of_q)
             tokens = tp__mask_is_plain(problem) ? tp__mask_hull(problem, s.q_len, s.kv_len)
                                                 : (tp__interval){0, s.kv_len};
         for (int64_t token = tokens.lo; token < tokens.hi; token++) {
@@ -133,14 +145,16 @@ typedef struct checker {
     const tp_problem *problem;
     const tp_tensors *tensors;
     walk walks[TENSORS];
+    int count;
     ranges written;
     tp_error *error;
 } checker;
 
 static search find_output(const checker *c, uintptr_t byte, int skip) {
     search s = {.byte = byte, .skip = skip, .name = "?"};
-    for (int i = 0; i < OUTPUTS; i++)
-        if (walk_rows(c->problem, c->tensors, &c->walks[i], holds_byte, &s) != TP_OK) break;
+    for (int i = 0; i < c->count; i++)
+        if (c->walks[i].written &&
+            walk_rows(c->problem, c->tensors, &c->walks[i], holds_byte, &s) != TP_OK) break;
     return s;
 }
 
@@ -227,21 +241,22 @@ static tp_status check_arrays(checker *c) {
 }
 
 static tp_status check_all(checker *c) {
-    for (int i = 0; i < OUTPUTS; i++) {
+    for (int i = 0; i < c->count; i++) {
+        if (!c->walks[i].written) continue;
         tp_status status = walk_rows(c->problem, c->tensors, &c->walks[i], collect, &c->written);
         TP_REQUIRE(status == TP_OK, c->error, status,
                    "the deep check needs memory for more than %zu output ranges, which failed",
                    c->written.count);
     }
     TP_TRY(check_written(c));
-    for (int i = OUTPUTS; i < TENSORS; i++)
-        TP_TRY(walk_rows(c->problem, c->tensors, &c->walks[i], check_read, c));
+    for (int i = 0; i < c->count; i++)
+        if (!c->walks[i].written) TP_TRY(walk_rows(c->problem, c->tensors, &c->walks[i], check_read, c));
     return check_arrays(c);
 }
 
 tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     checker c = {.problem = problem, .tensors = tensors, .error = error};
-    make_walks(problem, tensors, c.walks);
+    c.count = make_walks(problem, tensors, c.walks);
     tp_status status = check_all(&c);
     free(c.written.list);
     return status;

@@ -13,8 +13,7 @@ static int64_t tokens(int packed, int64_t batch, int64_t len, int64_t total) {
     return packed ? total : tp__times(batch, len);
 }
 
-/* Bytes from the first to behind the last element; saturates. */
-static int64_t span_bytes(const int64_t *stride, const int64_t *extent, int dims, int64_t unit,
+int64_t tp__span_bytes(const int64_t *stride, const int64_t *extent, int dims, int64_t unit,
                           int64_t row_bytes) {
     int64_t last = 0;
     for (int i = 0; i < dims; i++) {
@@ -24,24 +23,23 @@ static int64_t span_bytes(const int64_t *stride, const int64_t *extent, int dims
     return __builtin_add_overflow(last, row_bytes, &last) ? INT64_MAX : last;
 }
 
-/* Rows and keys of a sequence, at most. */
-static int64_t rows_most(const tp_problem *p, const tp_tensors *t) {
+int64_t tp__rows_most(const tp_problem *p, const tp_tensors *t) {
     return p->q_layout == TP_PACKED ? p->q_len : t->q_len;
 }
 
-static int64_t keys_most(const tp_problem *p, const tp_tensors *t) {
+int64_t tp__keys_most(const tp_problem *p, const tp_tensors *t) {
     return p->kv_layout == TP_PACKED ? p->kv_len : t->kv_len;
 }
 
 static int64_t bits_bytes(const tp_problem *p, const tp_tensors *t) {
-    const int64_t extent[3] = {t->batch, p->q_heads, rows_most(p, t)};
-    return span_bytes(t->bits_stride, extent, 3, 1, (keys_most(p, t) + 7) / 8);
+    const int64_t extent[3] = {t->batch, p->q_heads, tp__rows_most(p, t)};
+    return tp__span_bytes(t->bits_stride, extent, 3, 1, (tp__keys_most(p, t) + 7) / 8);
 }
 
 static int64_t bias_bytes(const tp_problem *p, const tp_tensors *t) {
     int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)p->bias_dtype);
-    const int64_t extent[4] = {t->batch, p->q_heads, rows_most(p, t), keys_most(p, t)};
-    return span_bytes(t->bias_stride, extent, 4, unit, unit);
+    const int64_t extent[4] = {t->batch, p->q_heads, tp__rows_most(p, t), tp__keys_most(p, t)};
+    return tp__span_bytes(t->bias_stride, extent, 4, unit, unit);
 }
 
 tp__mask_array tp__mask_array_at(const tp_problem *p, const tp_tensors *t, int index) {
@@ -67,7 +65,7 @@ tp__mask_array tp__mask_array_at(const tp_problem *p, const tp_tensors *t, int i
         {"bits", tp__mask_has(p, TP_MASK_BITS) ? t->bits : NULL, bits_bytes(p, t)},
         {"bias", p->bias_dtype ? t->bias : NULL, bias_bytes(p, t)},
         {"alibi_slopes", p->alibi ? t->alibi_slopes : NULL,
-         span_bytes(&t->alibi_stride, &t->batch, 1, unit, p->q_heads * unit)},
+         tp__span_bytes(&t->alibi_stride, &t->batch, 1, unit, p->q_heads * unit)},
         {"sinks", p->sinks ? t->sinks : NULL, p->q_heads * unit},
     };
     if (index >= (int)(sizeof arrays / sizeof arrays[0])) return (tp__mask_array){0};

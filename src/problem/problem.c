@@ -166,6 +166,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
                (double)p->softcap);
     TP_REQUIRE(isfinite(p->qscale_beta), error, TP_INVALID, "qscale_beta is %g: it must be finite",
                (double)p->qscale_beta);
+    TP_REQUIRE(p->dropout >= 0 && p->dropout < 1, error, TP_INVALID,
+               "dropout is %g: it must be at least 0 and below 1", (double)p->dropout);
+    TP_REQUIRE(p->reserved2 == 0, error, TP_INVALID, "reserved2 is %d: it must be 0", p->reserved2);
     TP_TRY(check_range("qscale_length", p->qscale_length, 0, TP__LENGTH_MAX, 40, error));
     return check_range("qscale_offset", p->qscale_offset, 0, TP__LENGTH_MAX, 40, error);
 }
@@ -173,7 +176,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
 /* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
 static tp_status check_lists(const tp_problem *p, tp_error *error) {
     if (p->list_len == 0) return TP_OK;
-    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias" : NULL;
+    const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias"
+                        : p->dropout > 0 ? "dropout"
+                                         : NULL;
     for (int i = 0; i < p->mask_nodes && found == NULL; i++) {
         int32_t kind = p->mask[i].kind;
         if (kind == TP_MASK_OR) found = "mask or";
@@ -187,10 +192,24 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
+/* What serves caches and decoding is not trained through. */
+static tp_status check_backward(const tp_problem *p, tp_error *error) {
+    if (p->op != TP_BACKWARD) return TP_OK;
+    const char *found = p->kv_layout == TP_PAGED ? "paged"
+                        : p->list_len > 0        ? "lists"
+                        : p->latent              ? "latent"
+                        : p->invariant           ? "invariant"
+                                                 : NULL;
+    TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
+               "%s with op TP_BACKWARD: gradients go through plain batches, used lengths and packed sequences only",
+               found);
+    return TP_OK;
+}
+
 tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE_STRUCT(problem, tp_problem, error);
-    TP_REQUIRE(problem->op == 0, error, TP_INVALID, "op is %d: it must be 0 (forward)",
-               problem->op);
+    TP_REQUIRE(problem->op == TP_FORWARD || problem->op == TP_BACKWARD, error, TP_INVALID,
+               "op is %d: it must be TP_FORWARD (0) or TP_BACKWARD (1)", problem->op);
     TP_TRY(check_dtype("q_dtype", problem->q_dtype, error));
     TP_TRY(check_dtype("k_dtype", problem->k_dtype, error));
     TP_TRY(check_dtype("v_dtype", problem->v_dtype, error));
@@ -211,7 +230,8 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_TRY(check_cache(problem, error));
     TP_TRY(check_scores(problem, error));
     TP_TRY(tp__mask_check(problem, error));
-    return check_lists(problem, error);
+    TP_TRY(check_lists(problem, error));
+    return check_backward(problem, error);
 }
 
 double tp__row_scale(const tp_problem *problem, int64_t q_pos) {

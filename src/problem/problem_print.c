@@ -140,12 +140,13 @@ static void put_scores(printer *p, const tp_problem *problem) {
     if (problem->alibi) put(p, " alibi");
     if (problem->bias_dtype != 0) put(p, " bias=%s", tp_dtype_name((tp_dtype)problem->bias_dtype));
     if (problem->sinks) put(p, " sinks");
+    if (problem->dropout > 0) put_number(p, "dropout", problem->dropout);
 }
 
 static void put_problem(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
     summary s;
     summarise(&s, problem, tensors);
-    put(p, "%s b%lld h%lld/%lld", s.phase, (long long)s.batch, (long long)problem->q_heads,
+    put(p, "%s b%lld h%lld/%lld", problem->op == TP_BACKWARD ? "backward" : s.phase, (long long)s.batch, (long long)problem->q_heads,
         (long long)problem->kv_heads);
     put_sequences(p, &s);
     put(p, " d%lld", (long long)problem->head_dim_qk);

@@ -33,6 +33,7 @@ typedef enum subject {
     ALIBI,
     BIAS,
     SINKS,
+    DROPOUT,
     UNKNOWN
 } subject;
 
@@ -49,6 +50,7 @@ static const struct word {
     {"prefill", WHOLE, PHASE, tp__take_phase, 0},
     {"decode", WHOLE, PHASE, tp__take_phase, 0},
     {"mixed", WHOLE, PHASE, tp__take_phase, 0},
+    {"backward", FLAG, PHASE, NULL, offsetof(tp_problem, op)}, /* TP_BACKWARD */
     {"b", LETTER, BATCH, tp__take_batch, 0},
     {"h", LETTER, HEADS, tp__take_heads, 0},
     {"q", LETTER, ROWS, tp__take_rows, 0},
@@ -72,6 +74,7 @@ static const struct word {
     {"softcap=", VALUE, SOFTCAP, tp__take_softcap, 0},
     {"alibi", FLAG, ALIBI, NULL, offsetof(tp_problem, alibi)},
     {"bias=", VALUE, BIAS, tp__take_bias, 0},
+    {"dropout=", VALUE, DROPOUT, tp__take_dropout, 0},
     {"sinks", FLAG, SINKS, NULL, offsetof(tp_problem, sinks)},
 };
 static const struct word masks = {"", VALUE, MASK, tp__take_mask, 0};
@@ -99,11 +102,11 @@ static tp_status take_word(tp__words *w) {
     const struct word *word = find_word(w);
     if (word->about == UNKNOWN)
         return TP__REFUSE_WORD(w,
-                               "unknown; words are prefill decode mixed b h q k seqs= d, a dtype "
+                               "unknown; words are prefill decode mixed backward b h q k seqs= d, a dtype "
                                "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
                                "paged= lists= lists-sorted= latent top-left causal window= chunk= "
                                "prefix= first= documents spans spans-and tree bits callback mask= "
-                               "positions scale= qscale= softcap= alibi bias= sinks invariant");
+                               "positions scale= qscale= softcap= alibi bias= sinks dropout= invariant");
     if (word->about != MASK && w->seen >> word->about & 1)
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;

@@ -26,6 +26,10 @@ static inline int64_t tp__index_size(const tp_tensors *tensors) {
 /* Valid only for tensors that passed tp__tensors_check. */
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
 
+/* Element offset of its token 0, head 0 in a tensor that is laid out like q, or like k: with strides of its own. */
+int64_t tp__sequence_start(const tp_problem *problem, const tp_tensors *tensors, const tp_tensor *tensor,
+                           int of_q, int64_t index);
+
 /* The sequence as masks see it. */
 tp__mask_view tp__sequence_view(const tp_problem *problem, const tp__sequence *sequence);
 
@@ -66,6 +70,14 @@ typedef struct tp__mask_array {
     int64_t bytes;
 } tp__mask_array;
 tp__mask_array tp__mask_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
+/* The same of a backward call's outputs that are no tensors: gradients of bias, slopes and sinks. */
+tp__mask_array tp__gradient_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
+
+/* Bytes from the first to behind the last element of so many dims; saturates. */
+int64_t tp__span_bytes(const int64_t *stride, const int64_t *extent, int dims, int64_t unit, int64_t row_bytes);
+/* Rows and keys of a sequence of the call, at most. */
+int64_t tp__rows_most(const tp_problem *problem, const tp_tensors *tensors);
+int64_t tp__keys_most(const tp_problem *problem, const tp_tensors *tensors);
 
 /* The factor of a row's scores: 1 + beta*log(1 + floor(max(q_pos + offset, 0) / length)). */
 double tp__row_scale(const tp_problem *problem, int64_t q_pos);

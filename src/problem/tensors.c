@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "problem/overlap.h"
+#include "problem/side.h"
 
 /* They wrap instead of overflowing: tp_tensors_init and the printer see values nobody has checked.
  */
@@ -72,6 +72,13 @@ tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensor
     return s;
 }
 
+int64_t tp__sequence_start(const tp_problem *problem, const tp_tensors *tensors, const tp_tensor *tensor,
+                           int of_q, int64_t index) {
+    int packed = (of_q ? problem->q_layout : problem->kv_layout) == TP_PACKED;
+    const void *cu = of_q ? tensors->cu_seqlens_q : tensors->cu_seqlens_kv;
+    return offset(tensor, packed, packed ? tp__index_at(tensors, cu, index) : index);
+}
+
 tp__mask_view tp__sequence_view(const tp_problem *problem, const tp__sequence *sequence) {
     const tp_tensors *t = sequence->tensors;
     tp__mask_view view = tp__mask_view_plain(problem, sequence->q_len, sequence->kv_len);
@@ -113,17 +120,7 @@ int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, con
     return n;
 }
 
-/* What q, o and lse share, or k and v. */
-typedef struct side {
-    const char *name; /* "q" or "kv" */
-    int packed;
-    int64_t bound, len, tokens, heads;
-    const void *cu, *lens;
-    int used; /* found out: does any sequence hold a token that is used? */
-    int64_t pages, page_size; /* page_size 0: not paged */
-} side;
-
-static tp_status check_alignment(const side *s, size_t size, tp_error *error) {
+static tp_status check_alignment(const tp__side *s, size_t size, tp_error *error) {
     TP_REQUIRE((uintptr_t)s->cu % size == 0, error, TP_INVALID,
                "cu_seqlens_%s is %p: it must be aligned to its elements of %zu bytes", s->name,
                s->cu, size);
@@ -133,7 +130,7 @@ static tp_status check_alignment(const side *s, size_t size, tp_error *error) {
     return TP_OK;
 }
 
-static tp_status check_packed(const tp_tensors *t, const side *s, tp_error *error) {
+static tp_status check_packed(const tp_tensors *t, const tp__side *s, tp_error *error) {
     TP_REQUIRE(s->tokens >= 0, error, TP_INVALID, "%s_tokens is %lld: it must be at least 0",
                s->name, (long long)s->tokens);
     TP_REQUIRE(s->cu != NULL || t->batch == 0, error, TP_INVALID,
@@ -163,7 +160,7 @@ static tp_status check_packed(const tp_tensors *t, const side *s, tp_error *erro
     return TP_OK;
 }
 
-static tp_status check_batch(const side *s, tp_error *error) {
+static tp_status check_batch(const tp__side *s, tp_error *error) {
     TP_REQUIRE(s->cu == NULL, error, TP_INVALID,
                "cu_seqlens_%s is %p though %s_layout is TP_BATCH: it must be NULL", s->name, s->cu,
                s->name);
@@ -174,7 +171,7 @@ static tp_status check_batch(const side *s, tp_error *error) {
 }
 
 /* Also finds out whether any token is used. */
-static tp_status check_lens(const tp_tensors *t, side *s, tp_error *error) {
+static tp_status check_lens(const tp_tensors *t, tp__side *s, tp_error *error) {
     for (int64_t i = 0; i < t->batch; i++) {
         int64_t holds = s->packed ? tp__index_at(t, s->cu, i + 1) - tp__index_at(t, s->cu, i) : s->len;
         int64_t uses = s->lens != NULL ? tp__index_at(t, s->lens, i) : holds;
@@ -187,64 +184,10 @@ static tp_status check_lens(const tp_tensors *t, side *s, tp_error *error) {
     return TP_OK;
 }
 
-static tp_status check_side(const tp_tensors *t, side *s, tp_error *error) {
+static tp_status check_side(const tp_tensors *t, tp__side *s, tp_error *error) {
     TP_TRY(check_alignment(s, (size_t)tp__index_size(t), error));
     TP_TRY(s->packed ? check_packed(t, s, error) : check_batch(s, error));
     return check_lens(t, s, error);
-}
-
-static tp_status make_region(tp__region *region, const char *name, const tp_tensor *tensor,
-                             const tp_tensors *t, const side *s, int64_t dim, int32_t dtype,
-                             tp_error *error) {
-    tp__region_array(region, name, NULL, 0);
-    for (int i = s->packed ? 1 : 0; i < 3; i++)
-        TP_REQUIRE(tensor->stride[i] >= 0, error, TP_INVALID,
-                   "%s.stride[%d] is %lld: it must be at least 0", name, i,
-                   (long long)tensor->stride[i]);
-    if (!s->used) return TP_OK;
-    int64_t extent[3] = {s->packed ? 1 : t->batch, s->packed ? s->tokens : s->len, s->heads};
-    if (s->page_size > 0) extent[0] = s->pages, extent[1] = s->page_size;
-    TP_REQUIRE(tensor->data != NULL, error, TP_INVALID,
-               "%s.data is NULL: it must point to %lld x %lld tokens x %lld heads", name,
-               (long long)extent[0], (long long)extent[1], (long long)extent[2]);
-    return tp__region_tensor(region, name, tensor, extent, dim, dtype, error);
-}
-
-static tp_status check_regions(const tp_problem *p, const tp_tensors *t, const side *q,
-                               const side *kv, tp_error *error) {
-    enum { INPUTS = 10 };
-    tp__region o, lse, input[INPUTS];
-    int64_t size = tp__index_size(t), tables = p->kv_layout == TP_PAGED ? t->batch * t->page_slots : 0;
-    int64_t lists = p->list_len > 0 ? tp__list_rows(p, t) : 0;
-    if (lists > 0) lists = (lists - 1) * t->key_list_stride + p->list_len;
-    TP_TRY(make_region(&input[0], "q", &t->q, t, q, p->head_dim_qk, p->q_dtype, error));
-    TP_TRY(make_region(&input[1], "k", &t->k, t, kv, p->head_dim_qk, p->k_dtype, error));
-    TP_TRY(make_region(&input[2], "v", &t->v, t, kv, p->head_dim_v, p->v_dtype, error));
-    TP_TRY(make_region(&o, "o", &t->o, t, q, p->head_dim_v, p->o_dtype, error));
-    TP_TRY(tp__region_check_output(&o, error));
-    tp__region_array(&lse, "lse", NULL, 0);
-    if (t->lse.data != NULL) TP_TRY(make_region(&lse, "lse", &t->lse, t, q, 1, TP_F32, error));
-    TP_TRY(tp__region_check_output(&lse, error));
-    tp__region_array(&input[3], "cu_seqlens_q", q->cu, (t->batch + 1) * size);
-    tp__region_array(&input[4], "cu_seqlens_kv", kv->cu, (t->batch + 1) * size);
-    tp__region_array(&input[5], "q_lens", q->lens, t->batch * size);
-    tp__region_array(&input[6], "kv_lens", kv->lens, t->batch * size);
-    tp__region_array(&input[7], "k_pages", t->k_pages, tables * size);
-    tp__region_array(&input[8], "v_pages", t->v_pages, tables * size);
-    tp__region_array(&input[9], "key_lists", t->key_lists, lists * size);
-    for (int i = 0; i < INPUTS; i++) {
-        TP_TRY(tp__region_check_apart(&o, &input[i], error));
-        TP_TRY(tp__region_check_apart(&lse, &input[i], error));
-    }
-    TP_TRY(tp__region_check_apart(&o, &lse, error));
-    for (int i = 0;; i++) {
-        tp__mask_array array = tp__mask_array_at(p, t, i);
-        if (array.name == NULL) return TP_OK;
-        if (array.data == NULL) continue;
-        tp__region_array(&input[0], array.name, array.data, array.bytes);
-        TP_TRY(tp__region_check_apart(&o, &input[0], error));
-        TP_TRY(tp__region_check_apart(&lse, &input[0], error));
-    }
 }
 
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
@@ -258,7 +201,7 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
     TP_REQUIRE(t->batch >= 0 && t->batch <= problem->batch, error, TP_INVALID,
                "batch is %lld: it must be in 0..%lld, the problem's batch", (long long)t->batch,
                (long long)problem->batch);
-    side q = {"q",
+    tp__side q = {"q",
               problem->q_layout == TP_PACKED,
               problem->q_len,
               t->q_len,
@@ -269,7 +212,7 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
               0,
               0,
               0};
-    side kv = {"kv",
+    tp__side kv = {"kv",
                problem->kv_layout == TP_PACKED,
                problem->kv_len,
                t->kv_len,
@@ -284,5 +227,6 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
     TP_TRY(check_side(t, &kv, error));
     TP_TRY(tp__mask_data_check(problem, t, error));
     TP_TRY(tp__cache_check(problem, t, error));
-    return check_regions(problem, t, &q, &kv, error);
+    if (problem->op == TP_BACKWARD) TP_TRY(tp__gradients_check(problem, t, error));
+    return tp__regions_check(problem, t, &q, &kv, error);
 }

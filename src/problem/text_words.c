@@ -204,6 +204,13 @@ tp_status tp__take_softcap(tp__words *w) {
     return TP_OK;
 }
 
+tp_status tp__take_dropout(tp__words *w) {
+    float *p = &w->problem.dropout;
+    if (!tp__read_float(&w->at, w->end, p) || w->at != w->end || !(*p >= 0 && *p < 1))
+        return TP__REFUSE_WORD(w, "it takes one decimal number, at least 0 and below 1");
+    return TP_OK;
+}
+
 /* beta,length,offset */
 tp_status tp__take_qscale(tp__words *w) {
     tp_problem *p = &w->problem;

@@ -14,21 +14,11 @@
  */
 #include "reference/reference.h"
 
-#include <float.h>
-#include <math.h>
-
 #include "base/dtype.h"
+#include "reference/rounding.h"
 
-#define UNIT         0x1p-24
-#define TINY         0x1p-149 /* twice what a result below 2^-126 can lose */
-#define EXP2_ERROR   2.0001e-7
-#define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
-#define EXACT_INT    0x1p24 /* integers below are floats */
-#define EXP2_LOWEST  125.0 /* further below the maximum a weight may become 0 */
-#define LANES        16
-#define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
-#define LOG2_E       1.44269504088896340736
-#define LN_2         0.69314718055994530942
+#define EXACT_INT 0x1p24 /* integers below are floats */
+#define LANES     16
 
 typedef struct growth {
     double up, down; /* the kernel's weight lies in weight * [down, 1 + up] */
@@ -61,12 +51,12 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
 }
 
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
-static double changed_error(const tp__reference_row *row, const tp__key *key, double error,
-                            double *reach) {
+static double changed_error(const tp__reference_row *row, tp__key *key, double error, double *reach) {
     const tp_problem *problem = row->problem;
     double score = key->plain * LOG2_E * row->row_scale, size = fabs(score);
     if (problem->qscale_length > 0) error = error * fabs(row->row_scale) + 2 * UNIT * size;
     *reach = fmax(*reach, size);
+    key->plain_error = error;
     if (problem->softcap > 0) {
         double x = key->plain * row->row_scale / problem->softcap;
         score = problem->softcap * LOG2_E * tanh(x);
@@ -106,7 +96,7 @@ static int scores_overflow(tp__reference_row *row) {
             reach = fmax(reach, fabs(key->score) * LOG2_E);
             continue;
         }
-        key->error = score_error(row, key, &reach);
+        key->error = key->plain_error = score_error(row, key, &reach);
         if (tp__modifies_scores(row->problem)) key->error = changed_error(row, key, key->error, &reach);
     }
     return !(reach * SECOND_ORDER < FLT_MAX);
@@ -193,7 +183,7 @@ static void add_key(tp__reference_row *row, const tp__key *key, double up) {
     int64_t at = sink ? 0 : tp__row_v(row, key->index);
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
         tp__column *column = &row->columns[x];
-        double v = sink ? 0 : tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
+        double v = sink ? 0 : key->stays * tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
         double term = key->weight * v, distance = fabs(v - row->o[x]);
         column->block += term;
         column->chunk += term;
@@ -211,7 +201,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
     walk w = {0};
-    for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){0};
+    for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){.bound = row->columns[x].bound};
     for (int64_t i = 0; i < row->count;) {
         cut part = next_cut(row, i, g);
         double before = chunk, mass = 0;
@@ -248,18 +238,6 @@ static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
     return w;
 }
 
-/* Half the distance between neighbours of the output's dtype at this magnitude. f32 has no rounding
-   beyond the division's. */
-static double store_error(int32_t dtype, double magnitude) {
-    int exponent;
-    frexp(magnitude, &exponent); /* magnitude < 2^exponent */
-    if (dtype == TP_F16)
-        return magnitude < 65520 ? fmax(ldexp(1, exponent - 12), 0x1p-25) : INFINITY;
-    if (dtype == TP_BF16)
-        return magnitude < 0x1.ffp127 ? fmax(ldexp(1, exponent - 9), 0x1p-134) : INFINITY;
-    return magnitude < FLT_MAX ? 0 : INFINITY;
-}
-
 static double column_bound(const tp__reference_row *row, const tp__column *column, const walk *w,
                            double sum_error, double o) {
     double least = fmax(w->shrunk, DBL_MIN);
@@ -270,10 +248,10 @@ static double column_bound(const tp__reference_row *row, const tp__column *colum
     sums += (2 * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
     error *= SECOND_ORDER;
-    error += 2 * UNIT * (fabs(o) + error) + TINY;
+    error += (row->problem->dropout > 0 ? 5 : 2) * UNIT * (fabs(o) + error) + TINY;
     /* the sum of weight * v is at most count * |v|, whatever maximum it is relative to */
     if (!((double)row->count * column->largest * SECOND_ORDER < FLT_MAX)) return INFINITY;
-    return column->largest == 0 ? 0 : error + store_error(row->problem->o_dtype, fabs(o) + error);
+    return column->largest == 0 ? 0 : error + tp__store_error(row->problem->o_dtype, fabs(o) + error);
 }
 
 static void bound_of(tp__reference_row *row, const grid *g, double *bound, double *lse_bound) {
@@ -284,7 +262,9 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
 
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
         if (!isfinite(row->o[x])) continue; /* must be non-finite, which is no matter of size */
-        *bound = fmax(*bound, column_bound(row, &row->columns[x], &w, sum_error, row->o[x]));
+        tp__column *column = &row->columns[x];
+        column->bound = fmax(column->bound, column_bound(row, column, &w, sum_error, row->o[x]));
+        *bound = fmax(*bound, column->bound);
     }
     double error = fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum)) - log1p(-sum_error);
     error *= SECOND_ORDER;
@@ -293,6 +273,7 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
 
 void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
+    for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns[x].bound = 0;
     if (!isfinite(row->lse)) return;
     if (scores_overflow(row)) {
         *bound = *lse_bound = INFINITY;

@@ -3,6 +3,7 @@
 #ifndef TP_REFERENCE_REFERENCE_H
 #define TP_REFERENCE_REFERENCE_H
 
+#include "base/philox.h"
 #include "problem/sequence.h"
 
 #define TP__SINK INT64_MAX /* the index of a key that is the sink: its value is 0 */
@@ -14,7 +15,9 @@ typedef struct tp__key {
     double score;     /* of the softmax, natural units */
     double plain;     /* scale * q.k, before it changes */
     double weight;    /* exp(score - max) */
+    double stays;     /* what dropout multiplies the weight by where it meets v: 1, 0 or 1/(1 - p) */
     double error;     /* bound.c: of the kernel's score, in units of log2 */
+    double plain_error; /* the same before softcap, ALiBi and bias */
     int64_t rescales; /* bound.c: how often the kernel may multiply the weight by a power of two */
 } tp__key;
 
@@ -25,6 +28,7 @@ typedef struct tp__column {
     double size;                /* sum of weight * |v| */
     double shift, spread;       /* sums of weight * growth * |v| and of weight * growth * |v - o| */
     double largest, farthest;   /* |v|, |v - o| */
+    double bound;               /* found out: of this column's output */
 } tp__column;
 
 typedef struct tp__reference_row {
@@ -38,6 +42,7 @@ typedef struct tp__reference_row {
     int64_t q_at;           /* elements: the row's q */
     int64_t k_head, v_head; /* elements: its KV head within a token */
     float scale;
+    tp__dropout_row dropout;
     /* results */
     int64_t count;   /* visible keys, and the sink */
     double max, sum; /* of the scores, of the weights */
@@ -49,9 +54,27 @@ typedef struct tp__reference_row {
     tp__column *columns; /* [head_dim_v] */
 } tp__reference_row;
 
+/* Checks of problem and tensors that a run would make too, but outputs may be missing: *inputs has none. */
+tp_status tp__reference_inputs(const tp_problem *problem, const tp_tensors *tensors, tp_tensors *inputs,
+                               tp_error *error);
+/* The same for the gradients that a backward call is given. */
+tp_status tp__reference_d_o(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+/* Is there anything to read where the sequence has keys? */
+tp_status tp__reference_data(const tp_tensors *inputs, int64_t seq, const tp__sequence *sequence,
+                             tp_error *error);
+
+/* Bytes of a row's memory at these lengths, and its pointers once there is some. */
+size_t tp__row_room(const tp_problem *problem, int64_t kv_len);
+void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory);
+/* Which row: everything above the results. */
+void tp__row_place(tp__reference_row *row, const tp_row *chosen);
+
 /* Elements where a key's k and v of the row's KV head lie. */
 int64_t tp__row_k(const tp__reference_row *row, int64_t key);
 int64_t tp__row_v(const tp__reference_row *row, int64_t key);
+/* An element of a key's value; the sink's are 0. */
+double tp__value_at(const tp__reference_row *row, const tp__key *key, int64_t x);
+float tp__rounded(int32_t dtype, float value);
 /* What a score loses or gains by ALiBi, and its bias: -inf hides the key. */
 double tp__alibi_at(const tp__reference_row *row, int64_t key);
 double tp__bias_value(const tp__reference_row *row, int64_t key);

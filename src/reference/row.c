@@ -5,7 +5,7 @@
  *     s_j = scale * sum_x q_x k_jx           over the keys j that the mask allows
  *     s_j = softcap(row_scale * s_j) - slope*|q_pos - k_pos| + bias_j     where asked for
  *     and one more s, the sink, with v = 0                                where asked for
- *     o_x = sum_j exp(s_j - max s) v_jx / sum_j exp(s_j - max s)
+ *     o_x = sum_j exp(s_j - max s) z_j v_jx / sum_j exp(s_j - max s)      z_j: 1; with dropout 0 or 1/(1 - p)
  *     lse = max s + log(sum_j exp(s_j - max s))
  *
  * A score of NaN or +inf makes the row NaN. A row whose scores are all -inf, or that sees no key,
@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "base/dtype.h"
+#include "base/philox.h"
 #include "masks/mask.h"
 
 int64_t tp__row_k(const tp__reference_row *row, int64_t key) {
@@ -24,6 +25,47 @@ int64_t tp__row_k(const tp__reference_row *row, int64_t key) {
 
 int64_t tp__row_v(const tp__reference_row *row, int64_t key) {
     return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key).v + row->v_head;
+}
+
+/* Kernels hold distances relative to some key of the sequence. */
+static double farthest(const tp__mask_view *view, int64_t position) {
+    double far = (double)view->kv_len;
+    for (int64_t j = 0; view->k_pos != NULL && j < view->kv_len; j++)
+        far = fmax(far, fabs((double)tp__mask_k_pos(view, j)));
+    return 2 * (far + fabs((double)position));
+}
+
+void tp__row_place(tp__reference_row *at, const tp_row *chosen) {
+    const tp_problem *problem = at->problem;
+    const tp_tensors *tensors = at->tensors;
+    tp__sequence sequence = tp__sequence_at(problem, tensors, chosen->seq);
+    int64_t kv_head = chosen->head / (problem->q_heads / problem->kv_heads);
+    at->kv_len = sequence.kv_len;
+    at->view = tp__sequence_view(problem, &sequence);
+    at->row = chosen->row;
+    at->head = chosen->head;
+    at->position = tp__mask_q_pos(&at->view, chosen->row);
+    at->row_scale = tp__row_scale(problem, at->position);
+    at->farthest = farthest(&at->view, at->position);
+    at->q_at =
+        sequence.q + chosen->row * tensors->q.stride[1] + chosen->head * tensors->q.stride[2];
+    at->sequence = sequence;
+    at->k_head = kv_head * tensors->k.stride[2];
+    at->v_head = kv_head * tensors->v.stride[2];
+    at->dropout = tp__dropout_row_of(tensors->dropout_seed, chosen->seq, chosen->head, chosen->row);
+}
+
+size_t tp__row_room(const tp_problem *problem, int64_t kv_len) {
+    size_t dims = (size_t)(problem->head_dim_qk + problem->head_dim_v);
+    return ((size_t)kv_len + 1) * sizeof(tp__key) + (size_t)problem->head_dim_v * sizeof(tp__column) +
+           dims * sizeof(double);
+}
+
+void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory) {
+    row->keys = memory;
+    row->columns = (tp__column *)(row->keys + kv_len + 1);
+    row->q = (double *)(row->columns + row->problem->head_dim_v);
+    row->o = row->q + row->problem->head_dim_qk;
 }
 
 /* Keys to ask the mask about: all of the sequence, or those of the row's list. */
@@ -37,7 +79,14 @@ static int64_t key_met(const tp__reference_row *row, int64_t i) {
     return tp__list_key(row->tensors, &row->sequence, row->row, i);
 }
 
-static double value_at(const tp__reference_row *row, const tp__key *key, int64_t x) {
+/* What dropout makes of a probability: a factor. */
+static double stays(const tp__reference_row *row, int64_t key) {
+    float p = row->problem->dropout;
+    uint32_t word = tp__dropout_word(&row->dropout, row->tensors->dropout_offset, key);
+    return word >= tp__dropout_threshold(p) ? 1 / (1 - (double)p) : 0;
+}
+
+double tp__value_at(const tp__reference_row *row, const tp__key *key, int64_t x) {
     if (key->index == TP__SINK) return 0;
     return tp__load(row->problem->v_dtype, row->tensors->v.data, tp__row_v(row, key->index) + x);
 }
@@ -90,14 +139,16 @@ void tp__row_double(tp__reference_row *row) {
         score += bias;
         spoilt |= isnan(score) || score == INFINITY;
         if (score > row->max) row->max = score;
-        row->keys[row->count++] = (tp__key){.index = j, .place = i, .score = score, .plain = plain};
+        row->keys[row->count++] = (tp__key){
+            .index = j, .place = i, .score = score, .plain = plain, .stays = 1};
+        if (problem->dropout > 0) row->keys[row->count - 1].stays = stays(row, j);
     }
     double sink = problem->sinks ? (double)tensors->sinks[row->head] : -INFINITY;
     if (sink != -INFINITY) {
         spoilt |= isnan(sink) || sink == INFINITY;
         if (sink > row->max) row->max = sink;
         row->keys[row->count++] =
-            (tp__key){.index = TP__SINK, .place = TP__SINK, .score = sink, .plain = sink};
+            (tp__key){.index = TP__SINK, .place = TP__SINK, .score = sink, .plain = sink, .stays = 1};
     }
     if (settle(row, spoilt, row->max)) return;
 
@@ -107,13 +158,13 @@ void tp__row_double(tp__reference_row *row) {
         tp__key *key = &row->keys[i];
         key->weight = exp(key->score - row->max);
         row->sum += key->weight;
-        for (int64_t x = 0; x < dv; x++) row->o[x] += key->weight * value_at(row, key, x);
+        for (int64_t x = 0; x < dv; x++) row->o[x] += key->weight * key->stays * tp__value_at(row, key, x);
     }
     for (int64_t x = 0; x < dv; x++) row->o[x] /= row->sum;
     row->lse = row->max + log(row->sum);
 }
 
-static float rounded(int32_t dtype, float value) {
+float tp__rounded(int32_t dtype, float value) {
     return dtype == TP_F16    ? tp__from_f16(tp__to_f16(value))
            : dtype == TP_BF16 ? tp__from_bf16(tp__to_bf16(value))
                               : value;
@@ -130,7 +181,7 @@ static float naive_score(const tp__reference_row *row, int64_t key) {
     if (problem->softcap > 0) score = problem->softcap * tanhf(score / problem->softcap);
     if (problem->alibi) score += (float)tp__alibi_at(row, key);
     if (problem->bias_dtype != 0) score += (float)tp__bias_value(row, key);
-    return rounded(problem->k_dtype, score);
+    return tp__rounded(problem->k_dtype, score);
 }
 
 /* Every float passes through a double without change, so keys and o can hold them. */
@@ -157,10 +208,11 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
-        float p = rounded(problem->v_dtype, (float)key->weight / sum);
+        float p = tp__rounded(problem->v_dtype, (float)key->weight / sum * (float)key->stays);
         for (int64_t x = 0; x < dv; x++)
-            row->o[x] = (float)row->o[x] + p * (float)value_at(row, key, x);
+            row->o[x] = (float)row->o[x] + p * (float)tp__value_at(row, key, x);
     }
-    for (int64_t x = 0; x < dv; x++) row->o[x] = rounded(problem->o_dtype, (float)row->o[x]);
+    for (int64_t x = 0; x < dv; x++) row->o[x] = tp__rounded(problem->o_dtype, (float)row->o[x]);
+    row->sum = sum;
     row->lse = max + logf(sum);
 }

@@ -7,12 +7,15 @@
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {
     int64_t bytes = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype) +
                     problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->o_dtype);
-    return bytes + (tensors->lse.data != NULL ? (int64_t)sizeof(float) : 0);
+    /* back: q and o are read, d_o as well, and d_q is written */
+    if (problem->op == TP_BACKWARD) bytes *= 2;
+    return bytes + (tensors == NULL || tensors->lse.data != NULL ? (int64_t)sizeof(float) : 0);
 }
 
 int64_t tp__key_bytes(const tp_problem *problem) {
     int64_t k = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->k_dtype);
     int64_t v = problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    if (problem->op == TP_BACKWARD) return 2 * (k + v); /* their gradients */
     return problem->latent ? k : k + v;
 }
 

@@ -170,12 +170,14 @@ static void store_rows(const tp__work *work, const tp__state *state) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
         tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, state->m + at, state->l + at,
                        state->o + at * f->ldo);
+        tp__store_lse(tensors, work->keys.seq.lse + head * tensors->lse.stride[2], &rows, state->m + at,
+                      state->l + at);
+        /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
+        for (int64_t i = 0; i < rows.count && p->dropout > 0; i++) state->l[at + i] *= 1 - p->dropout;
         f->job->kernels->store_o[p->o_dtype](
             work->room->trace,
             tp__element(&tensors->o, work->keys.seq.o + head * tensors->o.stride[2], p->o_dtype), &rows,
             p->head_dim_v, state->o + at * f->ldo, f->ldo, state->m + at, state->l + at);
-        tp__store_lse(tensors, work->keys.seq.lse + head * tensors->lse.stride[2], &rows, state->m + at,
-                      state->l + at);
     }
 }
 
@@ -238,8 +240,9 @@ static void run_task(tp__fused *f, tp__room *room, const tp__task *task) {
     tp__work work = {f, task, room,
                      tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
     load_rows(&work);
-    int64_t pairs = tp__sight_range(&room->sight, f->job, &work.keys, task,
-                                    task->decode ? f->decode_block : f->block);
+    tp__sight_open(&room->sight, f->job, &work.keys, task->head, task->heads,
+                   task->decode ? f->decode_block : f->block);
+    int64_t pairs = tp__sight_rows(&room->sight, &work.keys, task->first, task->count);
     if (task->chunk <= 0) count_range(&work, pairs);
     if (task->relay < 0)
         run_whole(&work, attend, step);
@@ -267,4 +270,4 @@ static void run(const tp__job *job) {
     job->trace->tiles_skipped -= job->trace->tiles_full + job->trace->tiles_partial;
 }
 
-const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run};
+const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run, NULL};

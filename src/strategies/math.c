@@ -22,6 +22,7 @@ typedef struct room {
     uint64_t *seen;      /* [lds/64] of any row */
     float *scale, *slope, *q_at, *k_at; /* where scores change */
     const void **bias;
+    tp__dropout_row *drop;
     const char **k_row, **v_row;
 } room;
 
@@ -67,6 +68,7 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
             one.k_at = TP_TAKE(arena, float, w->lds);
         }
         if (problem->bias_dtype != 0) one.bias = TP_TAKE(arena, const void *, rows);
+        one.drop = problem->dropout > 0 ? TP_TAKE(arena, tp__dropout_row, rows) : NULL;
         one.k_row = TP_TAKE(arena, const char *, w->lds);
         one.v_row = TP_TAKE(arena, const char *, w->lds);
         if (arena->base != NULL) w->slots[i] = one;
@@ -197,12 +199,17 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     tp__mask_look(&at.view);
     tp__interval any = look(w, slot, &at);
     tp__modify modify = look_at_scores(w, slot, &at);
+    tp__drop drop = {.row = slot->drop, .offset = tensors->dropout_offset,
+                     .threshold = tp__dropout_threshold(problem->dropout)};
+    for (int64_t r = 0; r < count && slot->drop != NULL; r++)
+        slot->drop[r] = tp__dropout_row_of(tensors->dropout_seed, index, head, first + r);
     tp__math head_math = {
         .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
         .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
         .hi = slot->hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
         .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds, .bits = slot->bits,
         .bit_words = w->lds / 64, .modify = tp__modifies_scores(problem) ? &modify : NULL,
+        .drop = slot->drop != NULL ? &drop : NULL,
         .sink = tp__sink_log2(problem, tensors, head),
     };
     kernels->load_q[problem->q_dtype](
@@ -212,7 +219,8 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     if (any.lo < any.hi) head_math.v_not_finite = pack(w, slot, &at, any);
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
-    for (int64_t r = 0; r < count; r++) slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f : slot->l[r];
+    for (int64_t r = 0; r < count; r++)
+        slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f - problem->dropout : slot->l[r];
     /* the f32 copies of q, k, v and o, the scores and the probabilities: each written and read */
     int64_t scratch = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
                                                 at.keys.count * (problem->head_dim_qk + w->ldo) +
@@ -253,4 +261,4 @@ static void run(const tp__job *job) {
     for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, w.slots[i].trace);
 }
 
-const tp__strategy tp__strategy_math = {"math", 0, 0, workspace, run};
+const tp__strategy tp__strategy_math = {"math", 0, 0, workspace, run, NULL};

@@ -113,9 +113,10 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
     for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
 }
 
-/* Whether heads see different keys, or their scores change differently: then a task looks at one of them. */
+/* Whether heads see different keys, their scores change differently or their weights are dropped: then a task looks at one of them. */
 static int differs_by_head(const tp_problem *problem) {
-    return problem->alibi || problem->bias_dtype != 0 || tp__mask_has(problem, TP_MASK_BITS);
+    return problem->alibi || problem->bias_dtype != 0 || problem->dropout > 0 ||
+           tp__mask_has(problem, TP_MASK_BITS);
 }
 
 /* How many heads a decode task takes: all, unless threads or room ask for parts of them. Small parts only

@@ -27,6 +27,7 @@ tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t ra
         sight.k_at = TP_TAKE(arena, float, block);
     }
     if (problem->bias_dtype != 0) sight.bias = TP_TAKE(arena, const void *, tile_rows);
+    if (problem->dropout > 0) sight.drop_rows = TP_TAKE(arena, tp__dropout_row, range_rows);
     return sight;
 }
 
@@ -123,24 +124,39 @@ static void look_at_scores(tp__sight *sight) {
     }
 }
 
-int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *keys, const tp__task *task,
-                        int block) {
+static void look_at_dropout(tp__sight *sight, const tp__keys *keys) {
+    const tp_tensors *tensors = keys->tensors;
+    sight->drop = (tp__drop){.offset = tensors->dropout_offset,
+                             .threshold = tp__dropout_threshold(sight->problem->dropout)};
+    for (int64_t i = 0; i < sight->count; i++) {
+        int64_t row = sight->first + i;
+        sight->drop_rows[i] = tp__dropout_row_of(tensors->dropout_seed, keys->index, sight->head + row % sight->group,
+                                                 row / sight->group);
+    }
+}
+
+void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
+                    int block) {
     const tp_problem *problem = job->problem;
     sight->problem = problem;
     sight->block = block;
     sight->group = problem->q_heads / problem->kv_heads;
-    sight->head = task->head * sight->group;
-    sight->heads = task->heads;
-    sight->first = task->first;
-    sight->count = task->count;
-    sight->form = TP__SIGHT_PLAIN;
+    sight->head = head * sight->group;
+    sight->heads = heads;
     if (sight->part != NULL || tp__modifies_scores(problem)) sight->view = tp__prepared_view(job, &keys->seq);
-    if (tp__modifies_scores(problem)) look_at_scores(sight);
-    if (sight->part == NULL) return look_plain(sight, keys);
+    if (sight->part == NULL) return;
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;
-    sight->seen = tp__prepared_seen(job, task->seq, task->head);
+    sight->seen = tp__prepared_seen(job, keys->index, head);
     tp__mask_look(&sight->view);
-    return look_parts(sight);
+}
+
+int64_t tp__sight_rows(tp__sight *sight, const tp__keys *keys, int64_t first, int64_t count) {
+    sight->first = first;
+    sight->count = count;
+    sight->form = TP__SIGHT_PLAIN;
+    if (tp__modifies_scores(sight->problem)) look_at_scores(sight);
+    if (sight->drop_rows != NULL) look_at_dropout(sight, keys);
+    return sight->part == NULL ? look_plain(sight, keys) : look_parts(sight);
 }
 
 /* Keys that some row sees, for the receipt. Most are marked already when a task comes to them. */

@@ -40,17 +40,21 @@ typedef struct tp__sight {
     float *scale, *slope;       /* [range rows] */
     float *q_at, *k_at;         /* [tile rows], [block] */
     const void **bias;          /* [tile rows] */
+    /* of dropout */
+    tp__drop drop;
+    tp__dropout_row *drop_rows; /* [range rows] */
 } tp__sight;
 
 /* Room for ranges of this many rows and blocks of this many keys, or fewer. */
 tp__sight tp__sight_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
                          int block);
 
-/* Looks at the task's merged rows, to be met in blocks of this many keys. Returns the pairs that the rows of
-   one head see, or 0 where tp__sight_block counts them. With lists what is seen are slots of the list, and
-   the rows are of one token. */
-int64_t tp__sight_range(tp__sight *sight, const tp__job *job, const tp__keys *keys, const tp__task *task,
-                        int block);
+/* What is looked at: rows of these KV heads, to be met in blocks of this many keys. */
+void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
+                    int block);
+/* Looks at merged rows. Returns the pairs that the rows of one head see, or 0 where tp__sight_block counts
+   them. With lists what is seen are slots of the list, and the rows are of one token. */
+int64_t tp__sight_rows(tp__sight *sight, const tp__keys *keys, int64_t first, int64_t count);
 
 /* Keys that the row at q_pos sees under a plain mask; with lists, slots. */
 tp__interval tp__sight_plain(const tp__keys *keys, int64_t q_pos);

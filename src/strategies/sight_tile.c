@@ -96,6 +96,12 @@ static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modif
     tile->modify = modify;
 }
 
+static void set_drop(const tp__sight *sight, tp__tile *tile, tp__drop *drop, int64_t row, int64_t key) {
+    drop->row = sight->drop_rows + row;
+    drop->key = key;
+    tile->drop = drop;
+}
+
 int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last,
                    tp__glimpse glimpse, tp__trace *trace) {
     int any = 1;
@@ -110,5 +116,6 @@ int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t 
                                                : tile_intervals(sight, row, tile->rows, key, last);
     if (any && tp__modifies_scores(sight->problem))
         set_modify(sight, tile, (tp__modify *)&sight->modify, row, key, trace);
+    if (any && sight->drop_rows != NULL) set_drop(sight, tile, (tp__drop *)&sight->drop, row, key);
     return any;
 }

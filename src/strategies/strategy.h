@@ -37,6 +37,8 @@ typedef struct tp__strategy {
     /* Bytes for any call within the problem's bounds; SIZE_MAX: cannot be addressed. */
     size_t (*workspace)(const tp_problem *problem, const tp__kernels *kernels, int path, int threads);
     void (*run)(const tp__job *job);
+    /* Tasks that can be at work at once; NULL: by rows and chunks of keys. */
+    int64_t (*most)(const tp_problem *problem, const tp_tensors *tensors);
 } tp__strategy;
 
 #define TP_STRATEGY(NAME) extern const tp__strategy tp__strategy_##NAME;
@@ -48,8 +50,8 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
     return (char *)tensor->data + offset * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
 }
 
-/* Bytes of one row's q, o and lse, and of one key's k and v, for one head. A latent cache's v is not counted
-   again. */
+/* Bytes of one row's q, o and lse, and of one key's k and v, for one head; backward: and of their gradients.
+   tensors NULL: with lse. A latent cache's v is not counted again. */
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A decision as people and as programs read it. Both speak of the same fields. */
+#include <string.h>
+
 #include "base/error.h"
 #include "telemetry/emit.h"
 
@@ -36,14 +38,16 @@ static void write_text(tp__emit *e, const tp_decision *d) {
                                    : "that a fused kernel never writes");
     tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
                   d->flops, (long long)d->pairs, d->flops_usual);
-    tp__emit_text(e, "bytes      %lld compulsory (q, k, v, o once), %lld of them k and v\n",
-                  (long long)d->bytes_compulsory, (long long)d->bytes_kv);
+    tp__emit_text(e, "bytes      %lld compulsory (%s once), %lld of them k and v\n",
+                  (long long)d->bytes_compulsory,
+                  strncmp(d->problem, "backward", 8) == 0 ? "q, k, v, o, lse and gradients" : "q, k, v, o",
+                  (long long)d->bytes_kv);
     if (d->pages > 0)
         tp__emit_text(e, "pages      %lld, of which those that some row sees are read\n",
                       (long long)d->pages);
-    if (d->chunk_keys > 0)
+    if (d->chunk_keys > 0 && d->chosen >= 0)
         tp__emit_text(e, "loop       %s: %lld chunk%s of %lld keys a sequence, up to %d thread%s busy here\n",
-                      d->decode ? "decode" : "prefill", (long long)d->chunks, d->chunks == 1 ? "" : "s",
+                      d->candidate[d->chosen].strategy, (long long)d->chunks, d->chunks == 1 ? "" : "s",
                       (long long)d->chunk_keys, d->threads, d->threads == 1 ? "" : "s");
     if (d->chosen >= 0)
         tp__emit_text(e, "workspace  %lld bytes with one task\n", (long long)d->workspace_bytes);

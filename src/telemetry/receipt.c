@@ -57,13 +57,16 @@ static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_
                                 tp__min(compulsory_data(problem, tensors), trace->bytes_masks);
     receipt->bytes_model = trace->bytes;
     receipt->bytes_model_written = rows * problem->q_heads * (row - q_row) + trace->bytes_scratch;
+    if (problem->op == TP_BACKWARD) /* d_q, d_k and d_v: of each row, and of each key, as much as is read of q, k, v */
+        receipt->bytes_model_written = rows * problem->q_heads * q_row +
+                                       keys * tp__key_bytes(problem) / 2 + trace->bytes_scratch;
 }
 
 /* The option whose leaf did the scores, told by the leaves alone. */
 static const char *kernel_of(const tp__trace *trace) {
     for (int set = 0; set < TP__SETS; set++) {
         const int64_t *calls = trace->calls + set * TP__LEAVES_PER_ISA;
-        if (calls[TP__LEAF_attend_f32] > 0) return tp__kernel_sets[set]->isa;
+        if (calls[TP__LEAF_attend_f32] > 0 || calls[TP__LEAF_backward_f32] > 0) return tp__kernel_sets[set]->isa;
         if (calls[TP__LEAF_math_f32] > 0) return "math";
     }
     return "none";

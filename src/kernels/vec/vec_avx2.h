@@ -17,6 +17,7 @@
 
 typedef float vec_f __attribute__((vector_size(32)));
 typedef int32_t vec_i __attribute__((vector_size(32)));
+typedef uint64_t vec_w __attribute__((vector_size(32)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 
 static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm256_fmadd_ps(a, b, c); }
@@ -78,6 +79,16 @@ static inline void vec_store_bf16(uint16_t *p, vec_f x) {
 static inline void vec_store_f16(uint16_t *p, vec_f x) {
     _mm_storeu_si128((__m128i *)p,
                      _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+static inline vec_w vec_mul_low(vec_w a, vec_w b) {
+    return (vec_w)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+static inline vec_w vec_zip_even(vec_w a, vec_w b) {
+    return (vec_w)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
+}
+static inline vec_w vec_zip_odd(vec_w a, vec_w b) {
+    return (vec_w)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
 }
 
 /* In place, rows[i][j] becomes rows[j][i]: pairs, then quads, then halves. */

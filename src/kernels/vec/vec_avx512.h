@@ -19,6 +19,7 @@
 
 typedef float vec_f __attribute__((vector_size(64)));
 typedef int32_t vec_i __attribute__((vector_size(64)));
+typedef uint64_t vec_w __attribute__((vector_size(64)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 
 #ifdef __AVX512F__
@@ -96,6 +97,16 @@ static inline void vec_store_bf16(uint16_t *p, vec_f x) {
 static inline void vec_store_f16(uint16_t *p, vec_f x) {
     _mm256_storeu_si256((__m256i *)p,
                         _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+static inline vec_w vec_mul_low(vec_w a, vec_w b) {
+    return (vec_w)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
+static inline vec_w vec_zip_even(vec_w a, vec_w b) {
+    return (vec_w)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
+}
+static inline vec_w vec_zip_odd(vec_w a, vec_w b) {
+    return (vec_w)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
 }
 
 /* In place, rows[i][j] becomes rows[j][i]: pairs, quads, then 128-bit lanes. */
@@ -178,6 +189,18 @@ static inline void vec_store_bf16(uint16_t *p, vec_f x) {
 
 static inline void vec_store_f16(uint16_t *p, vec_f x) {
     for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_f16(x[i]);
+}
+
+static inline vec_w vec_mul_low(vec_w a, vec_w b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+
+static inline vec_w vec_zip_even(vec_w a, vec_w b) {
+    for (int i = 0; i < VEC_LANES / 2; i += 2) a[i + 1] = b[i];
+    return a;
+}
+
+static inline vec_w vec_zip_odd(vec_w a, vec_w b) {
+    for (int i = 0; i < VEC_LANES / 2; i += 2) b[i] = a[i + 1];
+    return b;
 }
 
 static inline void vec_transpose(vec_f rows[VEC_LANES]) {

@@ -15,6 +15,7 @@
 
 typedef float vec_f __attribute__((vector_size(16)));
 typedef int32_t vec_i __attribute__((vector_size(16)));
+typedef uint64_t vec_w __attribute__((vector_size(16)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 
 static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return a * b + c; }
@@ -69,6 +70,10 @@ static inline void vec_store_bf16(uint16_t *p, vec_f x) {
 static inline void vec_store_f16(uint16_t *p, vec_f x) {
     for (int i = 0; i < VEC_LANES; i++) p[i] = tp__to_f16(x[i]);
 }
+
+static inline vec_w vec_mul_low(vec_w a, vec_w b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+static inline vec_w vec_zip_even(vec_w a, vec_w b) { return __builtin_shufflevector(a, b, 0, 2); }
+static inline vec_w vec_zip_odd(vec_w a, vec_w b) { return __builtin_shufflevector(a, b, 1, 3); }
 
 /* In place, rows[i][j] becomes rows[j][i]. */
 static inline void vec_transpose(vec_f rows[VEC_LANES]) {

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backward: one tile of rows against one block of keys, five products on the same register tiles.
+ *
+ *     s  = q k^T,  dp = d_o v^T               by strips of rows and panels of keys
+ *     p  = 2^(s - lse),  ds = p*(dp - delta)  in place; exactly 0 for a key that the row does not see
+ *     dv += p^T d_o,  dk += ds^T q            by strips of keys, p and ds read as they lie
+ *     dq += ds k                              by strips of rows
+ *
+ * Every element of dk and dv is one chain over the rows, every element of dq one over the keys, in ascending
+ * order within the tile. A hidden pair has p = ds = 0; where q, d_o or k may then be infinite or NaN, pairs are
+ * taken one by one, the seen ones only: 0 x NaN is never computed. The same chains, so the same bits.
+ */
+#define GEMM_TURNED
+#include "kernels/drop.h"
+#include "kernels/gemm.h"
+#include "kernels/leaf.h"
+#include "kernels/modify.h"
+#include "kernels/softmax.h"
+#include "kernels/strips.h"
+
+enum { STRIPS = (TP__BACK_ROWS + VEC_MR - 1) / VEC_MR };
+
+/* What of the block the tile's rows see: the hull, and whether each row sees all of it. */
+typedef struct extent {
+    int32_t lo, hi;
+    int full;
+} extent;
+
+static extent extent_of(const tp__back *b) {
+    const tp__tile *t = &b->tile;
+    extent e = {INT32_MAX, 0, t->bits == NULL && (t->modify == NULL || t->modify->bias == NULL)};
+    for (int64_t r = 0; r < t->rows; r++) {
+        if (t->lo[r] < t->hi[r]) {
+            if (t->lo[r] < e.lo) e.lo = t->lo[r];
+            if (t->hi[r] > e.hi) e.hi = t->hi[r];
+        }
+    }
+    for (int64_t r = 0; r < t->rows && e.full; r++) e.full = t->lo[r] == e.lo && t->hi[r] == e.hi;
+    return e;
+}
+
+VEC_INLINE void row_gradient(float *s, float *ds, int64_t from, int64_t to, float lse, float delta) {
+    vec_f down = vec_set1(lse), less = vec_set1(delta);
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        vec_f p = vec_exp2(vec_load(s + j) - down);
+        vec_store(s + j, p);
+        vec_store(ds + j, p * (vec_load(ds + j) - less));
+    }
+}
+
+/* As above, but for keys whose score is -inf: ds is 0 whatever dp is. */
+VEC_INLINE void row_gradient_masked(float *s, float *ds, int64_t from, int64_t to, float lse, float delta) {
+    vec_f down = vec_set1(lse), less = vec_set1(delta), none = vec_set1(-INFINITY);
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        vec_f score = vec_load(s + j), p = vec_exp2(score - down);
+        vec_i seen = score != none;
+        vec_store(s + j, p);
+        vec_store(ds + j, (vec_f)((vec_i)(p * (vec_load(ds + j) - less)) & seen));
+    }
+}
+
+/* As above, with dropout: a dropped pair has neither p nor dp, and its ds comes from delta alone. */
+static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
+    vec_f down = vec_set1(b->lse[r]), less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY);
+    vec_f stay = vec_set1(b->stay);
+    float stays[PIECE_KEYS];
+    memset(stays + from, 0xff, (size_t)(to - from) * sizeof(float));
+    drop_row(b->tile.drop, r, stays, from, to);
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        vec_f score = vec_load(s + j), p = vec_exp2(score - down);
+        vec_i seen = score != none, kept = (vec_i)vec_load(stays + j);
+        vec_f dp = (vec_f)((vec_i)vec_load(ds + j) & kept) * stay;
+        vec_store(s + j, (vec_f)((vec_i)p & kept));
+        vec_store(ds + j, (vec_f)((vec_i)(p * (dp - less)) & seen));
+    }
+}
+
+static float slope_sum(const tp__modify *mod, int64_t r, const float *ds, int64_t from, int64_t to) {
+    vec_f sum[VEC_SUM_PARTS], at = vec_set1(mod->q_at[r]);
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
+    for (int64_t j = from; j < to; j += GROUP) {
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
+            vec_f apart = (vec_f)((vec_i)(at - vec_load(mod->k_at + j + i * VEC_LANES)) & 0x7fffffff);
+            sum[i] = vec_fma(vec_load(ds + j + i * VEC_LANES), apart, sum[i]);
+        }
+    }
+    return vec_sum16(sum);
+}
+
+/* From the gradient of the score that was changed to that of q.k */
+static void unmodify_row(const tp__back *b, int64_t r, float *ds, const float *bend, int64_t from, int64_t to) {
+    const tp__tile *t = &b->tile;
+    if (b->slope != NULL) b->slope[r] = slope_sum(t->modify, r, ds, from, to);
+    if (b->d_bias != NULL)
+        for (int64_t j = t->lo[r]; j < t->hi[r]; j++) b->d_bias[r][j * b->d_bias_stride] += ds[j];
+    vec_f scale = vec_set1(t->modify->scale != NULL ? t->modify->scale[r] : 1.0f);
+    if (t->modify->cap > 0)
+        for (int64_t j = from; j < to; j += VEC_LANES) {
+            vec_f x = vec_load(ds + j), bent = x * vec_load(bend + j) * scale;
+            vec_store(ds + j, (vec_f)((vec_i)bent & (x != (vec_f){0}))); /* a hidden key's bend may be NaN */
+        }
+    else if (t->modify->scale != NULL)
+        for (int64_t j = from; j < to; j += VEC_LANES) vec_store(ds + j, vec_load(ds + j) * scale);
+}
+
+static void clear_keys(float *p, float *ds, int64_t from, int64_t to) {
+    for (int64_t j = from; j < to; j++) p[j] = ds[j] = 0.0f;
+}
+
+/* p and ds of one row, over all keys of the extent. */
+static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
+    const tp__tile *t = &b->tile;
+    int64_t lo = t->lo[r], hi = t->hi[r];
+    int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
+    float *p = t->s + r * t->lds, *ds = b->ds + r * t->lds, bend[PIECE_KEYS];
+    if (b->slope != NULL) b->slope[r] = 0.0f;
+    if (lo >= hi) {
+        clear_keys(p, ds, e->lo, e->hi);
+        return;
+    }
+    if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, bend);
+    int drops = t->drop != NULL, holes = drops || t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
+    if (!holes) {
+        row_gradient(p, ds, from, to, b->lse[r], b->delta[r]);
+    } else {
+        if (t->bits != NULL)
+            mask_bits(p, t->bits + r * t->bit_words, from, to);
+        else
+            mask_row(p, from, lo, hi, to);
+        if (drops)
+            row_gradient_dropped(b, r, p, ds, from, to);
+        else
+            row_gradient_masked(p, ds, from, to, b->lse[r], b->delta[r]);
+    }
+    if (t->modify != NULL) unmodify_row(b, r, ds, bend, from, to);
+    if (e->lo < from) clear_keys(p, ds, e->lo, from);
+    if (to < e->hi) clear_keys(p, ds, to, e->hi);
+}
+
+/* The rows from the first to the last that see any of keys key..key+count-1. */
+static void rows_of_keys(const tp__tile *t, const extent *e, int64_t key, int64_t count, int64_t *first,
+                         int64_t *last) {
+    *first = 0;
+    *last = t->rows;
+    if (e->full) return;
+    for (; *first < t->rows; ++*first)
+        if (t->lo[*first] < key + count && t->hi[*first] > key) break;
+    for (; *last > *first; --*last)
+        if (t->lo[*last - 1] < key + count && t->hi[*last - 1] > key) break;
+}
+
+/* to += a^T from, over the keys of the extent. */
+static void sum_by_keys(const tp__tile *t, const extent *e, const float *a, const float *from, int64_t ld,
+                        int64_t d, float *to) {
+    for (int64_t x = 0; x < d; x += VEC_NR) {
+        int narrow = d - x <= VEC_LANES;
+        for (int64_t key = e->lo; key < e->hi; key += VEC_MR) {
+            int64_t count = e->hi - key < VEC_MR ? e->hi - key : VEC_MR, first, last;
+            rows_of_keys(t, e, key, count, &first, &last);
+            if (first < last)
+                turned_of[narrow][count](a + first * t->lds + key, t->lds, from + first * ld + x, ld,
+                                         last - first, to + key * ld + x, ld);
+        }
+    }
+}
+
+static void sum_by_rows(const tp__back *b, const strip *strips, const strip_bits *bits, int n) {
+    const tp__tile *t = &b->tile;
+    int64_t wide = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
+        int narrow = wide - panel < VEC_NR;
+        int64_t width = narrow ? VEC_LANES : VEC_NR;
+        for (int i = 0; i < n; i++) {
+            const strip *s = &strips[i];
+            const strip_bits *seen = t->bits != NULL ? &bits[i] : NULL;
+            for (int64_t from = s->lo, to = s->lo; next_run(s, seen, &from, &to);)
+                values_of[narrow][s->mr](b->ds + s->first * t->lds + from, t->lds,
+                                         b->k_rows + panel * t->block + from * width, to - from, ones,
+                                         b->dq + s->first * t->ldq + panel, t->ldq);
+        }
+    }
+}
+
+VEC_INLINE void add_row(float *to, float factor, const float *from, int64_t d) {
+    for (int64_t x = 0; x < d; x += VEC_LANES)
+        vec_store(to + x, vec_fma(vec_set1(factor), vec_load(from + x), vec_load(to + x)));
+}
+
+/* Pair by pair, of the keys that the row sees. */
+static void careful_row(const tp__back *b, int64_t r) {
+    const tp__tile *t = &b->tile;
+    const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
+    const float *p = t->s + r * t->lds, *ds = b->ds + r * t->lds;
+    int64_t wide = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    uint64_t seen[TP__BLOCK_WORDS];
+    seen_words(t->modify, bits, r, t->lo[r], t->hi[r], 0, seen);
+    for (int64_t key = t->lo[r]; key < t->hi[r]; key++) {
+        if (!(seen[key / 64] >> (key % 64) & 1)) continue;
+        if (b->dv != NULL) add_row(b->dv + key * b->ldo, p[key], b->d_o + r * b->ldo, t->dv);
+        if (b->dk != NULL) add_row(b->dk + key * t->ldq, ds[key], t->q + r * t->ldq, t->d);
+        for (int64_t panel = 0; b->dq != NULL && panel < wide; panel += VEC_NR) {
+            int64_t width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
+            add_row(b->dq + r * t->ldq + panel, ds[key], b->k_rows + panel * t->block + key * width, width);
+        }
+    }
+}
+
+void TP_LEAF_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
+    const tp__tile *t = &b->tile;
+    strip strips[STRIPS];
+    strip_bits bits[STRIPS];
+    trace->calls[TP_LEAF_ID(backward_f32)]++;
+    int n = cut_strips(t, strips);
+    for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
+    extent e = extent_of(b);
+    if (e.lo >= e.hi) return;
+    tp__product scores = {t->q, t->ldq, t->k, t->d, t->s};
+    tp__product values = {b->d_o, b->ldo, b->v, t->dv, b->ds};
+    strip_products(trace, t, strips, bits, n, &scores);
+    strip_products(NULL, t, strips, bits, n, &values);
+    for (int64_t r = 0; r < t->rows; r++) gradient_of_row(b, &e, r);
+    if (b->not_finite && !e.full) {
+        for (int64_t r = 0; r < t->rows; r++) careful_row(b, r);
+        return;
+    }
+    if (b->dv != NULL) sum_by_keys(t, &e, t->s, b->d_o, b->ldo, t->dv, b->dv);
+    if (b->dk != NULL) sum_by_keys(t, &e, b->ds, t->q, t->ldq, t->d, b->dk);
+    if (b->dq != NULL) sum_by_rows(b, strips, bits, n);
+}

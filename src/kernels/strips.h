@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a tile in strips of MR, and which of a block's panels each strip sees: what attend and backward
+   share. */
+#ifndef TP_KERNELS_STRIPS_H
+#define TP_KERNELS_STRIPS_H
+
+#include "kernels/gemm.h"
+#include "kernels/kernel.h"
+#include "kernels/softmax.h"
+
+typedef struct strip {
+    int64_t first;            /* row */
+    int mr;
+    int32_t lo, hi;           /* keys any row sees: hull */
+    int32_t all_lo, all_hi;   /* keys every row sees */
+} strip;
+
+/* Of a strip whose rows come with bits: keys that any row, and that every row sees. */
+typedef struct strip_bits {
+    uint64_t any[TP__BLOCK_WORDS], all[TP__BLOCK_WORDS];
+} strip_bits;
+
+static inline int cut_strips(const tp__tile *t, strip *strips) {
+    int n = 0;
+    for (int64_t first = 0; first < t->rows; first += VEC_MR) {
+        strip s = {first, (int)(t->rows - first < VEC_MR ? t->rows - first : VEC_MR), INT32_MAX, 0,
+                   0, INT32_MAX};
+        for (int64_t r = first; r < first + s.mr; r++) {
+            if (t->hi[r] > t->lo[r]) {
+                if (t->lo[r] < s.lo) s.lo = t->lo[r];
+                if (t->hi[r] > s.hi) s.hi = t->hi[r];
+            }
+            if (t->lo[r] > s.all_lo) s.all_lo = t->lo[r];
+            if (t->hi[r] < s.all_hi) s.all_hi = t->hi[r];
+        }
+        if (s.lo < s.hi) strips[n++] = s; /* a strip that sees nothing here is left alone */
+    }
+    return n;
+}
+
+static inline void join_bits(const tp__tile *t, const strip *s, strip_bits *b) {
+    for (int64_t w = 0; w < t->bit_words; w++) {
+        uint64_t any = 0, all = ~(uint64_t)0;
+        for (int64_t r = s->first; r < s->first + s->mr; r++) {
+            any |= t->bits[r * t->bit_words + w];
+            all &= t->bits[r * t->bit_words + w];
+        }
+        b->any[w] = any;
+        b->all[w] = all;
+    }
+}
+
+/* Of one panel: does the strip see any key of its halves, and every key of the whole? */
+typedef struct glance {
+    int lower, upper, full;
+} glance;
+
+VEC_INLINE glance look(const strip *s, const strip_bits *b, int64_t key) {
+    if (b == NULL)
+        return (glance){s->lo < key + VEC_LANES && s->hi > key,
+                        s->hi > key + VEC_LANES && s->lo < key + VEC_NR,
+                        key >= s->all_lo && key + VEC_NR <= s->all_hi};
+    const uint64_t half = ((uint64_t)1 << VEC_LANES) - 1, whole = half << VEC_LANES | half;
+    uint64_t any = b->any[key / 64] >> (key % 64), all = b->all[key / 64] >> (key % 64);
+    return (glance){(any & half) != 0, (any >> VEC_LANES & half) != 0, (all & whole) == whole};
+}
+
+/* out = a b^T for the panels that a strip sees; b packed as K is, NULL: it has been done, and is only counted. */
+typedef struct tp__product {
+    const float *a;
+    int64_t lda;
+    const float *b;
+    int64_t d;
+    float *out; /* rows of the tile's lds */
+} tp__product;
+
+/* Panels outside, strips inside: a panel stays in L1 while the strips use it. trace NULL: not counted. */
+static inline void strip_products(tp__trace *trace, const tp__tile *t, const strip *strips,
+                                  const strip_bits *bits, int n, const tp__product *p) {
+    int32_t lo = INT32_MAX, hi = 0;
+    int64_t full = 0, partial = 0, pairs = 0;
+    for (int i = 0; i < n; i++) {
+        if (strips[i].lo < lo) lo = strips[i].lo;
+        if (strips[i].hi > hi) hi = strips[i].hi;
+    }
+    for (int64_t key = lo / VEC_NR * VEC_NR; key < hi; key += VEC_NR) {
+        for (int i = 0; i < n; i++) {
+            const strip *s = &strips[i];
+            glance sees = look(s, t->bits != NULL ? &bits[i] : NULL, key);
+            if (!sees.lower && !sees.upper) continue;
+            /* half a panel where the strip sees no key of the other half */
+            int half = !sees.lower || !sees.upper;
+            int64_t skip = sees.lower ? 0 : VEC_LANES;
+            if (p->b != NULL) {
+                scores_of[half][s->mr](p->a + s->first * p->lda, p->lda, p->b + key * p->d + skip, p->d,
+                                       p->out + s->first * t->lds + key + skip, t->lds);
+                pairs += s->mr * (half ? VEC_LANES : VEC_NR);
+            }
+            full += sees.full;
+            partial += !sees.full;
+        }
+    }
+    if (trace == NULL) return;
+    trace->pairs_computed += pairs;
+    trace->tiles_full += full;
+    trace->tiles_partial += partial;
+    if (t->modify != NULL && t->modify->bias != NULL) trace->tiles_conservative += full + partial;
+}
+
+/* Is there a key within the strip's hull that some row does not see? */
+static inline int has_holes(const tp__tile *t, const strip *s, const strip_bits *b) {
+    if (t->modify != NULL && t->modify->bias != NULL) return 1; /* perhaps */
+    if (t->bits == NULL) return s->lo != s->all_lo || s->hi != s->all_hi;
+    for (int64_t key = s->lo; key < s->hi; key++)
+        if (!(b->all[key / 64] >> (key % 64) & 1)) return 1;
+    return 0;
+}
+
+/* The next keys [*from, *to) of the hull that any row sees, in whole groups of 16; 0: no more. A key that
+   none sees has p = 0 in every row, so that leaving it out changes no bit. */
+VEC_INLINE int next_run(const strip *s, const strip_bits *b, int64_t *from, int64_t *to) {
+    int64_t key = *to;
+    if (b == NULL) {
+        *from = s->lo;
+        *to = s->hi;
+        return key < s->hi;
+    }
+    while (key < s->hi && !(b->any[key / 64] >> (key % 64) & 0xffff)) key = key / GROUP * GROUP + GROUP;
+    *from = key > s->lo ? key : s->lo;
+    while (key < s->hi && b->any[key / 64] >> (key / GROUP * GROUP % 64) & 0xffff)
+        key = key / GROUP * GROUP + GROUP;
+    *to = key < s->hi ? key : s->hi;
+    return *from < s->hi;
+}
+
+static const float ones[VEC_MR] = {
+#define ROW(MR) 1.0f,
+    VEC_ROWS(ROW)
+#undef ROW
+};
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one operation of a kernel can lose: the letters of docs/maths.md. */
+#ifndef TP_REFERENCE_ROUNDING_H
+#define TP_REFERENCE_ROUNDING_H
+
+#include <float.h>
+#include <math.h>
+
+#include "tileproof.h"
+
+#define UNIT         0x1p-24
+#define TINY         0x1p-149 /* twice what a result below 2^-126 can lose */
+#define EXP2_ERROR   2.0001e-7
+#define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
+#define EXP2_LOWEST  125.0  /* further below the maximum a weight may become 0 */
+#define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
+#define LOG2_E       1.44269504088896340736
+#define LN_2         0.69314718055994530942
+
+/* Half the distance between neighbours of an output's dtype at this magnitude. f32 has no rounding beyond that of
+   the last operation. */
+static inline double tp__store_error(int32_t dtype, double magnitude) {
+    int exponent;
+    frexp(magnitude, &exponent); /* magnitude < 2^exponent */
+    if (dtype == TP_F16)
+        return magnitude < 65520 ? fmax(ldexp(1, exponent - 12), 0x1p-25) : INFINITY;
+    if (dtype == TP_BF16)
+        return magnitude < 0x1.ffp127 ? fmax(ldexp(1, exponent - 9), 0x1p-134) : INFINITY;
+    return magnitude < FLT_MAX ? 0 : INFINITY;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the backward strategy share.
+ *
+ *     unit    the rows of one KV head of one sequence, and its keys
+ *     tile    TP__BACK_ROWS merged rows of a unit
+ *     task    one block of keys of a unit: it owns the block's dk and dv
+ *     slot    a unit's rows in float32: q, d_o, dq
+ *
+ * Tasks are claimed by an ascending ticket: units in order, blocks in order within each.
+ */
+#ifndef TP_STRATEGIES_BACKWARD_H
+#define TP_STRATEGIES_BACKWARD_H
+
+#include <stdatomic.h>
+
+#include "strategies/keys.h"
+#include "strategies/sight.h"
+#include "strategies/strategy.h"
+
+/* The rows of a unit. As many slots as can be in use: a unit takes one over when the unit that had it is done. */
+typedef struct tp__slot {
+    atomic_llong unit;      /* whose rows these are; -1: nobody's yet */
+    atomic_llong left;      /* tasks of the unit that are not done */
+    float *q, *d_o, *dq;    /* [rows][ldq], [rows][ldo], [rows][ldq] */
+    float *lse, *delta;     /* [rows] */
+    atomic_llong *turn;     /* [tiles] the block that may add to the tile's dq next */
+    unsigned char *not_finite; /* [tiles] q or d_o hold something that is not */
+} tp__slot;
+
+/* One thread's part of the workspace. */
+typedef struct tp__back_room {
+    tp__trace *trace;
+    float *k, *k_rows, *v;  /* a block of keys: k for scores and for dq, v for dp */
+    float *dk, *dv;         /* [block][ldq], [block][ldo] */
+    float *p, *ds;          /* [tile rows][lds] */
+    float *slope;           /* [tile rows] */
+    float **d_bias;         /* [tile rows] */
+    tp__sight sight;
+    const char **k_row, **v_row;
+} tp__back_room;
+
+typedef struct tp__backward {
+    const tp__job *job;
+    const tp_gradients *gradients;
+    atomic_llong ticket, look_ticket;
+    int64_t *first_task;    /* [batch + 1] of each sequence */
+    tp__interval *hull;     /* [batch][tiles] keys that a tile's rows see, from first to last */
+    int64_t tiles;          /* of a sequence, at most */
+    int64_t rows;           /* of a unit, at most */
+    int64_t ldq, ldo, lds;
+    int block, slots;
+    tp__slot *slot;
+    tp__back_room *room;
+    /* gradients that are summed over tasks or rows */
+    double *slopes;         /* [tasks][group] sums of each task */
+    float *deltas;          /* [batch * q_len][query heads] */
+    atomic_uchar *done;     /* [tasks] for adding to d_bias in order */
+    int bias_order;         /* tp__bias_order */
+} tp__backward;
+
+/* In which order tasks must add to d_bias, for sums that do not depend on threads. */
+typedef enum tp__bias_order {
+    TP__BIAS_APART,  /* no two add to the same element */
+    TP__BIAS_UNITS,  /* units share elements, blocks and tiles do not: after the same block of the unit before */
+    TP__BIAS_TASKS   /* anything: after all tasks before */
+} tp__bias_order;
+
+/* A task at work. */
+typedef struct tp__back_task {
+    int64_t ticket, unit, seq, head, block, blocks;
+    tp__keys keys;
+    int64_t rows, tiles;
+} tp__back_task;
+
+/* backward_sums.c: gradients that more than one task adds to. */
+tp__bias_order tp__bias_order_of(const tp_problem *problem, const tp_tensors *tensors);
+void tp__back_clear_bias(const tp__backward *b);
+/* Waits until this task may add to d_bias. */
+void tp__back_await_bias(const tp__backward *b, const tp__back_task *task);
+/* After all tasks, on one thread: slopes and sinks. */
+void tp__back_sums(const tp__backward *b);
+
+/* The task with this ticket. */
+tp__back_task tp__back_task_at(const tp__backward *b, int64_t ticket);
+
+#endif

@@ -80,6 +80,63 @@ def _(q, k, v, *rest):
     return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
 
 
+@torch.library.custom_op("tileproof::attention_backward", mutates_args=())
+def _backward(
+    d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: List[bool], q: Tensor, k: Tensor, v: Tensor,
+    bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor], sinks: Optional[Tensor],
+    q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor],
+    seed: Optional[Tensor], causal: bool, causal_align: str, left: int, right: int, scale: Optional[float], softcap: float,
+    layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+) -> List[Tensor]:  # fmt: skip
+    d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks = (
+        None if x is None else x.detach() for x in (d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks)
+    )
+    made = _note(
+        _core.backward(
+            q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
+            kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, False, True, fallback, kernel, threads, dropout_p,
+            0 if seed is None else int(seed), 0, out, lse, d_out, d_lse, tuple(wanted),
+        )
+    )  # fmt: skip
+    given = (q, k, v, bias, alibi_slopes, sinks)
+    return [g.to(x.dtype) for g, x, want in zip(made, given, wanted) if want]
+
+
+@_backward.register_fake
+def _(d_out, d_lse, out, lse, wanted, q, k, v, bias, mask, alibi_slopes, sinks, *rest):
+    given = (q, k, v, bias, alibi_slopes, sinks)
+    return [x.new_empty(x.shape) for x, want in zip(given, wanted) if want]
+
+
+DIFFERENTIABLE = (0, 1, 2, 3, 5, 6)  # q, k, v, bias, alibi_slopes, sinks among the arguments
+TENSORS = 12
+
+
+def _keep(ctx, inputs, output):
+    """What backward needs: the arguments as they came, out and lse. No score, no probability."""
+    ctx.save_for_backward(*inputs[:TENSORS], *output)
+    ctx.rest = inputs[TENSORS:]
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx, d_out, d_lse):
+    *tensors, out, lse = ctx.saved_tensors
+    nothing = [None] * (TENSORS + len(ctx.rest))
+    if d_out is None and d_lse is None:
+        return tuple(nothing)
+    if d_out is None:
+        d_out = torch.zeros_like(out)
+    wanted = [tensors[i] is not None and ctx.needs_input_grad[i] for i in DIFFERENTIABLE]
+    made = _backward(d_out, d_lse, out, lse, wanted, *tensors, *ctx.rest)
+    for at in (i for i, want in zip(DIFFERENTIABLE, wanted) if want):
+        nothing[at] = made[0]
+        made = made[1:]
+    return tuple(nothing)
+
+
+_forward.register_autograd(_gradients, setup_context=_keep)
+
+
 def _call(
     q, k, v, *, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
     alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
@@ -147,6 +204,8 @@ def _not_ours(query, key, value, attn_mask) -> Optional[str]:
             return f"{name} is on {x.device}, not on the CPU"
         if x.layout != torch.strided or x.is_nested:
             return f"{name} has layout {x.layout}{' and is nested' if x.is_nested else ''}, not torch.strided"
+        if x.requires_grad and torch.is_grad_enabled() and x.shape[-1:] > (576,) and name != "attn_mask":
+            return f"{name} has head dim {x.shape[-1]} and needs a gradient: that goes up to 576"
         if x.dtype not in DTYPES and not (name == "attn_mask" and x.dtype == torch.bool):
             return f"{name} is {x.dtype}, not float32, float16 or bfloat16"
     return None

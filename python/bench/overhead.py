@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a call costs beside its kernels: the smallest problem, one thread, best of many. The kernels' own time is that of
 the receipt, which is what tp_attention takes; the rest is Python, descriptors and the new output."""
+import sys
 import time
 
 import numpy as np
@@ -14,7 +15,10 @@ except ImportError:
     torch = None
 
 
-def best(call, calls=200, tries=100):
+TRIES = 2 if sys.argv[1:] == ["--quick"] else 100
+
+
+def best(call, calls=200, tries=TRIES):
     """Microseconds of a call: the best mean of some calls in a row."""
     least = float("inf")
     for _ in range(tries):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """patch(), torch.compile, processes."""
+import contextlib
 import doctest
+import io
 import os
 import pathlib
 import subprocess
@@ -66,6 +68,25 @@ class Patch(unittest.TestCase):
         result = doctest.testmod(tileproof.torch)
         self.assertGreater(result.attempted, 3)
         self.assertEqual(result.failed, 0)
+
+
+class Documents(unittest.TestCase):
+    def test_the_readme_runs(self):
+        text = (ROOT / "README.md").read_text()
+        for block in (x.split("```")[0] for x in text.split("```python\n")[1:]):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(block, "README.md", "exec"), {})
+            self.assertTrue(printed.getvalue())
+
+    def test_examples_and_scripts_run(self):
+        for script, text in (
+            ("examples/torch_patch.py", "0 scores written"), ("bench/overhead.py --quick", "PyTorch attention"),
+            ("bench/sdpa.py --seconds 0.01 --match decode", "| GQA decode"), ("bench/ttft.py --lengths 8 --rounds 1 --seconds 0.01", "| 8 |"),
+        ):  # fmt: skip
+            name, *options = script.split()
+            done = subprocess.run([sys.executable, ROOT / name, *options], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(text, done.stdout)
 
 
 class Compile(unittest.TestCase):

@@ -18,7 +18,9 @@ Shape = Union[Sequence[int], Array]
 
 def _needs_torch(*tensors: Any) -> bool:
     """PyTorch tensors that gradients flow through, or that are being traced by torch.compile."""
-    torch = sys.modules["torch"]
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
     if torch.compiler.is_compiling():
         return True
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)

@@ -61,7 +61,7 @@ def native_window(text, heads, kv_heads, rows, dim, dtype, left):
     def ours():
         out, receipt = tileproof.attention(q, k, v, causal=True, window=(left, 0), layout="bhsd", return_receipt=True)
         for log in tileproof.torch._logs:
-            log.receipts.append(receipt)
+            log._add(log.receipts, receipt)
         return out
 
     return f"{text}: h{heads}/{kv_heads} q{rows} d{dim} {str(dtype).removeprefix('torch.')}", theirs, ours

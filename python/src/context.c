@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #define KEPT 8
+#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads */
 
 struct shared_context {
     tp_context *context;
@@ -53,6 +54,13 @@ static shared_context *make(int threads) {
     s->threads = threads;
     s->pid = getpid();
     return s;
+}
+
+int context_threads(const call *c) {
+    const tp_problem *p = &c->problem;
+    double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
+    double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
+    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : c->threads;
 }
 
 shared_context *context_take(int threads) {

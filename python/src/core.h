@@ -112,6 +112,7 @@ tp_status scores_pack(call *c, tp_error *error);
 /* One context for each number of threads (0: what the host allows); made anew after fork. */
 typedef struct shared_context shared_context;
 shared_context *context_take(int threads);
+int context_threads(const call *c); /* what was asked for; 1 instead of 0 for a call too small to share */
 tp_context *context_of(shared_context *s);
 void context_give(shared_context *s);
 

@@ -41,7 +41,8 @@ const char *view_shape_text(const view *v, char text[160]) {
 }
 
 int64_t view_elements(const view *v, int dim) {
-    return v->shape[dim] > 1 ? v->stride[dim] / v->dtype->size : 0;
+    int64_t stride = v->stride[dim];
+    return v->shape[dim] > 1 && stride > 0 ? stride / v->dtype->size : 0; /* below 0 only where there is nothing */
 }
 
 static int empty(const view *v) {
@@ -51,8 +52,8 @@ static int empty(const view *v) {
 }
 
 void view_plan_copy(view *v, int unit) {
+    if (v->object == NULL || v->shape_only || empty(v)) return;
     int64_t size = v->dtype->size;
-    if (v->shape_only || empty(v)) return;
     if (unit && v->ndim > 0 && v->shape[v->ndim - 1] > 1 && v->stride[v->ndim - 1] != size)
         v->why = "its last dimension is not contiguous";
     for (int i = 0; i < v->ndim; i++)

@@ -163,6 +163,8 @@ class Values(unittest.TestCase):
         self.assertEqual(tileproof.attention(*qkv(m=0)).shape, (2, 0, 4, 32))
         self.assertEqual(tileproof.attention(*qkv(b=0), mask=np.ones((9, 13), bool)).shape, (0, 9, 4, 32))
         self.assertTrue((tileproof.attention(q, k, v, mask=np.ones((9, 0), bool)) == 0).all())
+        flipped = np.zeros((0, 5, 2, 32), np.float32)[:, ::-1]
+        self.assertEqual(tileproof.attention(flipped, flipped, flipped).shape, (0, 5, 2, 32))
         hidden, lse = tileproof.attention(*qkv(), mask=np.zeros(13, bool), return_lse=True)
         self.assertTrue((hidden == 0).all() and (lse == -np.inf).all())
 

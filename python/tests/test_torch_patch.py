@@ -53,6 +53,24 @@ class Patch(unittest.TestCase):
         self.assertIn("is_causal", log.passed[2])
         self.assertEqual([(r.kernel, r.fallback) for r in log.receipts], [("math", True)])
 
+    def test_autocast_and_transforms_are_left_to_pytorch(self):
+        x = torch.randn(1, 2, 5, 8)
+        with tileproof.torch.patch() as log:
+            with torch.autocast("cpu", torch.bfloat16):
+                self.assertEqual(F.scaled_dot_product_attention(x, x, x).dtype, torch.bfloat16)
+            mapped = torch.vmap(lambda y: F.scaled_dot_product_attention(y, y, y))(x[None])
+        self.assertLess((mapped[0] - original(x, x, x)).abs().max(), 2e-6)
+        self.assertIn("autocast", log.passed[0])
+        self.assertEqual(len(log.passed), 2)
+
+    def test_a_log_has_a_limit(self):
+        x = torch.randn(1, 2, 5, 8)
+        with tileproof.torch.patch(limit=4) as log:
+            for _ in range(9):
+                F.scaled_dot_product_attention(x, x, x)
+        self.assertLessEqual(len(log.receipts), 4)
+        self.assertEqual(len(log.receipts) + log.forgotten, 9)
+
     def test_it_nests_and_survives_exceptions(self):
         x = torch.randn(1, 2, 5, 8)
         with self.assertRaises(KeyError):

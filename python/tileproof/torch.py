@@ -21,11 +21,19 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 class Log:
     """What ran while it was open: `receipts`, oldest first, and `passed`, the reason of each call that was left to
-    PyTorch."""
+    PyTorch. Of more than `limit` the older half goes, and `forgotten` counts it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 10000) -> None:
         self.receipts: list[Receipt] = []
         self.passed: list[str] = []
+        self.limit, self.forgotten = limit, 0
+
+    def _add(self, to: list, entry: Any) -> None:
+        if len(to) >= self.limit:
+            gone = (len(to) + 1) // 2
+            self.forgotten += gone
+            del to[:gone]
+        to.append(entry)
 
     def __repr__(self) -> str:
         kernels: dict[str, int] = {}
@@ -40,8 +48,8 @@ _logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so t
 
 def _note(result: tuple) -> tuple:
     *tensors, paper = _with_receipt(result)
-    for log in _logs:
-        log.receipts.append(paper)
+    for x in _logs:
+        x._add(x.receipts, paper)
     return tuple(tensors)
 
 
@@ -183,9 +191,9 @@ def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enab
 
 
 @contextlib.contextmanager
-def log() -> Iterator[Log]:
+def log(limit: int = 10000) -> Iterator[Log]:
     """Collects the receipts of all calls that need gradients or are compiled, and of patched ones, while it is open."""
-    made = Log()
+    made = Log(limit)
     _logs.append(made)
     try:
         yield made
@@ -195,6 +203,8 @@ def log() -> Iterator[Log]:
 
 def _not_ours(query, key, value, attn_mask) -> Optional[str]:
     """Why a call is left to PyTorch; None: it is ours."""
+    if torch.is_autocast_enabled("cpu"):
+        return "autocast is on, which chooses dtypes by PyTorch's own rules"
     for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
         if x is None and name == "attn_mask":
             continue
@@ -221,10 +231,10 @@ def _patched(original):
                 return _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             try:
                 return _eager(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-            except (ValueError, TypeError, NotImplementedError, _core.Error) as refused:
+            except (ValueError, TypeError, BufferError, RuntimeError) as refused:
                 why = str(refused)
         for x in _logs:
-            x.passed.append(why)
+            x._add(x.passed, why)
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     scaled_dot_product_attention.__wrapped__ = original
@@ -237,12 +247,12 @@ def _eager(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
         return _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     out, receipt = _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, bool(_logs))
     for x in _logs:
-        x.receipts.append(receipt)
+        x._add(x.receipts, receipt)
     return out
 
 
 @contextlib.contextmanager
-def patch() -> Iterator[Log]:
+def patch(limit: int = 10000) -> Iterator[Log]:
     """While it is open, torch.nn.functional.scaled_dot_product_attention on CPU tensors of float32, float16 and bfloat16 is
     tileproof's. Other calls go to PyTorch as before, with the reason in `passed` of the Log that it gives.
 
@@ -258,7 +268,7 @@ def patch() -> Iterator[Log]:
     """
     functional = torch.nn.functional
     before = functional.scaled_dot_product_attention
-    with log() as seen:
+    with log(limit) as seen:
         functional.scaled_dot_product_attention = _patched(before)
         try:
             yield seen

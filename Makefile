@@ -2,7 +2,7 @@
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
 
-.PHONY: qualify test peers pictures build setup mutants compilers stats-proof canary-proof clean
+.PHONY: qualify test test-torch peers pictures build setup mutants compilers stats-proof canary-proof clean
 
 # Set-up, build, main job: what this host has, every kernel checked in brief, and the shipped models qualified on
 # it: the matrix, build/qualify.json, build/tileproof.lock. Stopped, it goes on where it was. QUALIFY_ARGS=--quick.
@@ -17,6 +17,10 @@ qualify: build
 test: build
 	cd build/main && ctest --output-on-failure -j $(JOBS)
 
+# The Python package with PyTorch, installed by pip into build/test-torch; fills about 6 GB of disk once.
+test-torch: setup
+	@python3 scripts/test_torch.py
+
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
 	@JOBS=$(JOBS) python3 bench/peers/setup.py
@@ -24,7 +28,7 @@ peers: build
 
 build: setup
 	@mkdir -p build
-	@cmake -S . -B build/main -G Ninja >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake -S . -B build/main -G Ninja -DTILEPROOF_PYTHON=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build build/main -j $(JOBS)
 
 setup:

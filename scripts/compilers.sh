@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 mkdir -p build
 for compiler in gcc clang; do
     echo "compilers: $compiler, warnings as errors"
-    cmake -S . -B "build/$compiler" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DTILEPROOF_WERROR=ON \
+    cmake -S . -B "build/$compiler" -G Ninja -DCMAKE_C_COMPILER="$compiler" -DTILEPROOF_WERROR=ON -DTILEPROOF_PYTHON=ON \
         >"build/$compiler.log" 2>&1 || { cat "build/$compiler.log"; exit 1; }
     cmake --build "build/$compiler"
 done

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# The Python package: python/tileproof with its extension, one file for every Python from 3.11 on (limited API).
+# In the build tree it lies whole under python/, for tests; pip makes a wheel of it by pyproject.toml.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+file(GLOB python_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/python/src/*.c)
+add_library(tileproof_python MODULE ${python_sources})
+set_target_properties(tileproof_python PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFIX .abi3.so
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python/tileproof 
+  INSTALL_RPATH $ORIGIN BUILD_WITH_INSTALL_RPATH ON)
+target_compile_definitions(tileproof_python PRIVATE Py_LIMITED_API=0x030B0000)
+target_include_directories(tileproof_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
+# The library is inside the extension and shows no symbol: another libtileproof in the process stays apart.
+target_link_libraries(tileproof_python PRIVATE tileproof_static)
+target_link_options(tileproof_python PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
+add_custom_target(tileproof_python_package ALL
+  ${CMAKE_COMMAND} -E copy_directory ${CMAKE_SOURCE_DIR}/python/tileproof ${CMAKE_BINARY_DIR}/python/tileproof)
+
+# A wheel carries what it needs: the extension and, beside it, the pool under its own name.
+install(TARGETS tileproof_python LIBRARY DESTINATION tileproof COMPONENT python EXCLUDE_FROM_ALL)
+if(TILEPROOF_PTHREADPOOL)
+  file(REAL_PATH ${PTHREADPOOL_LIBRARY} pool_file)
+  install(FILES ${pool_file} DESTINATION tileproof COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+if(TILEPROOF_TESTS AND NOT TILEPROOF_SANITIZE)
+  add_test(NAME python COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/python/tests/run.py numpy)
+  set_tests_properties(python PROPERTIES SKIP_RETURN_CODE 77
+    ENVIRONMENT PYTHONPATH=${CMAKE_BINARY_DIR}/python)
+endif()

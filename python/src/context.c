@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One context for each number of threads. A few that nobody uses are kept; a forked child starts with none. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KEPT 8
+#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads */
+
+struct shared_context {
+    tp_context *context;
+    int threads, users;
+    pid_t pid;
+    struct shared_context *next;
+};
+
+static shared_context *first; /* the most recently used; guarded by the GIL */
+
+/* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them alone. */
+static void forget_after_fork(void) {
+    static pid_t owner;
+    pid_t pid = getpid();
+    if (pid != owner) first = NULL;
+    owner = pid;
+}
+
+static void drop_oldest(void) {
+    int idle = 0;
+    for (shared_context **at = &first; *at != NULL;) {
+        shared_context *s = *at;
+        if (s->users == 0 && ++idle > KEPT) {
+            *at = s->next;
+            tp_context_destroy(s->context);
+            free(s);
+        } else {
+            at = &s->next;
+        }
+    }
+}
+
+static shared_context *make(int threads) {
+    tp_error error = TP_ERROR_INIT;
+    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    options.threads = threads;
+    shared_context *s = calloc(1, sizeof *s);
+    if (s == NULL) return (shared_context *)PyErr_NoMemory();
+    tp_status status = tp_context_create(&options, &s->context, &error);
+    if (status != TP_OK) {
+        free(s);
+        raise_status(status, &error);
+        return NULL;
+    }
+    s->threads = threads;
+    s->pid = getpid();
+    return s;
+}
+
+int context_threads(const call *c) {
+    const tp_problem *p = &c->problem;
+    double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
+    double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
+    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : c->threads;
+}
+
+shared_context *context_take(int threads) {
+    forget_after_fork();
+    shared_context **at = &first;
+    while (*at != NULL && (*at)->threads != threads) at = &(*at)->next;
+    shared_context *s = *at;
+    if (s != NULL)
+        *at = s->next;
+    else if ((s = make(threads)) == NULL)
+        return NULL;
+    s->next = first;
+    first = s;
+    s->users++;
+    if (s->next != NULL) drop_oldest();
+    return s;
+}
+
+tp_context *context_of(shared_context *s) {
+    return s->context;
+}
+
+void context_give(shared_context *s) {
+    if (s != NULL && s->pid == getpid()) s->users--;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The extension tileproof._core. Python hands over every argument by position (arguments.inc), so that nothing is
+ * parsed by name; the door in Python, tileproof/__init__.py, has names, types and docstrings.
+ *
+ *     view.c       a tensor of Python's, as pointer, shape, strides and dtype, without a copy
+ *     options.c    scalars and words           lengths.c   q_lens, kv_lens, cu_seqlens
+ *     scores.c     mask, bias, slopes, sinks   call.c      all of it as tp_problem and tp_tensors
+ *     run.c        attention                   backward.c  its gradients
+ *     plan.c       plan and explain            context.c   a context for each number of threads, and after fork
+ */
+#ifndef TILEPROOF_PYTHON_CORE_H
+#define TILEPROOF_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <tileproof.h>
+
+#include "dlpack.h"
+
+#define VIEW_DIMS 8
+
+/* Those of tp_dtype, and what else is told apart; 0: something else. */
+enum { DTYPE_BOOL = 100, DTYPE_I32, DTYPE_I64, DTYPE_OTHER };
+
+typedef struct dtype_row {
+    int code, size;
+    const char *name;
+    uint8_t dl_code, dl_bits;
+    const char *formats; /* of the buffer protocol */
+} dtype_row;
+const dtype_row *dtype_of_code(int code);
+const dtype_row *dtype_of_format(const char *format, Py_ssize_t size);
+const dtype_row *dtype_of_dlpack(uint8_t code, uint8_t bits, uint16_t lanes);
+const dtype_row *dtype_of_name(const char *name);
+
+/* A tensor of Python's while a call lasts. Strides count bytes. */
+typedef struct view {
+    const char *name;  /* of the argument */
+    PyObject *object;  /* borrowed; NULL: not given */
+    char *data;        /* NULL when only a shape is given */
+    int ndim, readonly, shape_only;
+    const dtype_row *dtype;
+    int64_t shape[VIEW_DIMS], stride[VIEW_DIMS];
+    const dl_exchange *exchange; /* the object's type has one */
+    /* what keeps the memory alive */
+    Py_buffer buffer;
+    int has_buffer;
+    PyObject *capsule;
+    dl_managed *managed;
+    dl_managed_versioned *versioned;
+    void *copy;      /* of a layout that kernels cannot read; made without the GIL */
+    const char *why; /* it is copied; NULL: it is not */
+} view;
+
+int view_open(view *v, const char *name, PyObject *object);
+int view_shape(view *v, const char *name, PyObject *shape, const dtype_row *dtype); /* a tuple */
+void view_close(view *v);
+/* Decides whether the last `unit` dims (0 or 1) must be contiguous and the rest readable by strides of elements. */
+void view_plan_copy(view *v, int unit);
+tp_status view_make_copy(view *v, tp_error *error); /* needs no GIL */
+int64_t view_elements(const view *v, int dim);      /* stride in elements; 0 for a dim of one */
+/* "(2, 8, 64)" */
+const char *view_shape_text(const view *v, char text[160]);
+/* A new tensor of the kind of `like`: *object is new, v is opened on it. */
+int view_allocate(view *v, const char *name, const view *like, const dtype_row *dtype, int ndim,
+                  const int64_t *shape, PyObject **object);
+
+enum {
+#define ARGUMENT(name) ARG_##name,
+#include "arguments.inc"
+#undef ARGUMENT
+    ARG_COUNT
+};
+
+/* Inputs of a call whose memory is looked at. */
+enum { IN_Q, IN_K, IN_V, IN_MASK, IN_BIAS, IN_ALIBI, IN_SINKS, IN_COUNT };
+
+enum { CU_Q, CU_K, LENS_Q, LENS_KV };
+
+typedef enum layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD } layout;
+
+typedef struct call {
+    tp_problem problem;
+    tp_tensors tensors;
+    tp_choice choice;
+    layout layout;
+    int threads, return_lse, return_receipt;
+    view in[IN_COUNT];
+    view out, lse;
+    PyObject *out_object, *lse_object; /* owned */
+    int64_t *lengths[4];               /* CU_Q, CU_K, LENS_Q, LENS_KV */
+    char *bits;
+    int64_t bits_shape[4];             /* of the mask without shared dims, keys counted whole */
+} call;
+
+/* dtype is for shapes without tensors; NULL otherwise. On failure an exception is set; close all the same. */
+int call_open(call *c, PyObject *const *args, const dtype_row *dtype);
+int call_outputs(call *c, PyObject *out);
+tp_status call_materialise(call *c, tp_error *error); /* copies and bits; needs no GIL */
+void call_close(call *c);
+PyObject *call_result(call *c, const tp_receipt *receipt);
+PyObject *call_rewrites(const call *c, uint32_t rewrites);
+/* The place of {batch, token, head} among the dims of this layout; -1: none. */
+void call_place(const call *c, const view *v, tp_tensor *t);
+
+int options_read(call *c, PyObject *const *args);
+int lengths_read(call *c, PyObject *const *args);
+int scores_open(call *c, PyObject *const *args);
+tp_status scores_pack(call *c, tp_error *error);
+
+/* One context for each number of threads (0: what the host allows); made anew after fork. */
+typedef struct shared_context shared_context;
+shared_context *context_take(int threads);
+int context_threads(const call *c); /* what was asked for; 1 instead of 0 for a call too small to share */
+tp_context *context_of(shared_context *s);
+void context_give(shared_context *s);
+
+int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */
+extern PyObject *error_type, *refused_type, *unsupported_type;
+int errors_init(PyObject *module);
+
+/* Text of a receipt or decision: (text, json). */
+PyObject *receipt_texts(const tp_receipt *receipt);
+PyObject *decision_texts(const tp_decision *decision);
+
+PyObject *core_attention(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
+int plan_init(PyObject *module);
+int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core.h"
+
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL}
+static PyMethodDef functions[] = {
+    FUNCTION(attention), FUNCTION(backward), FUNCTION(explain), FUNCTION(plan), FUNCTION(plan_run), FUNCTION(plan_about), {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "tileproof._core", "libtileproof by position; use the package tileproof.", -1, functions,
+    NULL, NULL, NULL, NULL,
+};
+
+/* The names of a call's arguments, in order. */
+static PyObject *arguments(void) {
+    static const char *const names[] = {
+#define ARGUMENT(name) #name,
+#include "arguments.inc"
+#undef ARGUMENT
+    };
+    PyObject *tuple = PyTuple_New(ARG_COUNT);
+    for (int i = 0; tuple != NULL && i < ARG_COUNT; i++) PyTuple_SetItem(tuple, i, PyUnicode_FromString(names[i]));
+    return tuple;
+}
+
+static PyObject *kernels(void) {
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && tp_kernel_at(i) != NULL; i++) {
+        PyObject *name = PyUnicode_FromString(tp_kernel_at(i)->name);
+        if (name == NULL || PyList_Append(list, name) != 0) Py_CLEAR(list);
+        Py_XDECREF(name);
+    }
+    PyObject *tuple = list != NULL ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+static int add(PyObject *module, const char *name, PyObject *value) {
+    int failed = value == NULL || PyModule_AddObjectRef(module, name, value) != 0;
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module == NULL) return NULL;
+    if (errors_init(module) == 0 && add(module, "arguments", arguments()) == 0 && add(module, "kernels", kernels()) == 0 &&
+        add(module, "version", PyUnicode_FromString(tp_version())) == 0)
+        return module;
+    Py_DECREF(module);
+    return NULL;
+}

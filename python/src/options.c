@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scalars and words of a call. */
+#include "core.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The place of a word in a list; -1 with an exception that names the list. */
+static int word(const char *name, PyObject *value, const char *const *words) {
+    const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    for (int i = 0; text != NULL && words[i] != NULL; i++)
+        if (strcmp(text, words[i]) == 0) return i;
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "%s is %R: it must be \"%s\"%s%s%s%s%s%s", name, value, words[0], words[2] ? ", \"" : " or \"",
+                     words[1], "\"", words[2] ? " or \"" : "", words[2] ? words[2] : "", words[2] ? "\"" : "");
+    return -1;
+}
+
+static int number(const char *name, PyObject *value, double *out) {
+    *out = PyFloat_AsDouble(value);
+    if (*out != -1.0 || !PyErr_Occurred()) return 0;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be a number", name, value);
+    return -1;
+}
+
+static int integer(const char *name, PyObject *value, int64_t *out) {
+    PyObject *index = PyNumber_Index(value);
+    *out = index != NULL ? PyLong_AsLongLong(index) : -1;
+    Py_XDECREF(index);
+    if (!PyErr_Occurred()) return 0;
+    int large = PyErr_ExceptionMatches(PyExc_OverflowError);
+    PyErr_Clear();
+    PyErr_Format(large ? PyExc_ValueError : PyExc_TypeError, "%s is %R: it must be an integer of 64 bits", name, value);
+    return -1;
+}
+
+static int flag(const char *name, PyObject *value, int *out) {
+    *out = value == Py_True;
+    if (value == Py_True || value == Py_False) return 0;
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be True or False", name, value);
+    return -1;
+}
+
+static int side(PyObject *pair, int at, int64_t *out) {
+    static const char *const names[] = {"window[0]", "window[1]"};
+    PyObject *value = PySequence_GetItem(pair, at);
+    if (value == NULL) return -1;
+    int none = Py_IsNone(value), failed = !none && integer(names[at], value, out) != 0;
+    Py_DECREF(value);
+    if (none) *out = -1;
+    if (!none && !failed && *out < 0) {
+        PyErr_Format(PyExc_ValueError, "%s is %lld: it must be at least 0, or None for unbounded", names[at], (long long)*out);
+        return -1;
+    }
+    return failed ? -1 : 0;
+}
+
+static int window(call *c, PyObject *value) {
+    int64_t left, right;
+    if (Py_IsNone(value)) return 0;
+    if (PyUnicode_Check(value) || !PySequence_Check(value) || PySequence_Size(value) != 2) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "window is %R: it must be None or (left, right)", value);
+        return -1;
+    }
+    if (side(value, 0, &left) != 0 || side(value, 1, &right) != 0) return -1;
+    if (left < 0 && right < 0) return 0;
+    if (tp_problem_window(&c->problem, left, right) == TP_OK) return 0;
+    PyErr_Format(PyExc_ValueError, "window is %R: its sides must be below 2^40", value);
+    return -1;
+}
+
+static int scale(call *c, PyObject *value, PyObject *softcap, PyObject *dropout) {
+    double s = 0, cap, drop;
+    if (!Py_IsNone(value) && number("scale", value, &s) != 0) return -1;
+    if (number("softcap", softcap, &cap) != 0 || number("dropout_p", dropout, &drop) != 0) return -1;
+    c->problem.scale_set = !Py_IsNone(value);
+    c->problem.scale = (float)s;
+    c->problem.softcap = (float)cap;
+    c->problem.dropout = (float)drop;
+    if (drop >= 0 && drop < 1) return 0;
+    PyErr_Format(PyExc_ValueError, "dropout_p is %R: it must be at least 0 and below 1", dropout);
+    return -1;
+}
+
+static int seeds(call *c, PyObject *const *args) {
+    if (c->problem.dropout == 0) return 0;
+    c->tensors.dropout_seed = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_seed]);
+    if (!PyErr_Occurred()) c->tensors.dropout_offset = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_offset]);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threads) {
+    static const char *const policies[] = {"refuse", "permit", NULL};
+    int64_t wanted = 0;
+    int policy = word("fallback", fallback, policies);
+    if (policy < 0) return -1;
+    c->choice.policy = policy;
+    if (!Py_IsNone(kernel)) {
+        c->choice.kernel = PyUnicode_Check(kernel) ? PyUnicode_AsUTF8AndSize(kernel, NULL) : NULL;
+        if (c->choice.kernel == NULL) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "kernel is %R: it must be a name or None", kernel);
+            return -1;
+        }
+    }
+    if (Py_IsNone(threads)) return 0;
+    if (integer("threads", threads, &wanted) != 0) return -1;
+    if (wanted < 1 || wanted > 1024) {
+        PyErr_Format(PyExc_ValueError, "threads is %lld: it must be in 1..1024, or None", (long long)wanted);
+        return -1;
+    }
+    c->threads = (int)wanted;
+    return 0;
+}
+
+int options_read(call *c, PyObject *const *args) {
+    static const char *const aligns[] = {"bottom_right", "top_left", NULL};
+    static const char *const layouts[] = {"bshd", "bhsd", "thd", NULL};
+    int causal, align = word("causal_align", args[ARG_causal_align], aligns);
+    int lay = align < 0 ? -1 : word("layout", args[ARG_layout], layouts);
+    if (lay < 0) return -1;
+    c->problem.align = align;
+    c->layout = (layout)lay;
+    if (flag("causal", args[ARG_causal], &causal) != 0) return -1;
+    if (causal) tp_problem_causal(&c->problem);
+    if (window(c, args[ARG_window]) != 0) return -1;
+    if (scale(c, args[ARG_scale], args[ARG_softcap], args[ARG_dropout_p]) != 0 || seeds(c, args) != 0) return -1;
+    if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
+    if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
+    return choice(c, args[ARG_fallback], args[ARG_kernel], args[ARG_threads]);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receipts and decisions as text and JSON, and statuses as exceptions. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PyObject *error_type, *refused_type, *unsupported_type;
+
+typedef struct buffer {
+    char *text;
+    size_t size, room;
+} buffer;
+
+static int append(void *cookie, const char *bytes, size_t size) {
+    buffer *b = cookie;
+    if (b->size + size + 1 > b->room) {
+        size_t room = (b->size + size + 1) * 2;
+        char *text = realloc(b->text, room);
+        if (text == NULL) return 1;
+        b->text = text;
+        b->room = room;
+    }
+    memcpy(b->text + b->size, bytes, size);
+    b->size += size;
+    return 0;
+}
+
+static PyObject *texts(const tp_receipt *receipt, const tp_decision *decision) {
+    PyObject *made[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        buffer b = {0};
+        tp_format format = i == 0 ? TP_TEXT : TP_JSON;
+        tp_status status = receipt != NULL ? tp_receipt_write(receipt, format, append, &b)
+                                           : tp_decision_write(decision, format, append, &b);
+        if (status == TP_OK)
+            made[i] = PyUnicode_DecodeUTF8(b.text, (Py_ssize_t)b.size, "replace");
+        else
+            PyErr_NoMemory();
+        free(b.text);
+    }
+    PyObject *pair = made[0] != NULL && made[1] != NULL ? PyTuple_Pack(2, made[0], made[1]) : NULL;
+    Py_XDECREF(made[0]);
+    Py_XDECREF(made[1]);
+    return pair;
+}
+
+PyObject *receipt_texts(const tp_receipt *receipt) {
+    return texts(receipt, NULL);
+}
+
+PyObject *decision_texts(const tp_decision *decision) {
+    return texts(NULL, decision);
+}
+
+int raise_status(tp_status status, const tp_error *error) {
+    PyObject *type = error_type;
+    if (status == TP_INVALID) type = PyExc_ValueError;
+    if (status == TP_NO_MEMORY) type = PyExc_MemoryError;
+    if (status == TP_FALLBACK_REFUSED) type = refused_type;
+    if (status == TP_UNSUPPORTED) type = unsupported_type;
+    const char *text = error->text[0] != '\0' ? error->text : tp_status_name(status);
+    PyErr_SetString(type, text);
+    return -1;
+}
+
+static PyObject *exception(PyObject *module, const char *full, const char *doc, PyObject *base) {
+    PyObject *type = PyErr_NewExceptionWithDoc(full, doc, base, NULL);
+    if (type != NULL && PyModule_AddObjectRef(module, strrchr(full, '.') + 1, type) != 0) Py_CLEAR(type);
+    return type;
+}
+
+int errors_init(PyObject *module) {
+    error_type = exception(module, "tileproof.Error", "The library cannot serve this call here.", PyExc_RuntimeError);
+    if (error_type == NULL) return -1;
+    refused_type = exception(module, "tileproof.FallbackRefused",
+                             "Only a slower path would serve, and fallback=\"refuse\" forbids it.", error_type);
+    unsupported_type = exception(module, "tileproof.Unsupported", "No kernel serves this call.", error_type);
+    return refused_type != NULL && unsupported_type != NULL ? 0 : -1;
+}
+
+int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need) {
+    if (count == need) return 0;
+    PyErr_Format(PyExc_TypeError, "_core.%s takes %zd arguments, not %zd", function, need, count);
+    return 1;
+}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts, decisions, plans, documents."""
+import contextlib
+import doctest
+import inspect
+import io
+import json
+import pathlib
+import pickle
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+import tileproof
+import tileproof._api
+import tileproof._sdpa
+from tileproof import _core
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+class Papers(unittest.TestCase):
+    def test_a_receipt_says_what_ran(self):
+        for name in ("generic", "math"):
+            _, receipt = tileproof.attention(
+                zeros(1, 3, 2, 8), zeros(1, 3, 2, 8), zeros(1, 3, 2, 8), kernel=name, fallback="permit", return_receipt=True
+            )
+            self.assertEqual((receipt.kernel, receipt.status), (name, "TP_OK"))
+            self.assertEqual(receipt.scores_written > 0, name == "math")
+            self.assertIn(f"kernel           {name}", repr(receipt))
+            self.assertEqual(json.loads(json.dumps(receipt.to_dict()))["kernel"], name)
+            again = pickle.loads(pickle.dumps(receipt))
+            self.assertEqual((repr(again), again.to_dict()), (repr(receipt), receipt.to_dict()))
+            self.assertIn("numerics_id", dir(receipt))
+        with self.assertRaisesRegex(AttributeError, "nosuch"):
+            receipt.nosuch
+
+    def test_explain_by_shapes_names_every_refusal(self):
+        decision = tileproof.explain((1, 5, 2, 640), (1, 5, 2, 640), dtype=np.float32)
+        self.assertEqual(decision.status, "TP_FALLBACK_REFUSED")
+        reasons = {c["kernel"]: c["reasons"] for c in decision.candidates}
+        self.assertEqual(reasons["generic"][0]["have"], 640)
+        self.assertIn("math", repr(decision))
+        decision = tileproof.explain(
+            (2, 3, 4, 16), (2, 9, 2, 16), (2, 9, 2, 24), dtype="f16", mask=True, bias="bf16", sinks=True, alibi_slopes=True
+        )
+        self.assertEqual(decision.problem, "decode b2 h4/2 q3 k9 d16/24 f16 bits alibi bias=bf16 sinks")
+        self.assertEqual(tileproof.explain(zeros(1, 2, 1, 8), zeros(1, 2, 1, 8)).problem, "prefill b1 h1/1 q2 k2 d8 f32")
+        for bad in (dict(dtype="float64"), dict(dtype="float32", out=1), dict(dtype="float32", nosuch=1)):
+            with self.assertRaises(TypeError):
+                tileproof.explain((1, 2, 1, 8), (1, 2, 1, 8), **bad)
+        for bad in ((1, -2, 1, 8), (2**40, 2**40, 1, 8), (1, 2, 8), (1,) * 12):
+            with self.assertRaises(ValueError):
+                tileproof.explain(bad, (1, 2, 1, 8), dtype="float32")
+
+    def test_plans_run_within_their_bounds_only(self):
+        random = np.random.default_rng(3)
+        plan = tileproof.plan((4, 16, 4, 32), (4, 64, 2, 32), dtype="float32", causal=True, mask=True)
+        self.assertGreater(plan.workspace_bytes, 0)
+        self.assertEqual(plan.decision.problem, "decode b4 h4/2 q16 k64 d32 f32 causal bits")
+        self.assertIn("decode b4", repr(plan))
+        for b, m, n in ((4, 16, 64), (1, 1, 64), (2, 7, 9)):
+            q, k, v = (random.standard_normal(x).astype(np.float32) for x in ((b, m, 4, 32), (b, n, 2, 32), (b, n, 2, 32)))
+            mask = random.random((m, n)) < 0.8
+            out, lse, receipt = plan.run(q, k, v, mask=mask, return_lse=True, return_receipt=True)
+            want, want_lse = tileproof.attention(q, k, v, mask=mask, causal=True, return_lse=True)
+            self.assertTrue((out == want).all() and (lse == want_lse).all())
+            self.assertEqual([c["code"] for c in receipt.refused], ["not_best"] * len(receipt.refused))
+        for q, k, options, text in (
+            (zeros(4, 17, 4, 32), zeros(4, 64, 2, 32), {}, "17"),
+            (zeros(5, 16, 4, 32), zeros(5, 64, 2, 32), {}, "5"),
+            (zeros(4, 16, 8, 32), zeros(4, 64, 2, 32), {}, "only lengths may differ"),
+            (zeros(4, 16, 4, 64), zeros(4, 64, 2, 64), {}, "only lengths may differ"),
+            (zeros(4, 16, 4, 32), zeros(4, 64, 2, 32), dict(sinks=zeros(4)), "only lengths may differ"),
+            (zeros(4, 16, 4, 32), zeros(4, 64, 2, 32), dict(out=np.zeros((4, 16, 4, 32), np.float16)), "only lengths"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                plan.run(q, k, k, mask=np.ones((q.shape[1], k.shape[1]), bool), **options)
+        with self.assertRaisesRegex(ValueError, "only lengths may differ"):
+            plan.run(zeros(4, 16, 4, 32), zeros(4, 64, 2, 32), zeros(4, 64, 2, 32))
+
+
+class Documents(unittest.TestCase):
+    def test_the_order_of_arguments_is_that_of_the_extension(self):
+        names = [x for x in inspect.signature(tileproof.attention).parameters]
+        self.assertEqual(list(_core.arguments[: len(names)]), names)
+        source = inspect.getsource(tileproof._api.attention)
+        handed = source[source.index("_core.attention(") + 16 :].split(")")[0].replace("\n", " ").split(",")
+        self.assertEqual([x.strip() for x in handed][: len(names)], names)
+
+    def test_docstrings_run(self):
+        for module in (tileproof, tileproof._api, tileproof._sdpa):
+            result = doctest.testmod(module)
+            self.assertGreater(result.attempted, 2)
+            self.assertEqual(result.failed, 0)
+
+    def test_the_readme_runs(self):
+        text = (ROOT / "README.md").read_text()
+        blocks = [x.split("```")[0] for x in text.split("```python\n")[1:]]
+        self.assertLessEqual(len(blocks[0].splitlines()), 10)
+        for block in blocks:
+            if "torch" not in block:
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    exec(compile(block, "README.md", "exec"), {})
+                self.assertIn("kernel", printed.getvalue())
+
+    def test_examples_run(self):
+        for name in ("decode_loop.py",):
+            done = subprocess.run([sys.executable, ROOT / "examples" / name], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("kernel", done.stdout)
+
+    def test_typed(self):
+        self.assertTrue((pathlib.Path(tileproof.__file__).parent / "py.typed").exists())
+        self.assertIn("causal_align", inspect.get_annotations(tileproof.attention))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Threads, fork, memory."""
+import gc
+import os
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+import tileproof
+
+random = np.random.default_rng(5)
+
+
+def qkv(m=64, n=256, h=4, d=64):
+    return tuple(random.standard_normal((1, x, h, d)).astype(np.float32) for x in (m, n, n))
+
+
+class Process(unittest.TestCase):
+    def test_any_number_of_threads_gives_the_same_bits(self):
+        q, k, v = qkv()
+        want = tileproof.attention(q, k, v)
+        for threads in (1, 2, 3, 7):
+            self.assertTrue((tileproof.attention(q, k, v, threads=threads) == want).all())
+
+    def test_many_thread_counts_leave_few_contexts(self):
+        q, k, v = qkv(4, 4)
+        before = len(os.listdir("/proc/self/task"))
+        for threads in range(2, 14):
+            tileproof.attention(q, k, v, threads=threads)
+        kept = sum(threads - 1 for threads in range(14 - 9, 14))  # eight idle ones and the one in use
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), before + kept)
+
+    def test_the_gil_is_released(self):
+        q, k, v = qkv(2048, 4096, 4, 128)
+        done = threading.Event()
+
+        def work():
+            tileproof.attention(q, k, v, threads=1)
+            done.set()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        turns = 0
+        while not done.is_set():
+            turns += 1
+            time.sleep(0)
+        worker.join()
+        self.assertGreater(turns, 10)
+
+    def test_many_python_threads(self):
+        q, k, v = qkv()
+        plan = tileproof.plan(q, k, v)
+        want = tileproof.attention(q, k, v)
+        wrong = []
+
+        def work(which):
+            for i in range(20):
+                got = plan.run(q, k, v) if (i + which) % 2 else tileproof.attention(q, k, v, threads=1 + which % 2)
+                if not (got == want).all():
+                    wrong.append(which)
+
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for x in workers:
+            x.start()
+        for x in workers:
+            x.join()
+        self.assertEqual(wrong, [])
+
+    def test_fork(self):
+        q, k, v = qkv()
+        plan = tileproof.plan(q, k, v)
+        want = plan.run(q, k, v)
+        tileproof.attention(q, k, v, threads=2)
+        child = os.fork()
+        if child == 0:
+            fine = False
+            try:
+                fine = (tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all()
+                fine = fine and (tileproof.attention(q, k, v, threads=2) == want).all()
+                del plan
+                gc.collect()
+            finally:
+                os._exit(0 if fine else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertTrue((tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all())
+
+    def test_nothing_is_kept(self):
+        q, k, v = qkv(8, 8)
+        lens, mask = np.array([8]), np.ones((8, 8), bool)
+        wrong = np.zeros(3)
+
+        def once():
+            tileproof.attention(q, k, v, mask=mask, kv_lens=lens, return_lse=True, return_receipt=True)
+            tileproof.attention(q[..., ::-1], k[..., ::-1], v, bias=mask.astype(np.float16))
+            for bad in (dict(mask=lens), dict(sinks=wrong), dict(out=q), dict(kv_lens=wrong)):
+                try:
+                    tileproof.attention(q, k, v, **bad)
+                except (TypeError, ValueError):
+                    pass
+            tileproof.explain(q, k)
+            tileproof.plan(q, k).run(q, k, v)
+
+        for _ in range(20):
+            once()
+        gc.collect()
+        things = (q, k, v, lens, mask, wrong, None, True, np.float32, np.ndarray)
+        counts, blocks = [sys.getrefcount(x) for x in things], sys.getallocatedblocks()
+        for _ in range(200):
+            once()
+        gc.collect()
+        for thing, before in zip(things, counts):
+            self.assertLess(abs(sys.getrefcount(thing) - before), 100, type(thing))
+        self.assertLess(sys.getallocatedblocks() - blocks, 100)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes, dtypes, strides and garbage, by hypothesis: right by the definition, or an exception; never a crash."""
+import unittest
+
+import ml_dtypes
+import numpy as np
+import reference
+import tileproof
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+quick = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def strided(draw, shape, dtype, seed):
+    """Random numbers in a view with odd strides: steps, flips, permuted and broadcast dims."""
+    random = np.random.default_rng(seed)
+    order = draw(st.permutations(range(len(shape))))
+    steps = [draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in shape]
+    shared = [draw(st.integers(0, 9)) == 0 for _ in shape]
+    sizes = [1 if shared[i] else shape[i] * abs(steps[i]) for i in order]
+    base = random.standard_normal(sizes).astype(dtype)
+    view = base.transpose(np.argsort(order))
+    view = view[tuple(slice(None) if shared[i] else slice(None, None, steps[i]) for i in range(len(shape)))]
+    return np.broadcast_to(view[tuple(slice(0, 1 if shared[i] else n) for i, n in enumerate(shape))], shape)
+
+
+def as_torch(x):
+    if x.dtype == ml_dtypes.bfloat16:
+        return as_torch(x.astype(np.float32)).bfloat16()
+    if any(s < 0 for s in x.strides):
+        x = x.copy()
+    return torch.from_numpy(x if x.flags.writeable else x.copy())
+
+
+class Fuzz(unittest.TestCase):
+    @quick
+    @given(st.data())
+    def test_values(self, data):
+        draw = data.draw
+        b, m, n, g, group = (draw(st.integers(0 if i < 3 else 1, top)) for i, top in enumerate((3, 20, 40, 3, 4)))
+        d, dv = draw(st.integers(1, 70)), draw(st.integers(1, 70))
+        name = draw(st.sampled_from(sorted(DTYPES)))
+        shapes = (b, m, g * group, d), (b, n, g, d), (b, n, g, dv)
+        q, k, v = (draw(strided(x, DTYPES[name], i)) for i, x in enumerate(shapes))
+        options, truth = {}, {}
+        options["causal"] = truth["causal"] = draw(st.booleans())
+        options["causal_align"] = truth["align"] = draw(st.sampled_from(["bottom_right", "top_left"]))
+        side = st.one_of(st.none(), st.integers(0, 30))
+        options["window"] = truth["window"] = draw(st.one_of(st.none(), st.tuples(side, side)))
+        full = (b, g * group, m, n)
+        cut = draw(st.integers(0, 4))
+        small = tuple(1 if draw(st.booleans()) else x for x in full)[cut:]
+        if draw(st.booleans()):
+            options["mask"] = truth["mask"] = draw(strided(small, np.float32, 9)) < 0.5
+        if draw(st.booleans()):
+            options["bias"] = truth["bias"] = draw(strided(small, DTYPES[draw(st.sampled_from(sorted(DTYPES)))], 8))
+        if draw(st.booleans()):
+            options["kv_lens"] = truth["kv_lens"] = np.array([draw(st.integers(0, n)) for _ in range(b)], draw(st.sampled_from([np.int32, np.int64])))
+        want, want_lse = reference.batch(q, k, v, **truth)
+        out, lse, receipt = tileproof.attention(q, k, v, return_lse=True, return_receipt=True, **options)
+        self.assertLess(reference.error(out, want), 3 * reference.TOLERANCE[name] * (1 + np.abs(want).max(initial=0)))
+        self.assertLess(reference.error(lse, want_lse), 1e-4)
+        again = {x: as_torch(y) if isinstance(y, np.ndarray) else y for x, y in options.items()}
+        same = tileproof.attention(*(as_torch(x) for x in (q, k, v)), **again)
+        self.assertEqual(np.abs(same.float().numpy() - out.astype(np.float32)).max(initial=0), 0)
+
+    @quick
+    @given(st.data())
+    def test_garbage_raises_or_works(self, data):
+        draw = data.draw
+        dims = st.integers(0, 5)
+        shape = st.one_of(st.lists(dims, max_size=6).map(tuple), st.tuples(dims, dims, dims, dims), st.just((1, 4, 2, 8)))
+        dtype = st.sampled_from([np.float32, np.float32, np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.bool_, np.complex64, ">f4", "U3", object])
+        arrays = st.builds(lambda s, t: np.zeros(s, t), shape, dtype)
+        tensors = st.builds(lambda s, t: torch.zeros(s, dtype=t), shape, st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.bool, torch.float64, torch.int64]))
+        junk = st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=9), st.lists(st.integers(), max_size=3), st.booleans())
+        thing = st.one_of(arrays, arrays, tensors, junk)
+        integers = st.lists(st.one_of(st.integers(-3, 9), st.integers(-(2**63), 2**63 - 1)), max_size=5).map(lambda x: np.array(x, np.int64))
+        names = ("mask", "bias", "alibi_slopes", "sinks", "out", "window", "scale", "softcap", "causal", "causal_align", "fallback", "kernel", "return_lse")
+        options = {x: draw(thing) for x in names if draw(st.integers(0, 5)) == 0}
+        options |= {x: draw(st.one_of(integers, integers, thing)) for x in ("q_lens", "kv_lens", "cu_seqlens_q", "cu_seqlens_k") if draw(st.integers(0, 3)) == 0}
+        options["layout"] = draw(st.sampled_from(["bshd", "bhsd", "thd", "thd", "x"]))
+        try:
+            tileproof.attention(draw(thing), draw(thing), draw(thing), threads=draw(st.sampled_from([None, 1, 2])), **options)
+        except (TypeError, ValueError, BufferError, tileproof.Error, RuntimeError, MemoryError, OverflowError) as refused:
+            self.assertTrue(str(refused))
+
+    @quick
+    @given(st.lists(st.integers(-2, 12), min_size=1, max_size=5), st.lists(st.integers(-2, 12), min_size=1, max_size=5))
+    def test_cu_seqlens(self, cu_q, cu_k):
+        q, k = np.ones((10, 2, 8), np.float32), np.ones((9, 1, 8), np.float32)
+        good = len(cu_q) == len(cu_k)
+        for cu, most in ((cu_q, 10), (cu_k, 9)):
+            good = good and cu[0] >= 0 and cu[-1] <= most and all(a <= b for a, b in zip(cu, cu[1:]))
+        call = lambda: tileproof.attention(q, k, k, layout="thd", cu_seqlens_q=np.array(cu_q), cu_seqlens_k=np.array(cu_k, np.int32))
+        if not good:
+            self.assertRaises(ValueError, call)
+            return
+        out = call()
+        for a, b, c, d in zip(cu_q, cu_q[1:], cu_k, cu_k[1:]):
+            self.assertTrue((out[a:b] == (1 if d > c else 0)).all())
+        self.assertTrue((out[: cu_q[0]] == 0).all() and (out[cu_q[-1] :] == 0).all())
+
+    @quick
+    @given(st.data())
+    def test_outputs_of_any_strides_are_written_right_or_refused(self, data):
+        draw = data.draw
+        random = np.random.default_rng(2)
+        q, k, v = (random.standard_normal((2, 5, 3, 8)).astype(np.float32) for _ in range(3))
+        room = np.full(4000, 7, np.float32)
+        strides = [draw(st.integers(-1, 200)) for _ in range(3)] + [draw(st.sampled_from([1, 1, 1, 1, 2, 0]))]
+        last = sum(s * (n - 1) for s, n in zip(strides, (2, 5, 3, 8)) if s > 0)
+        if last >= 3000:
+            return
+        out = np.lib.stride_tricks.as_strided(room[500:], (2, 5, 3, 8), [4 * s for s in strides])
+        try:
+            tileproof.attention(q, k, v, out=out)
+        except ValueError:
+            self.assertTrue((room == 7).all())
+            return
+        self.assertTrue((out == tileproof.attention(q, k, v)).all())
+        self.assertEqual((room != 7).sum(), 240)
+
+
+if __name__ == "__main__":
+    unittest.main()

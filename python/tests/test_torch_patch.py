@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""patch(), torch.compile, processes."""
+import contextlib
+import doctest
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+
+import tileproof
+import tileproof.torch
+import torch
+import torch.nn.functional as F
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+original = F.scaled_dot_product_attention
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+class Patch(unittest.TestCase):
+    def test_calls_are_ours_while_it_is_open(self):
+        x = torch.randn(2, 3, 7, 16)
+        with tileproof.torch.patch() as log:
+            inside = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+            layer = torch.nn.MultiheadAttention(32, 4, batch_first=True).eval()
+            with torch.no_grad():
+                layer.train()(torch.randn(2, 5, 32), torch.randn(2, 5, 32), torch.randn(2, 5, 32), need_weights=False)
+        self.assertIs(F.scaled_dot_product_attention, original)
+        texts = ["prefill b2 h3/3 q7 k7 d16 f32 top-left causal", "prefill b2 h4/4 q5 k5 d8 f32 top-left"]
+        self.assertEqual([r.problem for r in log.receipts], texts)
+        self.assertLess((inside - original(x, x, x, is_causal=True)).abs().max(), 2e-6)
+        self.assertIn("2 on ", repr(log))
+
+    def test_what_is_not_ours_goes_to_pytorch_with_the_reason(self):
+        x = torch.randn(1, 2, 5, 8)
+        meta = x.to("meta")
+        with tileproof.torch.patch() as log:
+            self.assertEqual(F.scaled_dot_product_attention(x.double(), x.double(), x.double()).dtype, torch.float64)
+            self.assertEqual(F.scaled_dot_product_attention(meta, meta, meta).device.type, "meta")
+            with self.assertRaisesRegex(RuntimeError, "is_causal"):
+                F.scaled_dot_product_attention(x, x, x, torch.ones(5, 5, dtype=torch.bool), is_causal=True)
+            wide = torch.randn(1, 1, 2, 700)
+            F.scaled_dot_product_attention(wide, wide, wide)
+        self.assertEqual(len(log.passed), 3)
+        self.assertIn("torch.float64", log.passed[0])
+        self.assertIn("meta", log.passed[1])
+        self.assertIn("is_causal", log.passed[2])
+        self.assertEqual([(r.kernel, r.fallback) for r in log.receipts], [("math", True)])
+
+    def test_autocast_and_transforms_are_left_to_pytorch(self):
+        x = torch.randn(1, 2, 5, 8)
+        with tileproof.torch.patch() as log:
+            with torch.autocast("cpu", torch.bfloat16):
+                self.assertEqual(F.scaled_dot_product_attention(x, x, x).dtype, torch.bfloat16)
+            mapped = torch.vmap(lambda y: F.scaled_dot_product_attention(y, y, y))(x[None])
+        self.assertLess((mapped[0] - original(x, x, x)).abs().max(), 2e-6)
+        self.assertIn("autocast", log.passed[0])
+        self.assertEqual(len(log.passed), 2)
+
+    def test_a_log_has_a_limit(self):
+        x = torch.randn(1, 2, 5, 8)
+        with tileproof.torch.patch(limit=4) as log:
+            for _ in range(9):
+                F.scaled_dot_product_attention(x, x, x)
+        self.assertLessEqual(len(log.receipts), 4)
+        self.assertEqual(len(log.receipts) + log.forgotten, 9)
+
+    def test_it_nests_and_survives_exceptions(self):
+        x = torch.randn(1, 2, 5, 8)
+        with self.assertRaises(KeyError):
+            with tileproof.torch.patch():
+                raise KeyError
+        self.assertIs(F.scaled_dot_product_attention, original)
+        with tileproof.torch.patch() as outer, tileproof.torch.patch() as inner:
+            F.scaled_dot_product_attention(x, x, x)
+        self.assertEqual((len(outer.receipts), len(inner.receipts)), (1, 1))
+        self.assertIs(F.scaled_dot_product_attention, original)
+
+    def test_docstrings_run(self):
+        result = doctest.testmod(tileproof.torch)
+        self.assertGreater(result.attempted, 3)
+        self.assertEqual(result.failed, 0)
+
+
+class Documents(unittest.TestCase):
+    def test_the_readme_runs(self):
+        text = (ROOT / "README.md").read_text()
+        for block in (x.split("```")[0] for x in text.split("```python\n")[1:]):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(compile(block, "README.md", "exec"), {})
+            self.assertTrue(printed.getvalue())
+
+    def test_examples_and_scripts_run(self):
+        for script, text in (
+            ("examples/torch_patch.py", "0 scores written"), ("bench/overhead.py --quick", "PyTorch attention"),
+            ("bench/sdpa.py --seconds 0.01 --match decode", "| GQA decode"), ("bench/ttft.py --lengths 8 --rounds 1 --seconds 0.01", "| 8 |"),
+        ):  # fmt: skip
+            name, *options = script.split()
+            done = subprocess.run([sys.executable, ROOT / name, *options], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(text, done.stdout)
+
+
+class Compile(unittest.TestCase):
+    def setUp(self):
+        torch._dynamo.reset()
+
+    def test_one_graph(self):
+        x = torch.randn(2, 12, 4, 16)
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph
+
+        def f(x, lens):
+            out, lse = tileproof.attention(x * 2, x[:, :, :2], x[:, :, :2], causal=True, window=(5, 0), kv_lens=lens, return_lse=True)
+            return out.sin() + lse.transpose(1, 2)[..., None].clamp(-9)
+
+        lens = torch.tensor([12, 7])
+        got = torch.compile(f, fullgraph=True, backend=backend)(x, lens)
+        self.assertEqual(len(graphs), 1)
+        self.assertTrue(any("tileproof" in str(node.target) for node in graphs[0].graph.nodes))
+        self.assertLess((got - f(x, lens)).abs().max(), 1e-6)
+
+    def test_patched_calls_compile(self):
+        x = torch.randn(2, 4, 12, 16)
+        with tileproof.torch.patch() as log:
+            f = torch.compile(lambda x, m: F.scaled_dot_product_attention(x, x, x, m) * 2, fullgraph=True, backend="aot_eager")
+            mask = torch.rand(12, 12) < 0.7
+            got = f(x, mask)
+        self.assertLess((got - 2 * original(x, x, x, mask)).abs().max(), 5e-6)
+        self.assertEqual(len(log.receipts), 1)
+
+    def test_dynamic_shapes(self):
+        f = torch.compile(lambda x: tileproof.scaled_dot_product_attention(x, x, x, is_causal=True), fullgraph=True, dynamic=True, backend="aot_eager")
+        for n in (5, 9, 17):
+            x = torch.randn(1, 2, n, 16)
+            self.assertLess((f(x) - original(x, x, x, is_causal=True)).abs().max(), 5e-6)
+
+    def test_ops_pass_the_checks_of_pytorch(self):
+        x = torch.randn(1, 6, 2, 8)
+        plain = (x, x, x, *[None] * 9, True, "bottom_right", -1, -1, None, 0.0, "bshd", "refuse", None, None, 0.0)
+        torch.library.opcheck(tileproof.torch._forward, plain, test_utils=("test_schema", "test_faketensor"))
+
+
+class Process(unittest.TestCase):
+    def test_import_order(self):
+        use = "x = torch.randn(1, 300, 4, 64); y = tileproof.attention(x, x, x, threads=2, return_receipt=True)[1]; assert y.tasks == 2; torch.relu(torch.randn(512, 512) @ torch.randn(512, 512)); print(y.kernel)"
+        loud = "import sys, os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)\n"
+        for code in ("import torch, tileproof", "import tileproof, torch", loud + "import torch, tileproof", loud + "import tileproof, torch"):
+            quantized = "\ntorch.backends.quantized.engine = 'qnnpack' if 'qnnpack' in torch.backends.quantized.supported_engines else torch.backends.quantized.engine\n"
+            done = run(code + quantized + use)
+            self.assertEqual(done.returncode, 0, (code, done.stderr))
+
+    def test_fork_after_torch_has_threads(self):
+        x = torch.randn(1, 64, 4, 64)
+        want = tileproof.attention(x, x, x)
+        torch.randn(256, 256) @ torch.randn(256, 256)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if torch.equal(tileproof.attention(x, x, x), want) else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_threads(self):
+        x = torch.randn(1, 64, 4, 64)
+        want, wrong = tileproof.attention(x, x, x), []
+
+        def work():
+            for _ in range(30):
+                if not torch.equal(tileproof.attention(x, x, x), want):
+                    wrong.append(1)
+
+        workers = [threading.Thread(target=work) for _ in range(4)]
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

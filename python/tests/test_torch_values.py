@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch: values against its own float64 math, and what must be refused."""
+import unittest
+
+import numpy as np
+import tileproof
+import tileproof.torch
+import torch
+import torch.nn.functional as F
+from tileproof import scaled_dot_product_attention as sdpa
+
+LIMIT = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+torch.manual_seed(3)
+
+
+def truth(q, k, v, mask=None, **options):
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.double()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        return F.scaled_dot_product_attention(q.double(), k.double(), v.double(), mask, **options)
+
+
+class Values(unittest.TestCase):
+    def near(self, got, want, dtype):
+        self.assertEqual((got.dtype, got.shape), (dtype, want.shape))
+        self.assertLess((got.double() - want).abs().max().item() if want.numel() else 0.0, LIMIT[dtype])
+
+    def test_sdpa_has_the_meaning_of_pytorch(self):
+        for dtype in LIMIT:
+            for q, k, dv, gqa in (
+                ((2, 3, 5, 16), (2, 3, 9, 16), 16, False), ((2, 3, 9, 16), (2, 3, 5, 16), 8, False), ((2, 6, 1, 64), (2, 2, 33, 64), 64, True),
+                ((3, 5, 16), (3, 9, 16), 24, False), ((5, 16), (9, 16), 16, False), ((2, 4, 5, 16), (2, 1, 9, 16), 16, False),
+                ((2, 1, 5, 16), (2, 4, 9, 16), 16, False), ((7, 1, 3, 5, 16), (2, 1, 9, 16), 16, False), ((2, 2, 6, 5, 8), (2, 2, 3, 4, 8), 8, True),
+                ((1, 3, 5, 16), (4, 3, 9, 16), 16, False), ((0, 3, 5, 16), (0, 3, 5, 16), 16, False),
+            ):  # fmt: skip
+                q, k, v = torch.randn(q).to(dtype), torch.randn(k).to(dtype), torch.randn((*k[:-1], dv)).to(dtype)
+                for options in (dict(), dict(is_causal=True), dict(scale=0.3)):
+                    self.near(sdpa(q, k, v, enable_gqa=gqa, **options), truth(q, k, v, enable_gqa=gqa, **options), dtype)
+
+    def test_masks_in_every_shape(self):
+        q, k, v = torch.randn(2, 3, 5, 16), torch.randn(2, 3, 9, 16), torch.randn(2, 3, 9, 16)
+        for shape in ((5, 9), (3, 5, 9), (1, 5, 9), (2, 1, 1, 9), (2, 3, 5, 9), (1, 1, 5, 1)):
+            mask, bias = torch.rand(shape) < 0.5, torch.randn(shape)
+            self.near(sdpa(q, k, v, mask), truth(q, k, v, mask), torch.float32)
+            self.near(sdpa(q, k, v, bias), truth(q, k, v, bias), torch.float32)
+            view = torch.randn(*shape[:-1], 2 * shape[-1])[..., ::2]
+            self.near(sdpa(q, k, v, view), truth(q, k, v, view), torch.float32)
+        hidden = torch.zeros(5, 9, dtype=torch.bool)
+        self.assertTrue((sdpa(q, k, v, hidden) == 0).all())
+
+    def test_strided_tensors_are_read_in_place(self):
+        packed = torch.randn(2, 9, 3, 4, 32)
+        q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+        out, receipt = tileproof.attention(q, k, v, layout="bhsd", return_receipt=True)
+        self.assertEqual(receipt.rewrites, ())
+        self.near(out, truth(q, k, v), torch.float32)
+        q, k, v = (packed.transpose(3, 4).contiguous().transpose(3, 4)[:, :, i].transpose(1, 2) for i in range(3))
+        out, receipt = tileproof.attention(q, k, v, layout="bhsd", return_receipt=True)
+        self.assertEqual(len(receipt.rewrites), 3)
+        self.near(out, truth(q, k, v), torch.float32)
+
+    def test_numpy_and_pytorch_give_the_same_bits(self):
+        q, k, v = (torch.randn(1, 40, 2, 64) for _ in range(3))
+        out, lse = tileproof.attention(q, k, v, causal=True, return_lse=True)
+        want, want_lse = tileproof.attention(q.numpy(), k.numpy(), v.numpy(), causal=True, return_lse=True)
+        self.assertTrue((out.numpy() == want).all() and (lse.numpy() == want_lse).all())
+        self.assertIsInstance(tileproof.attention(q, k.numpy(), v.numpy()), torch.Tensor)
+        given = torch.empty(1, 40, 2, 64)
+        self.assertIs(tileproof.attention(q, k, v, out=given), given)
+        import ml_dtypes
+
+        low = [x.bfloat16() for x in (q, k, v)]
+        also = [x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) for x in low]
+        got = tileproof.attention(*low).view(torch.int16).numpy()
+        self.assertTrue((got == tileproof.attention(*also).view(np.int16)).all())
+
+    def test_packed_lengths_as_tensors(self):
+        q, k, v = (torch.randn(10, 2, 16) for _ in range(3))
+        for kind in (torch.int32, torch.int64):
+            out = tileproof.attention(q, k, v, layout="thd", cu_seqlens_q=torch.tensor([0, 4, 10], dtype=kind), causal=True)
+            for a, b in ((0, 4), (4, 10)):
+                part = [x[a:b].transpose(0, 1) for x in (q, k, v)]
+                self.near(out[a:b].transpose(0, 1), truth(*part, is_causal=True), torch.float32)
+
+    def test_bad_tensors_raise(self):
+        x = torch.randn(1, 2, 4, 8)
+        negative = torch.view_as_complex(torch.randn(1, 2, 4, 8, 2)).conj().imag
+        self.assertTrue(negative.is_neg())
+        for bad, kind in (
+            (x.double(), TypeError), (x.long(), TypeError), (x.to("meta"), (ValueError, TypeError, BufferError, RuntimeError)),
+            (x.to_sparse(), (ValueError, TypeError, BufferError, RuntimeError)), (x.to(torch.complex64), TypeError), (x[0], ValueError),
+            (torch.nested.nested_tensor([x[0], x[0]]), Exception), (x.to(torch.float8_e4m3fn), (TypeError, BufferError)),
+        ):  # fmt: skip
+            with self.assertRaises(kind):
+                tileproof.attention(bad, x, x)
+            with self.assertRaises(Exception):
+                tileproof.attention(x, bad, x, out=None)
+        with self.assertRaisesRegex(ValueError, "q is a view that is negated when read: call resolve_neg"):
+            tileproof.attention(negative, x, x)
+        with self.assertRaises(Exception):
+            torch.vmap(lambda y: tileproof.attention(y, y, y))(x[None])
+        with self.assertRaisesRegex(ValueError, "enable_gqa"):
+            sdpa(torch.randn(1, 4, 3, 8), torch.randn(1, 2, 3, 8), torch.randn(1, 2, 3, 8))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact attention on the CPU that never writes the score matrix and says what ran.
+
+>>> import numpy as np, tileproof
+>>> q = np.ones((1, 5, 4, 64), np.float32)  # batch, tokens, heads, head dim
+>>> k = v = np.ones((1, 5, 2, 64), np.float32)
+>>> out, receipt = tileproof.attention(q, k, v, causal=True, return_receipt=True)
+>>> out.shape, float(out.max()), receipt.scores_written
+((1, 5, 4, 64), 1.0, 0)
+>>> receipt.problem
+'prefill b1 h4/2 q5 k5 d64 f32 causal'
+"""
+from ._api import Plan, attention, explain, plan
+from ._core import Error, FallbackRefused, Unsupported, kernels
+from ._core import version as __version__
+from ._papers import Decision, Receipt
+from ._sdpa import FallbackWarning, scaled_dot_product_attention
+
+__all__ = [
+    "Decision",
+    "Error",
+    "FallbackRefused",
+    "FallbackWarning",
+    "Plan",
+    "Receipt",
+    "Unsupported",
+    "attention",
+    "explain",
+    "kernels",
+    "plan",
+    "scaled_dot_product_attention",
+]

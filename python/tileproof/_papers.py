@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ran, and what would run: plain objects made from the library's own JSON."""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class _Paper:
+    """The fields of the JSON as attributes; repr is the text people read."""
+
+    def __init__(self, text: str, fields: str) -> None:
+        self._text = text
+        self._fields = fields
+        self._read: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, fit for json.dumps."""
+        if self._read is None:
+            self._read = json.loads(self._fields)
+        return dict(self._read)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self.to_dict()[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: {', '.join(self.to_dict())}") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.to_dict()]
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self._text, self._fields)
+
+    def __repr__(self) -> str:
+        return self._text.rstrip("\n")
+
+
+class Receipt(_Paper):
+    """What one call ran: kernel, fallback, numerics_id, leaves, pairs_visible, scores_written, time_ns and more.
+
+    `rewrites` lists what was done to the request before it ran, such as a copy of a tensor whose last dimension is not
+    contiguous; it is empty for most calls.
+    """
+
+    kernel: str
+    fallback: bool
+    problem: str
+    scores_written: int
+    time_ns: int
+
+    def __init__(self, text: str, fields: str, rewrites: list[str] | tuple[str, ...] = ()) -> None:
+        copies = [f"{'rewritten':16} {x}\n" for x in rewrites if " copied: " in x]
+        super().__init__(text.rstrip("\n") + "\n" + "".join(copies), fields)
+        self.rewrites = tuple(rewrites)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"rewrites": list(self.rewrites)}
+
+    def __reduce__(self) -> tuple:
+        return _receipt_again, (self._text, self._fields, self.rewrites)
+
+
+def _receipt_again(text: str, fields: str, rewrites: tuple[str, ...]) -> Receipt:
+    made = Receipt(text, fields)
+    made._text, made.rewrites = text, rewrites
+    return made
+
+
+class Decision(_Paper):
+    """Which kernel would serve a problem, and why not the others: kernel, status, candidates, hint, flops and more."""
+
+    problem: str
+    status: str
+    fallback: bool
+    candidates: list[dict[str, Any]]

@@ -84,7 +84,7 @@ static int run(const struct options *options, struct bench_case *one, tp_context
 
 int command_simulated_run(const struct options *options) {
     struct bench_problem problem;
-    struct bench_case one = {.problem = &problem, .threads = 1};
+    struct bench_case one = {.problem = &problem, .threads = 1, .library = library_linked()};
     tp_context *context;
     tp_error error = TP_ERROR_INIT;
     int code = bench_context(1, &context);

@@ -296,10 +296,10 @@ static void workspace(void **state) {
         "h1 q97 k200 d576 f32 callback",
     };
     guard room = guard_new(32 << 20);
-    for (int n = 0; n < COUNT(texts); n++)
+    for (int n = 0; n < COUNT(texts); n++) {
+        back *b = back_new(texts[n], 0);
         for (int k = 0; back_kernel(k) != NULL; k++)
             for (int threads = 1; threads <= 3; threads += 2) {
-                back *b = back_new(texts[n], 0);
                 tp_choice choice = TP_CHOICE_INIT;
                 tp_exec exec = TP_EXEC_INIT;
                 tp_error error = TP_ERROR_INIT;
@@ -319,8 +319,9 @@ static void workspace(void **state) {
                 exec.threads = 1;
                 assert_int_equal(tp_plan_run(plan, &b->c->tensors, &exec, NULL, &error), TP_WORKSPACE);
                 tp_plan_destroy(plan);
-                back_free(b);
             }
+        back_free(b);
+    }
     guard_free(&room);
 }
 

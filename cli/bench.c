@@ -152,7 +152,7 @@ static int report_group(struct bench *bench, struct bench_case *cases, struct se
         realloc(bench->rows, (bench->row_count + (size_t)count) * sizeof *rows);
     if (!rows) return EXIT_FAILED;
     bench->rows = rows;
-    if (options->verify) {
+    if (options->verify && cases[0].problem->tensors.problem.op == TP_FORWARD) {
         bench_progress("%s: the reference", cases[0].problem->words);
         if (truth_create(&truth, &cases[0].problem->tensors, VERIFY_ROWS, (uint64_t)options->seed,
                          &error) != TP_OK)

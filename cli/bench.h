@@ -28,6 +28,7 @@
 #include "attempt.h"
 #include "bench_table.h"
 #include "cli.h"
+#include "gradients.h"
 #include "limits.h"
 #include "slots.h"
 #include "truth.h"
@@ -54,6 +55,7 @@ int list_problems(const struct options *options, struct list *problems);
 struct bench_problem {
     char words[BENCH_WORDS];
     struct tensors tensors; /* the problem, too */
+    struct gradients gradients; /* of a backward problem */
 };
 /* The rule the words break; nothing is allocated. */
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);

@@ -86,6 +86,10 @@ static tp_status open_parts(struct bench_case *one, tp_context *context, tp_erro
         return fail(error, "the workspace would take more than 3/4 of this host's memory");
     memset(one->workspace.memory, 0, one->workspace.bytes); /* its pages exist when time counts */
     tp_receipt_init(&one->receipt);
+    if (problem->op == TP_BACKWARD) {
+        status = gradients_forward(&one->problem->tensors, context, error);
+        if (status != TP_OK) return status;
+    }
     return run(one, &one->receipt, error);
 }
 
@@ -133,8 +137,9 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
     one->ran =
         one->receipt.kernel ? one->receipt.kernel : decision->candidate[decision->chosen].kernel;
     one->isa = limits_isa(limits, one->ran);
-    one->flops =
-        2 * (double)one->receipt.pairs_visible * (double)(asked->head_dim_qk + asked->head_dim_v);
+    int64_t products = asked->op == TP_BACKWARD ? 3 * asked->head_dim_qk + 2 * asked->head_dim_v
+                                                : asked->head_dim_qk + asked->head_dim_v;
+    one->flops = 2 * (double)one->receipt.pairs_visible * (double)products;
     one->kv_bytes = kv_bytes(one);
     return TP_OK;
 }
@@ -165,14 +170,33 @@ tp_status bench_case_burst(const struct bench_case *one, double slice_ns, int le
     return TP_OK;
 }
 
+/* The gradients by the definition cost more than any run: each time anew, for one case after another. */
+static int verify_gradients(const struct bench_case *one, char *reason, size_t size) {
+    const struct bench_problem *problem = one->problem;
+    struct gradients_truth truth;
+    tp_error error = TP_ERROR_INIT;
+    if (gradients_truth_create(&truth, &problem->tensors, &problem->gradients, &error) != TP_OK) {
+        snprintf(reason, size, "%s", error.text);
+        return 1;
+    }
+    int wrong = gradients_compare(&truth, &problem->tensors, &problem->gradients, reason, size);
+    gradients_truth_destroy(&truth);
+    return wrong;
+}
+
 int bench_case_verify(const struct bench_case *one, const struct truth *truth, double *max_error) {
     struct measured_error measured;
     char reason[512] = "";
     tp_error error = TP_ERROR_INIT;
-    tensors_poison_outputs(&one->problem->tensors, 0xFF);
+    int back = one->problem->tensors.problem.op == TP_BACKWARD;
+    if (back)
+        gradients_poison(&one->problem->gradients, 0xFF);
+    else
+        tensors_poison_outputs(&one->problem->tensors, 0xFF);
     if (run(one, NULL, &error) != TP_OK) return complain_status(&error);
-    int wrong = truth_compare(truth, &one->problem->tensors, &measured, reason, sizeof reason);
-    *max_error = measured.max;
+    int wrong = back ? verify_gradients(one, reason, sizeof reason)
+                     : truth_compare(truth, &one->problem->tensors, &measured, reason, sizeof reason);
+    *max_error = back ? NAN : measured.max;
     if (!wrong) return EXIT_FINE;
     complain("%s on %s is WRONG: %s", one->problem->words, one->ran, reason);
     return EXIT_FAILED;

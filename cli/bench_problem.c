@@ -140,7 +140,7 @@ static int tensors_cut(struct tensors *tensors, int64_t tokens) {
 
 tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
                              tp_error *error) {
-    static const struct tensors_style style = {.repeat = 1};
+    struct tensors_style style = {.repeat = 1};
     tp_problem parsed;
     tp_lengths lengths;
     int64_t tokens;
@@ -148,7 +148,10 @@ tp_status bench_problem_open(struct bench_problem *problem, const char *words, u
     snprintf(problem->words, sizeof problem->words, "%s", words);
     tp_status status = parse(words, &parsed, &lengths, &tokens, error);
     if (status != TP_OK) return status;
-    double bytes = tensors_bytes(&parsed, &lengths, &style);
+    int back = parsed.op == TP_BACKWARD;
+    if (back && tokens) return fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
+    style.lse = back; /* which a backward call reads */
+    double bytes = (back ? 2 : 1) * tensors_bytes(&parsed, &lengths, &style);
     double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     char wanted[32], most[32];
     if (bytes > limit)
@@ -161,9 +164,12 @@ tp_status bench_problem_open(struct bench_problem *problem, const char *words, u
         return fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
     }
     tensors_fill(&problem->tensors, seed);
-    return TP_OK;
+    if (!back || !gradients_create(&problem->gradients, &problem->tensors, &lengths, seed)) return TP_OK;
+    bench_problem_close(problem);
+    return fail(error, TP_NO_MEMORY, "the gradients could not be allocated");
 }
 
 void bench_problem_close(struct bench_problem *problem) {
     tensors_destroy(&problem->tensors);
+    if (problem->gradients.memory) gradients_destroy(&problem->gradients);
 }

@@ -7,8 +7,9 @@
 #include <time.h>
 
 /* Prefill, decode and mixed calls have different limits, so each has a table of its own in md. */
-enum phase { PREFILL = 1, DECODE = 2, MIXED = 4, EACH = 7 };
-static const char *const phase_names[] = {"prefill", "decode", "mixed"};
+enum phase { PREFILL = 1, DECODE = 2, MIXED = 4, BACKWARD = 8, EACH = 15 };
+enum { PHASES = 4 };
+static const char *const phase_names[PHASES] = {"prefill", "decode", "mixed", "backward"};
 
 static const struct report_column {
     struct column column;
@@ -27,13 +28,13 @@ static const struct report_column {
     {{"p50_ns", NULL, 1, 0}, 0},
     {{"p99_ns", "p99 ms", 1e-6, 3}, EACH},
     {{"n", "runs", 1, 0}, EACH},
-    {{"gflops", "GFLOP/s", 1, 1}, PREFILL | MIXED},
-    {{"med_gflops", "median", 1, 1}, PREFILL},
+    {{"gflops", "GFLOP/s", 1, 1}, PREFILL | MIXED | BACKWARD},
+    {{"med_gflops", "median", 1, 1}, PREFILL | BACKWARD},
     {{"fma_peak_gflops", NULL, 1, 0}, 0},
-    {{"pct_of_fma_peak", "% of FMA", 1, 1}, PREFILL | MIXED},
-    {{"gbps", "GB/s", 1, 2}, PREFILL},
+    {{"pct_of_fma_peak", "% of FMA", 1, 1}, PREFILL | MIXED | BACKWARD},
+    {{"gbps", "GB/s", 1, 2}, PREFILL | BACKWARD},
     {{"read_gbps_limit", NULL, 1, 0}, 0},
-    {{"pct_of_read_limit", "% of read", 1, 1}, PREFILL},
+    {{"pct_of_read_limit", "% of read", 1, 1}, PREFILL | BACKWARD},
     {{"kv_bytes", NULL, 1, 0}, 0},
     {{"kv_gbps", "KV GB/s", 1, 2}, DECODE | MIXED},
     {{"med_kv_gbps", "median", 1, 2}, DECODE},
@@ -285,7 +286,7 @@ int bench_report(const struct bench_row *rows, size_t count, const struct limits
         return code;
     }
     bench_print_host(limits, stdout);
-    for (int phase = 0; !code && phase < 3; phase++) code = print_table(&report, format, phase);
+    for (int phase = 0; !code && phase < PHASES; phase++) code = print_table(&report, format, phase);
     printf(
         "Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
         "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "

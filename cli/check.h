@@ -12,6 +12,7 @@
  *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
  *     check_cache.c       few rows; caches in pages, lists and latent form
  *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
+ *     check_backward.c    gradients: a grid of their own, bits, what may not be reached
  *     check_report.c      failures with repro lines, the table, the states
  */
 #ifndef TILEPROOF_CLI_CHECK_H
@@ -19,6 +20,7 @@
 
 #include "attempt.h"
 #include "cli.h"
+#include "gradients.h"
 #include "truth.h"
 
 enum { MAX_KERNELS = 16, MAX_GROUPS = 32 };
@@ -111,6 +113,10 @@ void check_add_identity(struct check_list *list);
 void check_add_promise(struct check_list *list);
 void check_add_cache(struct check_list *list);
 void check_add_masks(struct check_list *list);
+void check_add_backward(struct check_list *list);
+/* A forward run, then a backward one; nonzero and env->reason when either fails or writes where it may not. */
+int check_gradients(struct check_env *env, struct tensors *tensors, struct gradients *gradients, enum door door,
+                    int threads, int poison);
 
 /* check_report.c */
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,

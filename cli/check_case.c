@@ -185,36 +185,60 @@ static int compare_with_truth(struct check_env *env, struct tensors *tensors,
 }
 
 static int beyond_limit(const tp_kernel_info *kernel, const tp_problem *problem) {
+    if (problem->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
     return kernel->max_head_dim && (problem->head_dim_qk > kernel->max_head_dim ||
                                     problem->head_dim_v > kernel->max_head_dim);
 }
 
-/* Data and reference are made once and serve all kernels. */
+/* Data and reference, made once, which serve all kernels; gradients of a backward case. */
+struct subject {
+    struct tensors tensors;
+    struct truth truth;
+    struct gradients gradients;
+    struct gradients_truth gradients_truth;
+};
+
+static int make_subject(struct check_env *env, struct subject *subject) {
+    const struct check_case *test = env->test;
+    tp_error error = TP_ERROR_INIT;
+    tp_status status;
+    if (test->function) return 0;
+    if (check_make(env, &subject->tensors, &test->problem, &test->lengths, &test->style)) return 1;
+    if (test->problem.op == TP_BACKWARD) {
+        if (gradients_create(&subject->gradients, &subject->tensors, &test->lengths, hash_text(test->name)))
+            return check_fail(env, "the gradients could not be allocated");
+        status = gradients_truth_create(&subject->gradients_truth, &subject->tensors, &subject->gradients, &error);
+    } else {
+        status = truth_create(&subject->truth, &subject->tensors, test->rows, env->seed, &error);
+    }
+    return status == TP_OK ? 0 : check_fail(env, "the reference refused: %s", error.text);
+}
+
+static int try_subject(struct check_env *env, struct subject *subject) {
+    if (env->test->function) return env->test->function(env);
+    if (env->test->problem.op != TP_BACKWARD) return compare_with_truth(env, &subject->tensors, &subject->truth);
+    int threads = 1 + (int)(hash_text(env->test->name) % 3);
+    return check_gradients(env, &subject->tensors, &subject->gradients, DOOR_SERIAL, threads, 0xFF) ||
+           gradients_compare(&subject->gradients_truth, &subject->tensors, &subject->gradients, env->reason,
+                             sizeof env->reason);
+}
+
 void check_run_case(struct check_env *env, const struct check_kernels *kernels,
                     struct outcome_of *outcomes) {
-    const struct check_case *test = env->test;
-    struct tensors tensors = {0};
-    struct truth truth = {0};
-    tp_error error = TP_ERROR_INIT;
-    int broken = 0;
-    if (!test->function) {
-        broken = check_make(env, &tensors, &test->problem, &test->lengths, &test->style);
-        if (!broken && truth_create(&truth, &tensors, test->rows, env->seed, &error) != TP_OK)
-            broken = check_fail(env, "the reference refused: %s", error.text);
-    }
+    struct subject subject = {0};
+    int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (beyond_limit(env->kernel, &test->problem)) {
+        if (beyond_limit(env->kernel, &env->test->problem)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }
-        int failed = broken;
-        if (!failed)
-            failed =
-                test->function ? test->function(env) : compare_with_truth(env, &tensors, &truth);
+        int failed = broken || try_subject(env, &subject);
         outcomes[i].outcome = failed ? FAILED : PASSED;
         if (failed) outcomes[i].reason = strdup(env->reason);
     }
-    truth_destroy(&truth);
-    tensors_destroy(&tensors);
+    truth_destroy(&subject.truth);
+    gradients_truth_destroy(&subject.gradients_truth);
+    gradients_destroy(&subject.gradients);
+    tensors_destroy(&subject.tensors);
 }

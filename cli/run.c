@@ -2,6 +2,7 @@
 /* Attention on random data through plan and run, with the receipt of what ran. */
 #include "attempt.h"
 #include "cli.h"
+#include "gradients.h"
 #include "truth.h"
 
 #include <stdlib.h>
@@ -36,37 +37,70 @@ static void print_times(const struct options *options, int64_t *times, int64_t c
     }
 }
 
-static int verify(const struct options *options, const struct tensors *tensors) {
+/* What is run: the tensors, and of a backward problem its gradients. */
+struct subject {
+    struct tensors tensors;
+    struct gradients gradients;
+    int back;
+};
+
+static void print_verdict(const struct options *options, int64_t rows, const struct measured_error *measured,
+                          int wrong, const char *reason) {
+    if (options->json) {
+        printf(",\n\"verify\": {\"rows\": %lld, \"ok\": %s, ", (long long)rows, wrong ? "false" : "true");
+        if (measured)
+            printf("\"max_error\": %.6g, \"mean_error\": %.6g, \"naive_max_error\": %.6g, "
+                   "\"naive_mean_error\": %.6g, \"bound\": %.6g, \"lse_max_error\": %.6g, ",
+                   measured->max, measured->mean, measured->naive_max, measured->naive_mean,
+                   measured->worst_bound, measured->lse_max);
+        printf("\"reason\": ");
+        print_json_text(stdout, reason);
+        printf("}");
+    } else if (measured) {
+        printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
+               "(%.3g), bound %.3g, lse %.3g: %s\n",
+               (long long)rows, measured->max, measured->naive_max, measured->mean,
+               measured->naive_mean, measured->worst_bound, measured->lse_max,
+               wrong ? "WRONG" : "within the rule");
+    } else {
+        printf("verify: gradients of %lld rows and of all keys against double: %s\n", (long long)rows,
+               wrong ? "WRONG" : "within the rule");
+    }
+}
+
+static int verify_gradients(const struct options *options, const struct subject *subject) {
+    struct gradients_truth truth;
+    char reason[512] = "";
+    tp_error error = TP_ERROR_INIT;
+    int64_t rows = 0;
+    if (gradients_truth_create(&truth, &subject->tensors, &subject->gradients, &error) != TP_OK)
+        return complain_status(&error);
+    int wrong = gradients_compare(&truth, &subject->tensors, &subject->gradients, reason, sizeof reason);
+    for (int64_t s = 0; s < subject->tensors.sequences; s++)
+        rows += subject->tensors.q_lens[s] * subject->tensors.problem.q_heads;
+    print_verdict(options, rows, NULL, wrong, reason);
+    gradients_truth_destroy(&truth);
+    if (wrong) complain("%s", reason);
+    return wrong ? EXIT_FAILED : EXIT_FINE;
+}
+
+static int verify(const struct options *options, const struct subject *subject) {
     struct truth truth;
     struct measured_error measured;
     char reason[512] = "";
     tp_error error = TP_ERROR_INIT;
-    if (truth_create(&truth, tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
+    if (subject->back) return verify_gradients(options, subject);
+    if (truth_create(&truth, &subject->tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
         return complain_status(&error);
-    int wrong = truth_compare(&truth, tensors, &measured, reason, sizeof reason);
-    if (options->json) {
-        printf(",\n\"verify\": {\"rows\": %lld, \"ok\": %s, \"max_error\": %.6g, "
-               "\"mean_error\": %.6g, \"naive_max_error\": %.6g, \"naive_mean_error\": %.6g, "
-               "\"bound\": %.6g, \"lse_max_error\": %.6g, \"reason\": ",
-               (long long)truth.count, wrong ? "false" : "true", measured.max, measured.mean,
-               measured.naive_max, measured.naive_mean, measured.worst_bound, measured.lse_max);
-        print_json_text(stdout, reason);
-        printf("}");
-    } else {
-        printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
-               "(%.3g), bound %.3g, lse %.3g: %s\n",
-               (long long)truth.count, measured.max, measured.naive_max, measured.mean,
-               measured.naive_mean, measured.worst_bound, measured.lse_max,
-               wrong ? "WRONG" : "within the rule");
-    }
+    int wrong = truth_compare(&truth, &subject->tensors, &measured, reason, sizeof reason);
+    print_verdict(options, truth.count, &measured, wrong, reason);
     truth_destroy(&truth);
-    if (!wrong) return EXIT_FINE;
-    complain("%s", reason);
-    return EXIT_FAILED;
+    if (wrong) complain("%s", reason);
+    return wrong ? EXIT_FAILED : EXIT_FINE;
 }
 
 static int run_plan(const struct options *options, const struct attempt *attempt,
-                    const tp_plan *plan, struct tensors *tensors) {
+                    const tp_plan *plan, struct subject *subject) {
     tp_receipt receipt;
     tp_error error = TP_ERROR_INIT;
     int64_t *times = calloc((size_t)options->repeat, sizeof *times);
@@ -75,8 +109,11 @@ static int run_plan(const struct options *options, const struct attempt *attempt
         return EXIT_FAILED;
     }
     for (int64_t i = 0; i < options->repeat; i++) {
-        tensors_poison_outputs(tensors, 0xFF);
-        if (attempt_run_plan(attempt, plan, tensors, &receipt, &error) != TP_OK) {
+        if (subject->back)
+            gradients_poison(&subject->gradients, 0xFF);
+        else
+            tensors_poison_outputs(&subject->tensors, 0xFF);
+        if (attempt_run_plan(attempt, plan, &subject->tensors, &receipt, &error) != TP_OK) {
             free(times);
             return complain_status(&error);
         }
@@ -86,13 +123,21 @@ static int run_plan(const struct options *options, const struct attempt *attempt
     tp_receipt_write(&receipt, options->json ? TP_JSON : TP_TEXT, write_to_file, stdout);
     print_times(options, times, options->repeat);
     free(times);
-    int code = options->verify ? verify(options, tensors) : EXIT_FINE;
+    int code = options->verify ? verify(options, subject) : EXIT_FINE;
     if (options->json) printf("}\n");
     return code;
 }
 
+static const struct tensors_style style = {.lse = 1};
+
+static int open_subject(struct subject *subject, const tp_problem *problem, const tp_lengths *lengths,
+                        uint64_t seed) {
+    if (tensors_create(&subject->tensors, problem, lengths, &style)) return 1;
+    tensors_fill(&subject->tensors, seed);
+    return subject->back && gradients_create(&subject->gradients, &subject->tensors, lengths, seed);
+}
+
 int command_run(const struct options *options) {
-    static const struct tensors_style style = {.lse = 1};
     tp_problem problem;
     tp_lengths lengths;
     tp_context *context;
@@ -102,7 +147,7 @@ int command_run(const struct options *options) {
     if (!code) code = options_context(options, &context);
     if (code) return code;
 
-    struct tensors tensors;
+    struct subject subject = {.back = problem.op == TP_BACKWARD};
     struct workspace workspace = {0};
     tp_choice choice = options_choice(options);
     struct attempt attempt = {.context = context,
@@ -116,17 +161,19 @@ int command_run(const struct options *options) {
         tp_context_destroy(context);
         return code;
     }
-    code = guard_memory(tensors_bytes(&problem, &lengths, &style),
+    code = guard_memory((subject.back ? 2 : 1) * tensors_bytes(&problem, &lengths, &style),
                         (double)tp_plan_workspace(plan, attempt.threads));
     if (!code) {
-        if (tensors_create(&tensors, &problem, &lengths, &style)) {
+        if (open_subject(&subject, &problem, &lengths, (uint64_t)options->seed)) {
             complain("the tensors could not be allocated");
             code = EXIT_FAILED;
+        } else if (subject.back && gradients_forward(&subject.tensors, context, &error) != TP_OK) {
+            code = complain_status(&error);
         } else {
-            tensors_fill(&tensors, (uint64_t)options->seed);
-            code = run_plan(options, &attempt, plan, &tensors);
+            code = run_plan(options, &attempt, plan, &subject);
         }
-        tensors_destroy(&tensors);
+        tensors_destroy(&subject.tensors);
+        if (subject.back) gradients_destroy(&subject.gradients);
     }
     workspace_free(&workspace);
     tp_plan_destroy(plan);

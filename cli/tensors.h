@@ -74,9 +74,13 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
 void tensors_destroy(struct tensors *tensors);
 
 void tensors_fill(struct tensors *tensors, uint64_t seed);
+/* One of them alone, with normal numbers times gain. */
+void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 void tensors_poison_outputs(struct tensors *tensors, int byte);
 /* Nonzero when a used output element still holds poison, or an unused one no longer does. */
 int tensors_badly_written(const struct tensors *tensors, char *reason, size_t size);
+int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, const char *name, char *reason,
+                              size_t size);
 
 int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id);
 int64_t tensors_dim(const struct tensors *tensors, enum tensor_id id);

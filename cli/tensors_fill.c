@@ -23,7 +23,7 @@ static float normal(uint64_t bits) {
     return ((float)sum - 131070.0f) * (1.7320508f / 65536.0f);
 }
 
-static void fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
+void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
     int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     tp_dtype dtype = tensors_dtype(tensors, id);
     size_t unit = tp_dtype_bytes(dtype);
@@ -47,7 +47,7 @@ static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t 
     uint64_t row = 0;
     char *table = malloc((size_t)(room + dim) * unit);
     if (!table) {
-        fill_one(tensors, id, seed, gain);
+        tensors_fill_one(tensors, id, seed, gain);
         return;
     }
     for (int64_t i = 0; i < room + dim; i++)
@@ -72,7 +72,7 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
     cache_fill(tensors, seed, made);
     void (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
-        tensors->style.repeat ? fill_repeating : fill_one;
+        tensors->style.repeat ? fill_repeating : tensors_fill_one;
     fill(tensors, TENSOR_Q, seed, gain);
     fill(tensors, TENSOR_K, seed, 1);
     if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
@@ -92,12 +92,11 @@ static int is_poison(const unsigned char *element, size_t unit) {
 
 /* If every used element was written and as many elements were written as are used, then nothing
    else was. */
-static int badly_written(const struct tensors *tensors, enum tensor_id id, char *reason,
-                         size_t size) {
+int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, const char *name, char *reason,
+                              size_t size) {
     size_t unit = tp_dtype_bytes(tensors_dtype(tensors, id));
     int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     int64_t used = 0, written = 0;
-    const char *name = id == TENSOR_O ? "o" : "lse";
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t row = 0; row < tensors_len(tensors, id, seq); row++)
             for (int64_t head = 0; head < heads; head++) {
@@ -111,6 +110,7 @@ static int badly_written(const struct tensors *tensors, enum tensor_id id, char 
                 }
             }
     const unsigned char *memory = tensors->buffer[id].memory;
+    if (!memory || (tensors->style.form == FORM_QKV && id == TENSOR_Q)) return 0; /* others lie between */
     for (size_t at = 0; at + unit <= tensors->buffer[id].bytes; at += unit)
         written += !is_poison(memory + at, unit);
     if (written == used) return 0;
@@ -120,8 +120,8 @@ static int badly_written(const struct tensors *tensors, enum tensor_id id, char 
 }
 
 int tensors_badly_written(const struct tensors *tensors, char *reason, size_t size) {
-    if (badly_written(tensors, TENSOR_O, reason, size)) return 1;
-    return tensors->style.lse && badly_written(tensors, TENSOR_LSE, reason, size);
+    if (tensors_one_badly_written(tensors, TENSOR_O, "o", reason, size)) return 1;
+    return tensors->style.lse && tensors_one_badly_written(tensors, TENSOR_LSE, "lse", reason, size);
 }
 
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,

@@ -26,6 +26,11 @@ if(TARGET tileproof_proof_static)
   include(cmake/tests_proof.cmake)
 endif()
 
+# The examples are tests, too.
+add_executable(example_train ${CMAKE_SOURCE_DIR}/examples/train.c)
+target_link_libraries(example_train PRIVATE tileproof_static)
+add_test(NAME train COMMAND bash ${CMAKE_SOURCE_DIR}/tests/train.sh $<TARGET_FILE:example_train>)
+
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)

@@ -247,7 +247,7 @@ static void bad_choices_and_problems(void **state) {
     }
     for (int n = 0; n < 5; n++) { /* the rules themselves: test_problem.c */
         static const char *const names[] = {"struct_size", "head_dim_qk is 0", "nan",
-                                            "q_dtype is 9", "op is 1"};
+                                            "q_dtype is 9", "op is 2"};
         tp_error error = TP_ERROR_INIT;
         tp_plan *plan;
         tp_decision *decision;
@@ -256,7 +256,7 @@ static void bad_choices_and_problems(void **state) {
         if (n == 1) p.head_dim_qk = 0;
         if (n == 2) p.scale_set = 1, p.scale = __builtin_nanf("");
         if (n == 3) p.q_dtype = 9;
-        if (n == 4) p.op = 1;
+        if (n == 4) p.op = 2;
         expect_text(&error, tp_plan_create(r.context, &p, NULL, &plan, &error), TP_INVALID,
                     names[n], "plan");
         expect_text(&error, tp_explain(r.context, &p, NULL, &decision, &error), TP_INVALID,

@@ -8,15 +8,15 @@
 #include <string.h>
 
 static void check_all(const char *text, int flags) {
+    back *b = back_new(text, flags);
     for (int i = 0; back_kernel(i) != NULL; i++) {
-        back *b = back_new(text, flags);
         tp_receipt receipt;
         tp_receipt_init(&receipt);
         back_run(b, &(call_how){.kernel = back_kernel(i)}, &receipt);
         assert_string_equal(receipt.kernel, receipt.pairs_visible > 0 ? back_kernel(i) : "none");
         back_check(b, text);
-        back_free(b);
     }
+    back_free(b);
 }
 
 static void shapes(void **state) {

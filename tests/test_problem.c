@@ -58,7 +58,7 @@ static void test_defaults(void **state) {
 static void test_rules(void **state) {
     (void)state;
     REFUSED(struct_size, 8, TP_INVALID, "struct_size", "is 8", "at least");
-    REFUSED(op, 1, TP_INVALID, "op", "is 1", "must be 0");
+    REFUSED(op, 2, TP_INVALID, "op", "is 2", "TP_BACKWARD (1)");
     REFUSED(q_dtype, 0, TP_INVALID, "q_dtype", "is 0", "1..7");
     REFUSED(k_dtype, 99, TP_INVALID, "k_dtype", "is 99", "1..7");
     REFUSED(v_dtype, -3, TP_INVALID, "v_dtype", "is -3", "1..7");

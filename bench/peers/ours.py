@@ -14,6 +14,7 @@ SIGNATURES = {
     "peers_close": (None, [_POINTER]),
     "peers_prepare": (_POINTER, [_POINTER, _TEXT, _TEXT, ctypes.c_size_t]),
     "peers_bind": (None, [_POINTER] * 5),
+    "peers_bind_gradients": (ctypes.c_int, [_POINTER] * 6),
     "peers_run": (ctypes.c_int, [_POINTER]),
     "peers_text": (_TEXT, [_POINTER]),
     "peers_kernel": (_TEXT, [_POINTER]),
@@ -78,16 +79,30 @@ class Call:
         self.o = np.zeros_like(case.stored["q"])
         tensors = [case.stored[x] for x in "qkv"] + [self.o]
         self.library.peers_bind(self.call, *(x.ctypes.data for x in tensors))
+        if case.problem.backward:
+            self.bind_gradients()
         self.variant = Variant(name, self.run, self.output)
         self.variant.kernel = lambda: self.library.peers_kernel(self.call).decode()
 
-    def run(self):
-        status = self.library.peers_run(self.call)
+    def bind_gradients(self):
+        stored = self.case.stored
+        self.lse = np.zeros(stored["q"].shape[:2], np.float32)
+        self.gradients = [np.zeros_like(stored[x]) for x in "qkv"]
+        tensors = [self.lse, stored["d_o"]] + self.gradients
+        self.served(self.library.peers_bind_gradients(self.call, *(x.ctypes.data for x in tensors)))
+
+    def served(self, status):
         if status:
             raise NotServed(f"status {status}: {self.library.peers_error(self.call).decode()}")
 
+    def run(self):
+        self.served(self.library.peers_run(self.call))
+
     def output(self):
-        return load(self.o, self.case.problem.dtype)
+        dtype = self.case.problem.dtype
+        if self.case.problem.backward:
+            return [load(x, dtype) for x in self.gradients]
+        return load(self.o, dtype)
 
     def __del__(self):
         if getattr(self, "call", None):

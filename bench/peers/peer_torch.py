@@ -138,3 +138,28 @@ def flex(case):
         return case.unpad(result[0].transpose(1, 2).float().numpy())
 
     return Variant("flex_attention", run, output)
+
+
+def gradients(case, threads):
+    """What autograd calls for the fused op; the forward call is not timed."""
+    torch.set_num_threads(threads)
+    problem, result = case.problem, []
+    if problem.packed or problem.windowed:
+        raise NotServed("gradients of packed or windowed problems are not set up")
+    inputs = [bhsd(case.batch(x, stored=True), problem.dtype).requires_grad_() for x in "qkv"]
+    d_o = bhsd(case.batch("d_o", stored=True), problem.dtype)
+    try:
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            o = functional.scaled_dot_product_attention(
+                *inputs, **keyword(problem), **({"enable_gqa": True} if problem.group > 1 else {})
+            )
+    except RuntimeError as error:
+        raise NotServed(f"no fused kernel: {error}") from error
+
+    def run():
+        result[:] = [torch.autograd.grad(o, inputs, d_o, retain_graph=True)]
+
+    def output():
+        return [case.unpad_as(name, x.transpose(1, 2).float().numpy()) for name, x in zip("qkv", result[0])]
+
+    yield Variant(f"autograd of sdpa ({type(o.grad_fn).__name__})", run, output)

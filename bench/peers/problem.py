@@ -24,6 +24,10 @@ class Problem:
     left: int  # keys seen to the left of a row's own position; -1: all
 
     @property
+    def backward(self):
+        return self.phase == "backward"
+
+    @property
     def group(self):
         return self.q_heads // self.kv_heads
 
@@ -144,6 +148,9 @@ class Case:
                 ("v", kv_tokens, problem.kv_heads),
             )
         }
+        if problem.backward:
+            d_o = random.standard_normal((q_tokens, problem.q_heads, problem.head_dim), np.float32)
+            self.stored["d_o"] = store(d_o, problem.dtype)
         # what was stored, as float32: every peer gets these values and no others
         self.values = {name: load(elements, problem.dtype) for name, elements in self.stored.items()}
         self.q_start = np.cumsum([0] + [q for q, _ in problem.lengths])
@@ -151,7 +158,7 @@ class Case:
 
     def sequence(self, name, index, stored=False):
         """[token][head][dim] of one sequence."""
-        start = self.q_start if name == "q" else self.kv_start
+        start = self.q_start if name in ("q", "d_o") else self.kv_start
         return (self.stored if stored else self.values)[name][start[index] : start[index + 1]]
 
     def batch(self, name, stored=False):
@@ -165,4 +172,9 @@ class Case:
 
     def unpad(self, whole):
         """[batch][token][head][dim] back to [token][head][dim]."""
-        return np.concatenate([whole[i, :q] for i, (q, _) in enumerate(self.problem.lengths)])
+        return self.unpad_as("q", whole)
+
+    def unpad_as(self, name, whole):
+        """The same for a tensor with the tokens of this one."""
+        side = 0 if name == "q" else 1
+        return np.concatenate([whole[i, : lengths[side]] for i, lengths in enumerate(self.problem.lengths)])

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-OPS = ("forward",)
+OPS = ("forward", "backward")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,8 @@ def read(text, canonical):
             raise ValueError(f"row {number} is '{line}': it must be THREADS | OP | PROBLEM")
         if parts[1] not in OPS:
             raise ValueError(f"row {number} has op '{parts[1]}': it must be one of {', '.join(OPS)}")
-        rows += [Row(int(count), parts[1], canonical(parts[2])) for count in parts[0].split(",")]
+        text = canonical(("backward " if parts[1] == "backward" else "") + parts[2])
+        rows += [Row(int(count), parts[1], text) for count in parts[0].split(",")]
     return rows
 
 

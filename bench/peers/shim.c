@@ -20,6 +20,7 @@ typedef struct peers_call {
     tp_problem problem;
     tp_lengths lengths;
     tp_tensors tensors;
+    tp_gradients gradients;
     tp_receipt receipt;
     tp_error error;
     char text[512];
@@ -30,6 +31,7 @@ PEERS_API void *peers_open(int threads, char *why, size_t size);
 PEERS_API void peers_close(void *context);
 PEERS_API peers_call *peers_prepare(void *context, const char *text, char *why, size_t size);
 PEERS_API void peers_bind(peers_call *call, const void *q, const void *k, const void *v, void *o);
+PEERS_API int peers_bind_gradients(peers_call *call, void *lse, const void *d_o, void *d_q, void *d_k, void *d_v);
 PEERS_API int peers_run(peers_call *call);
 PEERS_API const char *peers_text(const peers_call *call);
 PEERS_API const char *peers_kernel(const peers_call *call);
@@ -114,6 +116,25 @@ void peers_bind(peers_call *call, const void *q, const void *k, const void *v, v
     call->tensors.k.data = (void *)k;
     call->tensors.v.data = (void *)v;
     call->tensors.o.data = o;
+}
+
+/* What a backward call reads and writes, laid out as q, k, v and o; then the forward call, which fills in o and lse. */
+int peers_bind_gradients(peers_call *call, void *lse, const void *d_o, void *d_q, void *d_k, void *d_v) {
+    tp_problem forward = call->problem;
+    call->gradients = (tp_gradients)TP_GRADIENTS_INIT;
+    call->gradients.d_o = call->tensors.o;
+    call->gradients.d_o.data = (void *)d_o;
+    call->gradients.d_q = call->tensors.q;
+    call->gradients.d_q.data = d_q;
+    call->gradients.d_k = call->tensors.k;
+    call->gradients.d_k.data = d_k;
+    call->gradients.d_v = call->tensors.v;
+    call->gradients.d_v.data = d_v;
+    call->tensors.lse.data = lse;
+    forward.op = TP_FORWARD;
+    tp_status status = tp_attention(call->context, &forward, NULL, &call->tensors, NULL, &call->error);
+    call->tensors.gradients = &call->gradients;
+    return status;
 }
 
 /* tp_attention with a receipt; 0 or a tp_status. This is what is timed. */

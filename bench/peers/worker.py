@@ -11,7 +11,7 @@ import problem as problems
 import report
 import stats
 import timing
-from reference import Truth
+from reference import Gradients, Truth
 
 
 def say(text):
@@ -49,7 +49,10 @@ def open_peers(names, build):
 def served(peer, case, threads, truth):
     """The fastest of the peer's variants that are right, and its error. All wrong: the least error, and None."""
     right, errors = [], {}
-    for variant in peer.variants(case, threads):
+    if case.problem.backward and not hasattr(peer, "gradients"):
+        raise timing.NotServed("it has no gradients")
+    variants = peer.gradients if case.problem.backward else peer.variants
+    for variant in variants(case, threads):
         variant.run()
         errors[variant.name] = truth.error(variant.output())
         if errors[variant.name] <= problems.LIMIT[case.problem.dtype] * truth.largest:
@@ -76,7 +79,7 @@ class Sheet:
     def __init__(self, row, tileproof, arguments, when):
         self.row, self.arguments = row, arguments
         self.case = problems.Case(problems.parse(row.text))
-        self.truth = Truth(self.case)
+        self.truth = (Gradients if self.case.problem.backward else Truth)(self.case)
         self.ours = tileproof.variant(self.case, row.threads)
         self.error = self.check()
         self.control, self.times = self.quiet(tileproof.variant(self.case, row.threads, "tileproof again"))

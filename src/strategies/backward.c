@@ -17,88 +17,17 @@
  */
 #include "strategies/backward.h"
 
-#include <math.h>
 #include <sched.h>
 #include <string.h>
 
-#include "strategies/prepare.h"
-
-#define LOG2_E 1.4426950408889634
 #define LN_2 0x1.62e42fefa39efp-1
 #define LOOK_TILES 64 /* that one thread looks at, at a time */
-
-/* Rows of floats whose starts do not all fall into the same few sets of a cache. */
-static int64_t padded(int64_t d) {
-    int64_t ld = tp__round_up(d, 16);
-    return ld % 64 == 0 ? ld + 16 : ld;
-}
-
-static tp__slot take_slot(const tp__backward *b, tp__arena *arena) {
-    tp__slot s;
-    s.q = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
-    s.d_o = TP_TAKE(arena, float, tp__times(b->rows, b->ldo));
-    s.dq = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
-    s.lse = TP_TAKE(arena, float, b->rows);
-    s.delta = TP_TAKE(arena, float, b->rows);
-    s.turn = TP_TAKE(arena, atomic_llong, b->tiles);
-    s.not_finite = TP_TAKE(arena, unsigned char, b->tiles);
-    return s;
-}
-
-static tp__back_room take_room(const tp__backward *b, const tp_problem *p, tp__arena *arena) {
-    tp__back_room room;
-    room.trace = TP_TAKE(arena, tp__trace, 1);
-    room.k = TP_TAKE(arena, float, b->block *p->head_dim_qk);
-    room.k_rows = TP_TAKE(arena, float, b->block *b->ldq);
-    room.v = TP_TAKE(arena, float, b->block *p->head_dim_v);
-    room.dk = TP_TAKE(arena, float, b->block *b->ldq);
-    room.dv = TP_TAKE(arena, float, b->block *b->ldo);
-    room.p = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
-    room.ds = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
-    room.slope = TP_TAKE(arena, float, TP__BACK_ROWS);
-    room.d_bias = TP_TAKE(arena, float *, TP__BACK_ROWS);
-    room.sight = tp__sight_take(arena, p, TP__BACK_ROWS, TP__BACK_ROWS, b->block);
-    room.k_row = TP_TAKE(arena, const char *, b->block);
-    room.v_row = TP_TAKE(arena, const char *, b->block);
-    return room;
-}
-
-static int64_t blocks_of(const tp__backward *b, int64_t kv_len) {
-    return tp__max((kv_len + b->block - 1) / b->block, 1);
-}
-
-static void lay_out(tp__backward *b, const tp_problem *p, int threads, tp__arena *arena) {
-    int64_t units = tp__times(p->batch, p->kv_heads), group = p->q_heads / p->kv_heads;
-    b->block = tp__back_block(tp__max(p->head_dim_qk, p->head_dim_v));
-    b->ldq = padded(p->head_dim_qk);
-    b->ldo = padded(p->head_dim_v);
-    b->lds = b->block + 16;
-    b->rows = tp__times(p->q_len, group);
-    b->tiles = b->rows / TP__BACK_ROWS + 1;
-    b->slots = (int)tp__min(threads > 1 ? threads + 1 : 1, tp__max(units, 1));
-    int64_t tasks = tp__times(units, blocks_of(b, p->kv_len));
-    b->first_task = TP_TAKE(arena, int64_t, p->batch + 1);
-    b->hull = TP_TAKE(arena, tp__interval, tp__times(p->batch, b->tiles));
-    b->slot = TP_TAKE(arena, tp__slot, b->slots);
-    for (int i = 0; i < b->slots; i++) {
-        tp__slot slot = take_slot(b, arena);
-        if (arena->base != NULL) b->slot[i] = slot;
-    }
-    b->room = TP_TAKE(arena, tp__back_room, threads);
-    for (int i = 0; i < threads; i++) {
-        tp__back_room room = take_room(b, p, arena);
-        if (arena->base != NULL) b->room[i] = room;
-    }
-    if (p->alibi) b->slopes = TP_TAKE(arena, double, tp__times(tasks, group));
-    if (p->sinks) b->deltas = TP_TAKE(arena, float, tp__times(tp__times(p->batch, p->q_len), p->q_heads));
-    if (p->bias_dtype != 0) b->done = TP_TAKE(arena, atomic_uchar, tasks);
-}
 
 static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
     tp__arena arena = {NULL, 0};
     tp__backward b = {0};
     (void)kernels, (void)path;
-    lay_out(&b, problem, threads, &arena);
+    tp__back_lay_out(&b, problem, threads, &arena);
     return arena.used;
 }
 
@@ -136,84 +65,6 @@ static void look(void *context, size_t index) {
         look_at_tiles(b, &b->room[index], ticket / pieces, ticket % pieces * LOOK_TILES);
 }
 
-/* ---- one tile's rows ---- */
-
-static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_problem *p, const tp_tensor *tensor) {
-    int64_t first = tile * TP__BACK_ROWS;
-    return (tp__rows){first, tp__min(TP__BACK_ROWS, task->rows - first), p->q_heads / p->kv_heads,
-                      tensor->stride[1], tensor->stride[2]};
-}
-
-/* Where the unit's rows begin in a tensor laid out like q. */
-static char *unit_start(const tp__backward *b, const tp__back_task *task, const tp_tensor *tensor, int32_t dtype) {
-    const tp_problem *p = b->job->problem;
-    int64_t head = task->head * (p->q_heads / p->kv_heads);
-    return tp__element(tensor,
-                       tp__sequence_start(p, b->job->tensors, tensor, 1, task->seq) + head * tensor->stride[2],
-                       dtype);
-}
-
-/* delta -= d_lse, and lse in units of log2: 0 for rows without any key, whose scores are all -inf. */
-static void take_lse(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
-    const tp_problem *p = b->job->problem;
-    const tp_tensor *lse = &b->job->tensors->lse, *d_lse = &b->gradients->d_lse;
-    tp__rows rows = rows_of(task, tile, p, lse);
-    tp__walk walk = tp__walk_start(&rows);
-    const float *from = (const float *)unit_start(b, task, lse, TP_F32);
-    for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
-        float value = from[tp__walk_next(&walk)];
-        slot->lse[i] = value == -INFINITY ? 0.0f : (float)((double)value * LOG2_E);
-    }
-    if (d_lse->data == NULL) return;
-    rows = rows_of(task, tile, p, d_lse);
-    walk = tp__walk_start(&rows);
-    from = (const float *)unit_start(b, task, d_lse, TP_F32);
-    for (int64_t i = rows.first; i < rows.first + rows.count; i++) slot->delta[i] -= from[tp__walk_next(&walk)];
-}
-
-static void keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
-    int64_t group = b->job->problem->q_heads / b->job->problem->kv_heads;
-    int64_t end = tp__min((tile + 1) * TP__BACK_ROWS, task->rows);
-    for (int64_t r = tile * TP__BACK_ROWS; r < end; r++)
-        b->deltas[(task->seq * b->job->problem->q_len + r / group) * b->job->problem->q_heads +
-                  task->head * group + r % group] = slot->delta[r];
-}
-
-static void open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
-                      tp__trace *trace) {
-    const tp_problem *p = b->job->problem;
-    const tp_tensors *t = b->job->tensors;
-    const tp_tensor *d_o = &b->gradients->d_o;
-    const tp__kernels *kernels = b->job->kernels;
-    int64_t first = tile * TP__BACK_ROWS;
-    tp__rows rows = rows_of(task, tile, p, &t->q);
-    kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, tp__scale_log2(p));
-    rows = rows_of(task, tile, p, d_o);
-    kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
-                                &rows, p->head_dim_v, 1.0f);
-    tp__delta delta = {.o = unit_start(b, task, &t->o, p->o_dtype), .rows = rows_of(task, tile, p, &t->o),
-                       .q = slot->q + first * b->ldq, .d_o = slot->d_o + first * b->ldo, .ldq = b->ldq,
-                       .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
-    slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
-    take_lse(b, task, slot, tile);
-    if (b->deltas != NULL) keep_deltas(b, task, slot, tile);
-    memset(slot->dq + first * b->ldq, 0, (size_t)(rows.count * b->ldq) * sizeof(float));
-    int64_t scratch = rows.count * (2 * b->ldq + b->ldo) * (int64_t)sizeof(float);
-    trace->bytes_scratch += scratch;
-    trace->bytes += rows.count * tp__row_bytes(p, t) + 2 * scratch;
-}
-
-static void close_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
-                       tp__trace *trace) {
-    const tp_problem *p = b->job->problem;
-    const tp_tensor *d_q = &b->gradients->d_q;
-    if (d_q->data == NULL) return;
-    tp__rows rows = rows_of(task, tile, p, d_q);
-    b->job->kernels->store_d[p->q_dtype](trace, unit_start(b, task, d_q, p->q_dtype), &rows, p->head_dim_qk,
-                                         slot->dq + rows.first * b->ldq, b->ldq, tp__scale(p));
-}
-
 /* ---- one block of keys ---- */
 
 static void await(atomic_llong *value, int64_t wanted) {
@@ -235,8 +86,8 @@ static void open_unit(const tp__backward *b, const tp__back_task *task, tp__slot
     for (int64_t tile = 0; tile < task->tiles; tile++) {
         atomic_store_explicit(&slot->turn[tile], hull[tile].lo / b->block, memory_order_relaxed);
         if (hull[tile].lo < hull[tile].hi) continue;
-        open_tile(b, task, slot, tile, trace);
-        close_tile(b, task, slot, tile, trace);
+        tp__back_open_tile(b, task, slot, tile, trace);
+        tp__back_close_tile(b, task, slot, tile, trace);
     }
     atomic_store_explicit(&slot->left, task->blocks, memory_order_relaxed);
     atomic_store_explicit(&slot->unit, task->unit, memory_order_release);
@@ -356,14 +207,14 @@ static void run_block(const tp__backward *b, const tp__back_task *task, tp__back
     for (int64_t tile = task->tiles; tile-- > 0;) {
         if (hull[tile].lo >= key + b->block || hull[tile].hi <= key) continue;
         await(&slot->turn[tile], task->block);
-        if (hull[tile].lo >= key) open_tile(b, task, slot, tile, room->trace);
+        if (hull[tile].lo >= key) tp__back_open_tile(b, task, slot, tile, room->trace);
         run_tile(b, task, room, slot, tile, not_finite);
-        if (hull[tile].hi <= key + b->block) close_tile(b, task, slot, tile, room->trace);
+        if (hull[tile].hi <= key + b->block) tp__back_close_tile(b, task, slot, tile, room->trace);
         atomic_store_explicit(&slot->turn[tile], task->block + 1, memory_order_release);
     }
 }
 
-tp__back_task tp__back_task_at(const tp__backward *b, int64_t ticket) {
+static tp__back_task task_at(const tp__backward *b, int64_t ticket) {
     const tp_problem *p = b->job->problem;
     int64_t lo = 0, hi = b->job->tensors->batch; /* the last sequence whose first task is not behind it */
     while (hi - lo > 1) {
@@ -375,7 +226,7 @@ tp__back_task tp__back_task_at(const tp__backward *b, int64_t ticket) {
     }
     tp__back_task task = {.ticket = ticket, .seq = lo};
     task.keys = tp__keys_of(p, b->job->tensors, lo, 0);
-    task.blocks = blocks_of(b, task.keys.count);
+    task.blocks = tp__back_blocks(b, task.keys.count);
     task.head = (ticket - b->first_task[lo]) / task.blocks;
     task.block = (ticket - b->first_task[lo]) % task.blocks;
     task.unit = lo * p->kv_heads + task.head;
@@ -386,7 +237,7 @@ tp__back_task tp__back_task_at(const tp__backward *b, int64_t ticket) {
 
 static void run_task(tp__backward *b, tp__back_room *room, int64_t ticket) {
     int64_t group = b->job->problem->q_heads / b->job->problem->kv_heads;
-    tp__back_task task = tp__back_task_at(b, ticket);
+    tp__back_task task = task_at(b, ticket);
     tp__slot *slot = &b->slot[task.unit % b->slots];
     if (b->slopes != NULL) memset(b->slopes + ticket * group, 0, (size_t)group * sizeof(double));
     open_unit(b, &task, slot, room->trace);
@@ -408,14 +259,14 @@ static void run(const tp__job *job) {
     tp__arena arena = {job->workspace, 0};
     tp__backward b = {.job = job, .gradients = job->tensors->gradients};
     int64_t batch = job->tensors->batch;
-    lay_out(&b, job->problem, job->threads, &arena);
+    tp__back_lay_out(&b, job->problem, job->threads, &arena);
     atomic_init(&b.ticket, 0);
     atomic_init(&b.look_ticket, 0);
     b.first_task[0] = 0;
     for (int64_t s = 0; s < batch; s++)
         b.first_task[s + 1] = b.first_task[s] +
                               job->problem->kv_heads *
-                                  blocks_of(&b, tp__sequence_at(job->problem, job->tensors, s).kv_len);
+                                  tp__back_blocks(&b, tp__sequence_at(job->problem, job->tensors, s).kv_len);
     for (int i = 0; i < b.slots; i++) {
         atomic_init(&b.slot[i].unit, -1);
         atomic_init(&b.slot[i].left, 0);

@@ -81,7 +81,15 @@ void tp__back_await_bias(const tp__backward *b, const tp__back_task *task);
 /* After all tasks, on one thread: slopes and sinks. */
 void tp__back_sums(const tp__backward *b);
 
-/* The task with this ticket. */
-tp__back_task tp__back_task_at(const tp__backward *b, int64_t ticket);
+/* backward_layout.c: sizes, and pointers when the arena has a base. */
+void tp__back_lay_out(tp__backward *b, const tp_problem *problem, int threads, tp__arena *arena);
+/* Blocks of a sequence: one at least, so that its rows have a task. */
+int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len);
+
+/* backward_rows.c: loads a tile's q and d_o, computes delta, clears dq; and stores dq. */
+void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                        tp__trace *trace);
+void tp__back_close_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                         tp__trace *trace);
 
 #endif

@@ -110,6 +110,40 @@ class Truths(unittest.TestCase):
             truth.error(output[1:])
 
 
+class Gradients(unittest.TestCase):
+    def test_they_are_the_slope_of_the_reference(self):
+        case = case_of("backward h2/1 q4 k6 d64 f32 causal")
+        rows, d_o = list(range(4)), case.values["d_o"].astype(float)
+        truth = dict(zip("qkv", reference.gradients(case, 0, 0)))
+
+        def loss():
+            return sum((reference.attention(case, 0, head, rows) * d_o[:, head]).sum() for head in range(2))
+
+        case.values = {name: x.astype(float) for name, x in case.values.items()}
+        for name, at in (("q", (2, 1, 5)), ("k", (3, 0, 7)), ("v", (1, 0, 2))):
+            value, sides = case.values[name][at], []
+            for step in (1e-5, -1e-5):
+                case.values[name][at] = value + step
+                sides.append(loss())
+            case.values[name][at] = value
+            slope, found = (sides[0] - sides[1]) / 2e-5, truth[name][at if name == "q" else (at[0], at[2])]
+            self.assertLess(abs(found - slope), 1e-7 * (1 + abs(slope)), name)
+
+    def test_ours_are_right_and_wrong_ones_are_found(self):
+        for text in ("h4/2 q33 k40 d64 f32 causal", "b2 h2/2 q17 k40 d80 bf16", "h2/1 q40 k40 d64 f16 causal window=9,0"):
+            case = case_of("backward " + text)
+            truth = reference.Gradients(case)
+            for threads in (1, 2):
+                ours = tileproof.variant(case, threads)
+                ours.run()
+                output = ours.output()
+                self.assertLessEqual(truth.error(output), problem.LIMIT[case.problem.dtype], text)
+                output[1] = -output[1]
+                self.assertGreater(truth.error(output), 0.5)
+                output[2][0, 0, 0] = np.nan
+                self.assertEqual(truth.error(output), float("inf"))
+
+
 class Shim(unittest.TestCase):
     def test_every_kind_of_row_is_right_on_one_and_two_threads(self):
         for text in TEXTS:

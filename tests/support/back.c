@@ -132,6 +132,7 @@ back *back_new(const char *text, int flags) {
 
 void back_free(back *b) {
     for (int i = 0; i < BACK_TENSORS; i++) free(b->room[i].memory);
+    back_forget(b);
     free(b->d_bias);
     free(b->d_slopes);
     free(b->d_sinks);

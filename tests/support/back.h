@@ -28,6 +28,7 @@ typedef struct back {
     float *d_bias, *d_slopes, *d_sinks;
     size_t bias_count, slope_count;
     int flags;
+    struct head_truth *truth; /* of the first back_check: later ones take the data to be the same */
 } back;
 
 back *back_new(const char *text, int flags);
@@ -44,7 +45,9 @@ void back_run(back *b, const call_how *how, tp_receipt *receipt);
 tp_status back_try(back *b, const call_how *how, tp_receipt *receipt, tp_error *error);
 
 /* Against the definition in double, computed here. */
-void back_check(const back *b, const char *what);
+void back_check(back *b, const char *what);
+/* Frees what back_check remembers. */
+void back_forget(back *b);
 /* Bit for bit, all gradients. */
 void back_same(const back *a, const back *b, const char *what);
 

@@ -134,9 +134,21 @@ static float *used_bias(const back *b) {
     return used;
 }
 
-void back_check(const back *b, const char *what) {
+void back_forget(back *b) {
+    for (int64_t i = 0; b->truth != NULL && i < b->c->tensors.batch * b->problem.kv_heads; i++)
+        free(b->truth[i].memory);
+    free(b->truth);
+    b->truth = NULL;
+}
+
+void back_check(back *b, const char *what) {
     const tp_problem *p = &b->problem;
     sums all;
+    if (b->truth == NULL) {
+        b->truth = calloc((size_t)(b->c->tensors.batch * p->kv_heads) + 1, sizeof *b->truth);
+        for (int64_t i = 0; i < b->c->tensors.batch * p->kv_heads; i++)
+            make_truth(b, i / p->kv_heads, i % p->kv_heads, &b->truth[i]);
+    }
     for (int i = 0; i < 2; i++) {
         all.bias[i] = calloc(b->bias_count + 1, sizeof(double));
         all.slopes[i] = calloc(b->slope_count + 1, sizeof(double));
@@ -144,11 +156,9 @@ void back_check(const back *b, const char *what) {
     }
     for (int64_t s = 0; s < b->c->tensors.batch; s++)
         for (int64_t kv = 0; kv < p->kv_heads; kv++) {
-            head_truth w;
-            make_truth(b, s, kv, &w);
-            compare_head(b, s, kv, &w, what);
-            add_sums(b, s, kv, &w, &all);
-            free(w.memory);
+            const head_truth *w = &b->truth[s * p->kv_heads + kv];
+            compare_head(b, s, kv, w, what);
+            add_sums(b, s, kv, w, &all);
         }
     if (b->d_bias != NULL) {
         float *used = used_bias(b);

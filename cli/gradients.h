@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients of a call, and the error rule for them: of each of d_q, d_k and d_v that of truth.h, with
+ *
+ *     floor = 4 ulp(f32) * max(1, |lse|*3/8) * size + half an ulp of the gradient's dtype * its largest magnitude
+ *
+ * because a probability is computed anew from an lse that is stored as a float, times log2(e), and from a score
+ * relative to it: each can be off by half an ulp of |lse|, which naive's distance from the maximum is not.
+ * size is what one pair can bring: scale * |dO|.|v| * max|k| for d_q, the same with max|q| for d_k, and max|dO| for
+ * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. The bounds are those of
+ * tp_reference_backward; gradients of the bias, slopes and sinks have none.
+ */
+#ifndef TILEPROOF_CLI_GRADIENTS_H
+#define TILEPROOF_CLI_GRADIENTS_H
+
+#include "tensors.h"
+
+struct gradients {
+    struct tensors held; /* laid out as the call: q, k and v hold d_q, d_k and d_v; o and lse d_o and d_lse */
+    tp_gradients call;
+    float *memory;       /* of the three below */
+    float *d_bias, *d_slopes, *d_sinks;
+    int64_t bias_count;
+};
+
+/* d_o and d_lse are random, everything else is poison. 0, or nonzero when memory ran out. Points the call at it. */
+int gradients_create(struct gradients *gradients, struct tensors *tensors, const tp_lengths *lengths,
+                     uint64_t seed);
+void gradients_destroy(struct gradients *gradients);
+/* The forward call, by whatever kernel serves: o and lse, which the backward one reads. */
+tp_status gradients_forward(struct tensors *tensors, tp_context *context, tp_error *error);
+void gradients_poison(struct gradients *gradients, int byte);
+
+/* By the definition and as a plain backward rounds them. */
+struct gradients_truth {
+    tp_reference_gradients *head; /* [sequence][KV head][2]: double, naive */
+    int64_t count;
+    double size[3];               /* of d_q, d_k, d_v: what one pair can bring */
+    double pair;                  /* |dO|.|v| */
+};
+tp_status gradients_truth_create(struct gradients_truth *truth, const struct tensors *tensors,
+                                 const struct gradients *gradients, tp_error *error);
+void gradients_truth_destroy(struct gradients_truth *truth);
+/* 0 when the rule holds; otherwise nonzero and what was expected and got. */
+int gradients_compare(const struct gradients_truth *truth, const struct tensors *tensors,
+                      const struct gradients *gradients, char *reason, size_t size);
+
+#endif

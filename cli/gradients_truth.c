@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gradients.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const double float_ulp = 0x1p-23;
+enum { FEW_ROWS = 32 };
+
+static double half_ulp(tp_dtype dtype) {
+    return dtype == TP_F32 ? 0x1p-24 : dtype == TP_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+void gradients_truth_destroy(struct gradients_truth *truth) {
+    for (int64_t i = 0; truth->head && i < truth->count; i++) free(truth->head[i].d_q); /* the first of its memory */
+    free(truth->head);
+    *truth = (struct gradients_truth){0};
+}
+
+/* Outputs of one KV head in one piece of memory. */
+static int place(tp_reference_gradients *out, const struct tensors *t, int64_t seq, int naive) {
+    const tp_problem *p = &t->problem;
+    int64_t group = p->q_heads / p->kv_heads, rows = t->q_lens[seq] * group, keys = t->kv_lens[seq];
+    *out = (tp_reference_gradients){.struct_size = sizeof *out};
+    double *bounds = NULL, **const at[] = {&out->d_q, &out->d_k, &out->d_v, &out->d_alibi_slopes, &out->d_sinks,
+                                           &bounds, &out->d_bias};
+    const int64_t count[] = {rows * p->head_dim_qk, keys * p->head_dim_qk, keys * p->head_dim_v, group, group,
+                             rows + 2 * keys, p->bias_dtype ? rows * keys : 0};
+    int64_t sum = 0;
+    for (int i = 0; i < 7; i++) sum += count[i];
+    double *memory = malloc(((size_t)sum + 1) * sizeof *memory);
+    if (!memory) return 1;
+    for (int i = 0; i < 7; memory += count[i++]) *at[i] = memory;
+    if (!p->bias_dtype) out->d_bias = NULL;
+    if (naive) return 0;
+    out->d_q_bound = bounds;
+    out->d_k_bound = bounds + rows;
+    out->d_v_bound = bounds + rows + keys;
+    return 0;
+}
+
+static double root_mean_square(const struct tensors *t, enum tensor_id id) {
+    double sum = 0, count = 0;
+    for (int64_t s = 0; s < t->sequences; s++)
+        for (int64_t token = 0; token < tensors_len(t, id, s); token++)
+            for (int64_t h = 0; h < tensors_heads(t, id); h++)
+                for (int64_t x = 0; x < tensors_dim(t, id); x++) {
+                    double value = tensors_get(t, id, s, token, h, x);
+                    if (isfinite(value)) sum += value * value, count++;
+                }
+    return count > 0 ? sqrt(sum / count) : 0;
+}
+
+tp_status gradients_truth_create(struct gradients_truth *truth, const struct tensors *tensors,
+                                 const struct gradients *gradients, tp_error *error) {
+    const tp_problem *p = &tensors->problem;
+    double scale = p->scale_set ? fabs((double)p->scale) : 1 / sqrt((double)p->head_dim_qk);
+    *truth = (struct gradients_truth){.count = tensors->sequences * p->kv_heads * 2};
+    truth->pair = sqrt((double)p->head_dim_v) * root_mean_square(&gradients->held, TENSOR_O) *
+                  root_mean_square(tensors, TENSOR_V);
+    if (gradients->call.d_lse.data) truth->pair += tensors_max(&gradients->held, TENSOR_LSE);
+    truth->size[0] = scale * truth->pair * tensors_max(tensors, TENSOR_K);
+    truth->size[1] = scale * truth->pair * tensors_max(tensors, TENSOR_Q);
+    truth->size[2] = tensors_max(&gradients->held, TENSOR_O);
+    truth->head = calloc((size_t)truth->count + 1, sizeof *truth->head);
+    tp_status status = truth->head ? TP_OK : TP_NO_MEMORY;
+    for (int64_t i = 0; status == TP_OK && i < truth->count; i++) {
+        int64_t seq = i / 2 / p->kv_heads, head = i / 2 % p->kv_heads;
+        if (place(&truth->head[i], tensors, seq, i % 2)) status = TP_NO_MEMORY;
+        if (status == TP_OK)
+            status = tp_reference_backward(p, &tensors->call, i % 2 ? TP_NAIVE : TP_DOUBLE, seq, head,
+                                           &truth->head[i], error);
+    }
+    if (status == TP_NO_MEMORY) snprintf(error->text, sizeof error->text, "no memory for the reference's gradients");
+    if (status != TP_OK) gradients_truth_destroy(truth);
+    return status;
+}
+
+/* What the rule looks at, of one gradient over all sequences and heads. */
+struct totals {
+    const char *name;
+    double max, naive_max, sum, naive_sum, largest, worst_expected, worst_got;
+    int64_t values, rows;
+};
+
+/* One value; nonzero when it disagrees about being finite, or is beyond its bound. */
+static int add_value(struct totals *t, double expected, double naive, double got, double bound, char *reason,
+                     size_t size) {
+    double error = fabs(got - expected), naive_error = isfinite(naive) ? fabs(naive - expected) : 0;
+    int odd = isfinite(expected) ? !isfinite(got) && bound < INFINITY
+                                 : isnan(expected) ? !isnan(got) : isfinite(got);
+    if (odd || (isfinite(expected) && error > bound)) {
+        snprintf(reason, size, "%s: expected %.9g, got %.9g%s (error %.3g, allowed %.3g)", t->name, expected, got,
+                 odd ? "" : ", beyond its derived bound", error, bound);
+        return 1;
+    }
+    if (!isfinite(expected) || !isfinite(got)) return 0;
+    if (error > t->max) t->max = error, t->worst_expected = expected, t->worst_got = got;
+    t->naive_max = fmax(t->naive_max, naive_error);
+    t->largest = fmax(t->largest, fabs(expected));
+    t->sum += error;
+    t->naive_sum += naive_error;
+    t->values++;
+    return 0;
+}
+
+/* Rows, or keys, of one gradient of one head. */
+static int add_head(struct totals *t, const struct tensors *held, enum tensor_id id, int64_t seq, int64_t kv_head,
+                    const double *expected, const double *naive, const double *bound, char *reason, size_t size) {
+    int64_t group = id == TENSOR_Q ? held->problem.q_heads / held->problem.kv_heads : 1, dim = tensors_dim(held, id);
+    for (int64_t row = 0; row < tensors_len(held, id, seq); row++)
+        for (int64_t g = 0; g < group; g++, t->rows++)
+            for (int64_t x = 0; x < dim; x++) {
+                int64_t at = (row * group + g) * dim + x;
+                double got = tensors_get(held, id, seq, row, kv_head * group + g, x);
+                if (add_value(t, expected[at], naive[at], got, bound[row * group + g], reason, size)) {
+                    size_t used = 0;
+                    while (reason[used]) used++;
+                    snprintf(reason + used, size - used, " at seq %lld KV head %lld %s %lld column %lld", (long long)seq,
+                             (long long)kv_head, id == TENSOR_Q ? "row" : "key", (long long)row, (long long)x);
+                    return 1;
+                }
+            }
+    return 0;
+}
+
+static int judge(const struct totals *t, double floor, double luck, char *reason, size_t size) {
+    if (t->values == 0) return 0;
+    double count = (double)t->values, most = luck * (2 * t->naive_max + floor);
+    double mean = luck * (2 * t->naive_sum / count + floor / 2);
+    if (t->max > most)
+        snprintf(reason, size, "%s worse than twice the naive backward: expected %.9g, got %.9g (error %.3g, allowed %.3g)",
+                 t->name, t->worst_expected, t->worst_got, t->max, most);
+    else if (t->sum / count > mean)
+        snprintf(reason, size, "mean error of %s: %.3g, allowed %.3g (twice naive's %.3g + floor/2)", t->name,
+                 t->sum / count, mean, t->naive_sum / count);
+    return t->max > most || t->sum / count > mean;
+}
+
+/* Elements of the bias that several heads, rows or sequences share get the sum. */
+static int compare_bias(const struct gradients_truth *truth, const struct tensors *tensors,
+                        const struct gradients *gradients, double coarse, char *reason, size_t size) {
+    const tp_problem *p = &tensors->problem;
+    const int64_t *stride = tensors->call.bias_stride;
+    int64_t group = p->q_heads / p->kv_heads;
+    double *sums = calloc((size_t)gradients->bias_count * 3 + 1, sizeof *sums); /* double, naive, how many */
+    struct totals t = {.name = "d_bias"};
+    int failed = sums == NULL;
+    for (int64_t i = 0; !failed && i < truth->count; i++) {
+        int64_t seq = i / 2 / p->kv_heads, kv_head = i / 2 % p->kv_heads, keys = tensors->kv_lens[seq];
+        for (int64_t r = 0; r < tensors->q_lens[seq] * group; r++)
+            for (int64_t j = 0; j < keys; j++) {
+                int64_t at = seq * stride[0] + (kv_head * group + r % group) * stride[1] + r / group * stride[2] + j;
+                sums[3 * at + i % 2] += truth->head[i].d_bias[r * keys + j];
+                sums[3 * at + 2]++;
+            }
+    }
+    for (int64_t at = 0; !failed && at < gradients->bias_count; at++)
+        if (sums[3 * at + 2] > 0)
+            failed = add_value(&t, sums[3 * at], sums[3 * at + 1], gradients->d_bias[at], INFINITY, reason, size);
+    free(sums);
+    return failed || judge(&t, 4 * float_ulp * coarse * truth->pair * sqrt((double)p->q_heads), 1, reason, size);
+}
+
+/* Few values, each the sum of many: naive's error is a matter of luck. */
+static int compare_heads(const struct gradients_truth *truth, const struct tensors *tensors,
+                         const struct gradients *gradients, double coarse, char *reason, size_t size) {
+    const tp_problem *p = &tensors->problem;
+    int64_t group = p->q_heads / p->kv_heads;
+    double rows = sqrt((double)(tensors->sequences * p->q_len)), unit = 4 * float_ulp * coarse * truth->pair * rows;
+    struct totals slopes = {.name = "d_alibi_slopes"}, sinks = {.name = "d_sinks"};
+    for (int64_t h = 0; h < p->q_heads; h++) {
+        double sum = 0, naive = 0;
+        for (int64_t s = 0; s < tensors->sequences; s++) {
+            const tp_reference_gradients *of = &truth->head[2 * (s * p->kv_heads + h / group)];
+            sum += of[0].d_sinks[h % group];
+            naive += of[1].d_sinks[h % group];
+            if (p->alibi && add_value(&slopes, of[0].d_alibi_slopes[h % group], of[1].d_alibi_slopes[h % group],
+                                      gradients->d_slopes[s * tensors->call.alibi_stride + h], INFINITY, reason, size))
+                return 1;
+        }
+        if (p->sinks && add_value(&sinks, sum, naive, gradients->d_sinks[h], INFINITY, reason, size)) return 1;
+    }
+    return judge(&slopes, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
+           judge(&sinks, unit, 4, reason, size);
+}
+
+int gradients_compare(const struct gradients_truth *truth, const struct tensors *tensors,
+                      const struct gradients *gradients, char *reason, size_t size) {
+    static const char *const names[] = {"d_q", "d_k", "d_v"};
+    const tp_problem *p = &tensors->problem;
+    double coarse = fmax(1, tensors_max(tensors, TENSOR_LSE) * 3 / 8);
+    for (int id = TENSOR_Q; id <= TENSOR_V; id++) {
+        struct totals t = {.name = names[id]};
+        for (int64_t i = 0; i < truth->count; i += 2) {
+            const tp_reference_gradients *of = &truth->head[i];
+            const double *values[] = {of[0].d_q, of[0].d_k, of[0].d_v}, *naive[] = {of[1].d_q, of[1].d_k, of[1].d_v};
+            const double *bounds[] = {of[0].d_q_bound, of[0].d_k_bound, of[0].d_v_bound};
+            if (add_head(&t, &gradients->held, (enum tensor_id)id, i / 2 / p->kv_heads, i / 2 % p->kv_heads,
+                         values[id], naive[id], bounds[id], reason, size))
+                return 1;
+        }
+        tp_dtype dtype = tensors_dtype(tensors, (enum tensor_id)id);
+        double floor = 4 * float_ulp * coarse * truth->size[id] + half_ulp(dtype) * t.largest +
+                       (dtype == TP_F16 ? 0x1p-25 : 0);
+        if (judge(&t, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
+    }
+    if (p->bias_dtype && compare_bias(truth, tensors, gradients, coarse, reason, size)) return 1;
+    return (p->alibi || p->sinks) && compare_heads(truth, tensors, gradients, coarse, reason, size);
+}

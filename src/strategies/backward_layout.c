@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The workspace of a backward call. */
+#include "base/arena.h"
+#include "strategies/backward.h"
+
+/* Rows of floats whose starts do not all fall into the same few sets of a cache. */
+static int64_t padded(int64_t d) {
+    int64_t ld = tp__round_up(d, 16);
+    return ld % 64 == 0 ? ld + 16 : ld;
+}
+
+static tp__slot take_slot(const tp__backward *b, tp__arena *arena) {
+    tp__slot s;
+    s.q = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
+    s.d_o = TP_TAKE(arena, float, tp__times(b->rows, b->ldo));
+    s.dq = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
+    s.lse = TP_TAKE(arena, float, b->rows);
+    s.delta = TP_TAKE(arena, float, b->rows);
+    s.turn = TP_TAKE(arena, atomic_llong, b->tiles);
+    s.not_finite = TP_TAKE(arena, unsigned char, b->tiles);
+    return s;
+}
+
+static tp__back_room take_room(const tp__backward *b, const tp_problem *p, tp__arena *arena) {
+    tp__back_room room;
+    room.trace = TP_TAKE(arena, tp__trace, 1);
+    room.k = TP_TAKE(arena, float, b->block *p->head_dim_qk);
+    room.k_rows = TP_TAKE(arena, float, b->block *b->ldq);
+    room.v = TP_TAKE(arena, float, b->block *p->head_dim_v);
+    room.dk = TP_TAKE(arena, float, b->block *b->ldq);
+    room.dv = TP_TAKE(arena, float, b->block *b->ldo);
+    room.p = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
+    room.ds = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
+    room.slope = TP_TAKE(arena, float, TP__BACK_ROWS);
+    room.d_bias = TP_TAKE(arena, float *, TP__BACK_ROWS);
+    room.sight = tp__sight_take(arena, p, TP__BACK_ROWS, TP__BACK_ROWS, b->block);
+    room.k_row = TP_TAKE(arena, const char *, b->block);
+    room.v_row = TP_TAKE(arena, const char *, b->block);
+    return room;
+}
+
+int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len) {
+    return tp__max((kv_len + b->block - 1) / b->block, 1);
+}
+
+void tp__back_lay_out(tp__backward *b, const tp_problem *p, int threads, tp__arena *arena) {
+    int64_t units = tp__times(p->batch, p->kv_heads), group = p->q_heads / p->kv_heads;
+    b->block = tp__back_block(tp__max(p->head_dim_qk, p->head_dim_v));
+    b->ldq = padded(p->head_dim_qk);
+    b->ldo = padded(p->head_dim_v);
+    b->lds = b->block + 16;
+    b->rows = tp__times(p->q_len, group);
+    b->tiles = b->rows / TP__BACK_ROWS + 1;
+    b->slots = (int)tp__min(threads > 1 ? threads + 1 : 1, tp__max(units, 1));
+    int64_t tasks = tp__times(units, tp__back_blocks(b, p->kv_len));
+    b->first_task = TP_TAKE(arena, int64_t, p->batch + 1);
+    b->hull = TP_TAKE(arena, tp__interval, tp__times(p->batch, b->tiles));
+    b->slot = TP_TAKE(arena, tp__slot, b->slots);
+    for (int i = 0; i < b->slots; i++) {
+        tp__slot slot = take_slot(b, arena);
+        if (arena->base != NULL) b->slot[i] = slot;
+    }
+    b->room = TP_TAKE(arena, tp__back_room, threads);
+    for (int i = 0; i < threads; i++) {
+        tp__back_room room = take_room(b, p, arena);
+        if (arena->base != NULL) b->room[i] = room;
+    }
+    if (p->alibi) b->slopes = TP_TAKE(arena, double, tp__times(tasks, group));
+    if (p->sinks) b->deltas = TP_TAKE(arena, float, tp__times(tp__times(p->batch, p->q_len), p->q_heads));
+    if (p->bias_dtype != 0) b->done = TP_TAKE(arena, atomic_uchar, tasks);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of one tile on their way in and out: q, d_o, delta and lse before the first block, dq after the last. */
+#include <math.h>
+#include <string.h>
+
+#include "strategies/backward.h"
+
+#define LOG2_E 1.4426950408889634
+
+static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_problem *p, const tp_tensor *tensor) {
+    int64_t first = tile * TP__BACK_ROWS;
+    return (tp__rows){first, tp__min(TP__BACK_ROWS, task->rows - first), p->q_heads / p->kv_heads,
+                      tensor->stride[1], tensor->stride[2]};
+}
+
+/* Where the unit's rows begin in a tensor laid out like q. */
+static char *unit_start(const tp__backward *b, const tp__back_task *task, const tp_tensor *tensor, int32_t dtype) {
+    const tp_problem *p = b->job->problem;
+    int64_t head = task->head * (p->q_heads / p->kv_heads);
+    return tp__element(tensor,
+                       tp__sequence_start(p, b->job->tensors, tensor, 1, task->seq) + head * tensor->stride[2],
+                       dtype);
+}
+
+/* delta -= d_lse, and lse in units of log2: 0 for rows without any key, whose scores are all -inf. */
+static void take_lse(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
+    const tp_problem *p = b->job->problem;
+    const tp_tensor *lse = &b->job->tensors->lse, *d_lse = &b->gradients->d_lse;
+    tp__rows rows = rows_of(task, tile, p, lse);
+    tp__walk walk = tp__walk_start(&rows);
+    const float *from = (const float *)unit_start(b, task, lse, TP_F32);
+    for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
+        float value = from[tp__walk_next(&walk)];
+        slot->lse[i] = value == -INFINITY ? 0.0f : (float)((double)value * LOG2_E);
+    }
+    if (d_lse->data == NULL) return;
+    rows = rows_of(task, tile, p, d_lse);
+    walk = tp__walk_start(&rows);
+    from = (const float *)unit_start(b, task, d_lse, TP_F32);
+    for (int64_t i = rows.first; i < rows.first + rows.count; i++) slot->delta[i] -= from[tp__walk_next(&walk)];
+}
+
+static void keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
+    int64_t group = b->job->problem->q_heads / b->job->problem->kv_heads;
+    int64_t end = tp__min((tile + 1) * TP__BACK_ROWS, task->rows);
+    for (int64_t r = tile * TP__BACK_ROWS; r < end; r++)
+        b->deltas[(task->seq * b->job->problem->q_len + r / group) * b->job->problem->q_heads +
+                  task->head * group + r % group] = slot->delta[r];
+}
+
+void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                        tp__trace *trace) {
+    const tp_problem *p = b->job->problem;
+    const tp_tensors *t = b->job->tensors;
+    const tp_tensor *d_o = &b->gradients->d_o;
+    const tp__kernels *kernels = b->job->kernels;
+    int64_t first = tile * TP__BACK_ROWS;
+    tp__rows rows = rows_of(task, tile, p, &t->q);
+    kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
+                                &rows, p->head_dim_qk, tp__scale_log2(p));
+    rows = rows_of(task, tile, p, d_o);
+    kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
+                                &rows, p->head_dim_v, 1.0f);
+    tp__delta delta = {.o = unit_start(b, task, &t->o, p->o_dtype), .rows = rows_of(task, tile, p, &t->o),
+                       .q = slot->q + first * b->ldq, .d_o = slot->d_o + first * b->ldo, .ldq = b->ldq,
+                       .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
+    slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
+    take_lse(b, task, slot, tile);
+    if (b->deltas != NULL) keep_deltas(b, task, slot, tile);
+    memset(slot->dq + first * b->ldq, 0, (size_t)(rows.count * b->ldq) * sizeof(float));
+    int64_t scratch = rows.count * (2 * b->ldq + b->ldo) * (int64_t)sizeof(float);
+    trace->bytes_scratch += scratch;
+    trace->bytes += rows.count * tp__row_bytes(p, t) + 2 * scratch;
+}
+
+void tp__back_close_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                         tp__trace *trace) {
+    const tp_problem *p = b->job->problem;
+    const tp_tensor *d_q = &b->gradients->d_q;
+    if (d_q->data == NULL) return;
+    tp__rows rows = rows_of(task, tile, p, d_q);
+    b->job->kernels->store_d[p->q_dtype](trace, unit_start(b, task, d_q, p->q_dtype), &rows, p->head_dim_qk,
+                                         slot->dq + rows.first * b->ldq, b->ldq, tp__scale(p));
+}

@@ -7,13 +7,15 @@ static void set_error(void *context, const char *kind, const char *message) {
     PyErr_Format(PyExc_MemoryError, "%s: %s", kind, message);
 }
 
-static int by_exchange(const dl_exchange *exchange, const dtype_row *dtype, int ndim, const int64_t *shape,
-                       PyObject **object) {
+static int by_exchange(const dl_exchange *exchange, const dtype_row *dtype, int ndim,
+                       const int64_t *shape, PyObject **object) {
     dl_managed_versioned *made = NULL;
     void *result = NULL;
-    dl_tensor prototype = {.device = {DL_CPU, 0}, .ndim = ndim, .dtype = {dtype->dl_code, dtype->dl_bits, 1}};
+    dl_tensor prototype = {
+        .device = {DL_CPU, 0}, .ndim = ndim, .dtype = {dtype->dl_code, dtype->dl_bits, 1}};
     prototype.shape = (int64_t *)(uintptr_t)shape;
-    if (exchange->allocate(&prototype, &made, NULL, set_error) != 0 || exchange->to_object(made, &result) != 0) {
+    if (exchange->allocate(&prototype, &made, NULL, set_error) != 0 ||
+        exchange->to_object(made, &result) != 0) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_MemoryError, "no memory for the output");
         return -1;
     }

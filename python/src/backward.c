@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of a call. After its arguments come out, lse, d_out, d_lse or None, and six flags: what is wanted. */
+/* Gradients of a call. After its arguments come out, lse, d_out, d_lse or None, and six flags: what
+ * is wanted. */
 #include "core.h"
 
 #include <string.h>
@@ -7,7 +8,8 @@
 enum { BACK_O = ARG_COUNT, BACK_LSE, BACK_D_O, BACK_D_LSE, BACK_WANTED, BACK_COUNT };
 enum { D_Q, D_K, D_V, D_BIAS, D_ALIBI, D_SINKS, GRADIENTS };
 static const int inputs[GRADIENTS] = {IN_Q, IN_K, IN_V, IN_BIAS, IN_ALIBI, IN_SINKS};
-static const char *const names[GRADIENTS] = {"d_q", "d_k", "d_v", "d_bias", "d_alibi_slopes", "d_sinks"};
+static const char *const names[GRADIENTS] = {"d_q",    "d_k", "d_v", "d_bias", "d_alibi_slopes",
+                                             "d_sinks"};
 
 typedef struct backward {
     call call;
@@ -23,8 +25,9 @@ static int check_like(const view *d, const view *like) {
     int fits = d->ndim == like->ndim && d->dtype == like->dtype;
     for (int i = 0; fits && i < d->ndim; i++) fits = d->shape[i] == like->shape[i];
     if (fits) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is %s of shape %s: it must be %s of shape %s", d->name, d->dtype->name,
-                 view_shape_text(d, has), like->dtype->name, view_shape_text(like, needs));
+    PyErr_Format(PyExc_ValueError, "%s is %s of shape %s: it must be %s of shape %s", d->name,
+                 d->dtype->name, view_shape_text(d, has), like->dtype->name,
+                 view_shape_text(like, needs));
     return -1;
 }
 
@@ -35,22 +38,29 @@ static int check_forward(backward *b) {
     int thd = c->layout == LAYOUT_THD;
     out.shape[out.ndim - 1] = c->problem.head_dim_v;
     out.dtype = b->o.dtype;
-    const int64_t shape[3] = {c->tensors.batch, c->problem.q_heads, thd ? c->tensors.q_tokens : c->tensors.q_len};
+    const int64_t shape[3] = {c->tensors.batch, c->problem.q_heads,
+                              thd ? c->tensors.q_tokens : c->tensors.q_len};
     lse.ndim = thd ? 2 : 3;
     memcpy(lse.shape, shape + thd, (size_t)lse.ndim * sizeof shape[0]);
     if (b->o.dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16", b->o.dtype->name);
+        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16",
+                     b->o.dtype->name);
         return -1;
     }
-    if (check_like(&b->o, &out) != 0 || check_like(&b->d_o, &b->o) != 0 || check_like(&b->lse, &lse) != 0) return -1;
+    if (check_like(&b->o, &out) != 0 || check_like(&b->d_o, &b->o) != 0 ||
+        check_like(&b->lse, &lse) != 0)
+        return -1;
     return b->d_lse.object != NULL ? check_like(&b->d_lse, &lse) : 0;
 }
 
 static int open_inputs(backward *b, PyObject *const *args) {
     if (call_open(&b->call, args, NULL) != 0) return -1;
-    if (view_open(&b->o, "out", args[BACK_O]) != 0 || view_open(&b->lse, "lse", args[BACK_LSE]) != 0) return -1;
+    if (view_open(&b->o, "out", args[BACK_O]) != 0 ||
+        view_open(&b->lse, "lse", args[BACK_LSE]) != 0)
+        return -1;
     if (view_open(&b->d_o, "d_out", args[BACK_D_O]) != 0) return -1;
-    if (!Py_IsNone(args[BACK_D_LSE]) && view_open(&b->d_lse, "d_lse", args[BACK_D_LSE]) != 0) return -1;
+    if (!Py_IsNone(args[BACK_D_LSE]) && view_open(&b->d_lse, "d_lse", args[BACK_D_LSE]) != 0)
+        return -1;
     if (check_forward(b) != 0) return -1;
     b->call.problem.o_dtype = b->o.dtype->code;
     view_plan_copy(&b->o, 1);
@@ -76,7 +86,9 @@ static int allocate(backward *b, PyObject *wanted) {
         if (flag == NULL) return -1;
         if (flag != Py_True || in->object == NULL) continue;
         const dtype_row *dtype = i <= D_V ? in->dtype : dtype_of_code(TP_F32);
-        if (view_allocate(&b->made[i], names[i], &b->call.in[IN_Q], dtype, in->ndim, in->shape, &b->object[i]) != 0) return -1;
+        const view *q = &b->call.in[IN_Q];
+        if (view_allocate(&b->made[i], names[i], q, dtype, in->ndim, in->shape, &b->object[i]) != 0)
+            return -1;
         if (gaps || i > D_V) clear(&b->made[i]);
     }
     return 0;
@@ -85,7 +97,9 @@ static int allocate(backward *b, PyObject *wanted) {
 static tp_tensor place_lse(const call *c, const view *v) {
     int thd = c->layout == LAYOUT_THD;
     if (v->object == NULL) return (tp_tensor){0};
-    return (tp_tensor){v->data, {thd ? 0 : view_elements(v, 0), view_elements(v, 2 - thd), view_elements(v, 1 - thd)}};
+    return (tp_tensor){
+        v->data,
+        {thd ? 0 : view_elements(v, 0), view_elements(v, 2 - thd), view_elements(v, 1 - thd)}};
 }
 
 static float *floats(const view *v) {
@@ -105,7 +119,8 @@ static void place(backward *b) {
     for (int i = D_Q; i <= D_V; i++)
         if (b->object[i] != NULL) call_place(c, &b->made[i], to[i]);
     g->d_bias = floats(bias);
-    for (int i = 0; i < bias->ndim; i++) g->d_bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
+    for (int i = 0; i < bias->ndim; i++)
+        g->d_bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
     g->d_alibi_slopes = floats(alibi);
     g->d_alibi_stride = alibi->ndim == 2 ? c->problem.q_heads : 0;
     g->d_sinks = floats(&b->made[D_SINKS]);
@@ -127,7 +142,8 @@ static PyObject *result(backward *b, const tp_receipt *receipt) {
         PyTuple_SetItem(tuple, i, Py_NewRef(b->object[i] != NULL ? b->object[i] : Py_None));
     PyObject *paper = Py_NewRef(Py_None);
     if (tuple != NULL && b->call.return_receipt) {
-        PyObject *texts = receipt_texts(receipt), *rewrites = texts ? call_rewrites(&b->call, receipt->rewrites) : NULL;
+        PyObject *texts = receipt_texts(receipt),
+                 *rewrites = texts ? call_rewrites(&b->call, receipt->rewrites) : NULL;
         Py_DECREF(paper);
         paper = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL;
         Py_XDECREF(texts);
@@ -149,11 +165,10 @@ static PyObject *run(backward *b, PyObject *const *args) {
     tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);
     tp_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = materialise(b, &error);
-    if (status == TP_OK) status = tp_backward(context, &c->problem, &c->choice, &c->tensors, &receipt, &error);
-    Py_END_ALLOW_THREADS
-    context_give(shared);
+    Py_BEGIN_ALLOW_THREADS status = materialise(b, &error);
+    if (status == TP_OK)
+        status = tp_backward(context, &c->problem, &c->choice, &c->tensors, &receipt, &error);
+    Py_END_ALLOW_THREADS context_give(shared);
     if (status == TP_OK) return result(b, &receipt);
     raise_status(status, &error);
     return NULL;

@@ -8,7 +8,8 @@
 
 /* Which dim is {batch, token, head}; -1: none. The head dim is the last one. */
 static const int places[3][3] = {{0, 1, 2}, {0, 2, 1}, {-1, 0, 1}};
-static const char *const shapes[3] = {"(batch, tokens, heads, head dim)", "(batch, heads, tokens, head dim)",
+static const char *const shapes[3] = {"(batch, tokens, heads, head dim)",
+                                      "(batch, heads, tokens, head dim)",
                                       "(tokens, heads, head dim)"};
 
 static int64_t size_of(const call *c, const view *v, int what) {
@@ -24,17 +25,20 @@ void call_place(const call *c, const view *v, tp_tensor *t) {
     }
 }
 
-static int open_tensor(call *c, int which, const char *name, PyObject *object, const dtype_row *dtype) {
+static int open_tensor(call *c, int which, const char *name, PyObject *object,
+                       const dtype_row *dtype) {
     view *v = &c->in[which];
     char text[160];
     int shape = dtype != NULL && PyTuple_Check(object);
     if ((shape ? view_shape(v, name, object, dtype) : view_open(v, name, object)) != 0) return -1;
     if (v->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16", name, v->dtype->name);
+        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16", name,
+                     v->dtype->name);
         return -1;
     }
     if (v->ndim != (c->layout == LAYOUT_THD ? 3 : 4)) {
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: this layout is %s", name, view_shape_text(v, text), shapes[c->layout]);
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: this layout is %s", name,
+                     view_shape_text(v, text), shapes[c->layout]);
         return -1;
     }
     view_plan_copy(v, 1);
@@ -45,16 +49,16 @@ static int open_tensor(call *c, int which, const char *name, PyObject *object, c
 static int same(const call *c, int a, int b, int what, const char *word) {
     int64_t x = size_of(c, &c->in[a], what), y = size_of(c, &c->in[b], what);
     if (x == y) return 0;
-    PyErr_Format(PyExc_ValueError, "%s has %lld %s and %s %lld: they must be equal", c->in[a].name, (long long)x, word,
-                 c->in[b].name, (long long)y);
+    PyErr_Format(PyExc_ValueError, "%s has %lld %s and %s %lld: they must be equal", c->in[a].name,
+                 (long long)x, word, c->in[b].name, (long long)y);
     return -1;
 }
 
 static int check_dtypes(const call *c) {
     for (int i = IN_K; i <= IN_V; i++)
         if (c->in[i].dtype != c->in[IN_Q].dtype) {
-            PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype", c->in[i].name,
-                         c->in[i].dtype->name, c->in[IN_Q].dtype->name);
+            PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype",
+                         c->in[i].name, c->in[i].dtype->name, c->in[IN_Q].dtype->name);
             return -1;
         }
     return 0;
@@ -67,8 +71,8 @@ static int check_shapes(const call *c) {
     if (same(c, IN_K, IN_Q, 0, "sequences") || same(c, IN_V, IN_K, 0, "sequences")) return -1;
     if (same(c, IN_V, IN_K, 1, "tokens") || same(c, IN_V, IN_K, 2, "heads")) return -1;
     if (k->shape[last] == q->shape[last]) return 0;
-    PyErr_Format(PyExc_ValueError, "k has head dim %lld and q %lld: they must be equal", (long long)k->shape[last],
-                 (long long)q->shape[last]);
+    PyErr_Format(PyExc_ValueError, "k has head dim %lld and q %lld: they must be equal",
+                 (long long)k->shape[last], (long long)q->shape[last]);
     return -1;
 }
 
@@ -108,31 +112,39 @@ static int check_out(const call *c, int64_t *shape) {
     const char *rule = NULL;
     int last = o->ndim - 1;
     if (o->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16", o->dtype->name);
+        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16",
+                     o->dtype->name);
         return -1;
     }
     int fits = o->ndim == c->in[IN_Q].ndim;
     for (int i = 0; fits && i <= last; i++) fits = o->shape[i] == shape[i];
     if (!fits) rule = "it must be that of q with the head dim of v";
-    if (fits && o->shape[last] > 1 && o->stride[last] != o->dtype->size) rule = "its last dimension must be contiguous";
+    if (fits && o->shape[last] > 1 && o->stride[last] != o->dtype->size)
+        rule = "its last dimension must be contiguous";
     for (int i = 0; fits && i < last; i++) {
-        if (o->shape[i] > 1 && o->stride[i] % o->dtype->size != 0) rule = "its elements must be aligned";
+        if (o->shape[i] > 1 && o->stride[i] % o->dtype->size != 0)
+            rule = "its elements must be aligned";
         if (o->shape[i] > 1 && o->stride[i] < 0) rule = "its strides must not be negative";
     }
-    if (rule == NULL && (uintptr_t)o->data % (uintptr_t)o->dtype->size != 0) rule = "its elements must be aligned";
+    if (rule == NULL && (uintptr_t)o->data % (uintptr_t)o->dtype->size != 0)
+        rule = "its elements must be aligned";
     if (rule == NULL && o->readonly) rule = "it is read-only and must be writable";
     if (rule == NULL) return 0;
     PyErr_Format(PyExc_ValueError, "out has shape %s: %s", view_shape_text(o, text), rule);
     return -1;
 }
 
-/* Rows that no sequence uses are not written by a run: in a new tensor they are 0, and -inf as their lse. */
+/* Rows that no sequence uses are not written by a run: in a new tensor they are 0, and -inf as
+ * their lse. */
 static void clear(const call *c, int new_out) {
     const tp_tensors *t = &c->tensors;
     if (t->q_lens == NULL && t->cu_seqlens_q == NULL) return;
-    int64_t rows = (c->layout == LAYOUT_THD ? t->q_tokens : t->batch * t->q_len) * c->problem.q_heads;
-    if (new_out && rows > 0) memset(c->out.data, 0, (size_t)(rows * c->problem.head_dim_v * c->out.dtype->size));
-    for (int64_t i = 0; c->return_lse && i < rows; i++) ((float *)(void *)c->lse.data)[i] = -INFINITY;
+    int64_t rows =
+        (c->layout == LAYOUT_THD ? t->q_tokens : t->batch * t->q_len) * c->problem.q_heads;
+    if (new_out && rows > 0)
+        memset(c->out.data, 0, (size_t)(rows * c->problem.head_dim_v * c->out.dtype->size));
+    for (int64_t i = 0; c->return_lse && i < rows; i++)
+        ((float *)(void *)c->lse.data)[i] = -INFINITY;
 }
 
 int call_outputs(call *c, PyObject *out) {
@@ -141,7 +153,8 @@ int call_outputs(call *c, PyObject *out) {
     for (int i = 0; i < q->ndim; i++) shape[i] = q->shape[i];
     shape[q->ndim - 1] = c->problem.head_dim_v;
     if (Py_IsNone(out)) {
-        if (view_allocate(&c->out, "out", q, q->dtype, q->ndim, shape, &c->out_object) != 0) return -1;
+        if (view_allocate(&c->out, "out", q, q->dtype, q->ndim, shape, &c->out_object) != 0)
+            return -1;
     } else {
         c->out_object = Py_NewRef(out);
         if (view_open(&c->out, "out", out) != 0 || check_out(c, shape) != 0) return -1;
@@ -151,7 +164,9 @@ int call_outputs(call *c, PyObject *out) {
     if (c->return_lse) {
         int thd = c->layout == LAYOUT_THD;
         lse[2] = thd ? c->tensors.q_tokens : lse[2];
-        if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd, &c->lse_object) != 0) return -1;
+        if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd,
+                          &c->lse_object) != 0)
+            return -1;
         c->tensors.lse = (tp_tensor){c->lse.data, {lse[1] * lse[2], 1, lse[2]}};
     }
     clear(c, Py_IsNone(out));
@@ -169,7 +184,8 @@ tp_status call_materialise(call *c, tp_error *error) {
     call_place(c, &c->in[IN_K], &t->k);
     call_place(c, &c->in[IN_V], &t->v);
     t->bias = bias->data;
-    for (int i = 0; i < bias->ndim; i++) t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
+    for (int i = 0; i < bias->ndim; i++)
+        t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
     t->alibi_slopes = (const float *)(const void *)alibi->data;
     t->alibi_stride = alibi->ndim == 2 ? view_elements(alibi, 0) : 0;
     t->sinks = (const float *)(const void *)c->in[IN_SINKS].data;

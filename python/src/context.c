@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One context for each number of threads. A few that nobody uses are kept; a forked child starts with none. */
+/* One context for each number of threads. A few that nobody uses are kept; a forked child starts
+ * with none. */
 #include "core.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-#define KEPT 8
-#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads */
+#define KEPT        8
+#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads   \
+                         */
 
 struct shared_context {
     tp_context *context;
@@ -17,7 +19,8 @@ struct shared_context {
 
 static shared_context *first; /* the most recently used; guarded by the GIL */
 
-/* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them alone. */
+/* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them
+ * alone. */
 static void forget_after_fork(void) {
     static pid_t owner;
     pid_t pid = getpid();

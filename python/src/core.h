@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The extension tileproof._core. Python hands over every argument by position (arguments.inc), so that nothing is
- * parsed by name; the door in Python, tileproof/__init__.py, has names, types and docstrings.
+ * The extension tileproof._core. Python hands over every argument by position (arguments.inc), so
+ * that nothing is parsed by name; the door in Python, tileproof/__init__.py, has names, types and
+ * docstrings.
  *
- *     view.c       a tensor of Python's, as pointer, shape, strides and dtype, without a copy
- *     options.c    scalars and words           lengths.c   q_lens, kv_lens, cu_seqlens
- *     scores.c     mask, bias, slopes, sinks   call.c      all of it as tp_problem and tp_tensors
- *     run.c        attention                   backward.c  its gradients
- *     plan.c       plan and explain            context.c   a context for each number of threads, and after fork
+ *     view.c      a tensor of Python's, as pointer, shape, strides and dtype, without a copy
+ *     view_copy.c the copy where there must be one
+ *     options.c   scalars and words
+ *     lengths.c   q_lens, kv_lens, cu_seqlens
+ *     scores.c    mask, bias, slopes, sinks
+ *     call.c      all of it as tp_problem and tp_tensors
+ *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
+ *     context.c   a context for each number of threads, made anew after fork
+ *     allocate.c  new tensors
+ *     papers.c    receipts, exceptions
  */
 #ifndef TILEPROOF_PYTHON_CORE_H
 #define TILEPROOF_PYTHON_CORE_H
@@ -36,9 +42,9 @@ const dtype_row *dtype_of_name(const char *name);
 
 /* A tensor of Python's while a call lasts. Strides count bytes. */
 typedef struct view {
-    const char *name;  /* of the argument */
-    PyObject *object;  /* borrowed; NULL: not given */
-    char *data;        /* NULL when only a shape is given */
+    const char *name; /* of the argument */
+    PyObject *object; /* borrowed; NULL: not given */
+    char *data;       /* NULL when only a shape is given */
     int ndim, readonly, shape_only;
     const dtype_row *dtype;
     int64_t shape[VIEW_DIMS], stride[VIEW_DIMS];
@@ -56,7 +62,7 @@ typedef struct view {
 int view_open(view *v, const char *name, PyObject *object);
 int view_shape(view *v, const char *name, PyObject *shape, const dtype_row *dtype); /* a tuple */
 void view_close(view *v);
-/* Decides whether the last `unit` dims (0 or 1) must be contiguous and the rest readable by strides of elements. */
+/* Must it be copied? unit: its last dim must be contiguous. */
 void view_plan_copy(view *v, int unit);
 tp_status view_make_copy(view *v, tp_error *error); /* needs no GIL */
 int64_t view_elements(const view *v, int dim);      /* stride in elements; 0 for a dim of one */
@@ -91,17 +97,18 @@ typedef struct call {
     PyObject *out_object, *lse_object; /* owned */
     int64_t *lengths[4];               /* CU_Q, CU_K, LENS_Q, LENS_KV */
     char *bits;
-    int64_t bits_shape[4];             /* of the mask without shared dims, keys counted whole */
+    int64_t bits_shape[4]; /* of the mask without shared dims, keys counted whole */
 } call;
 
-/* dtype is for shapes without tensors; NULL otherwise. On failure an exception is set; close all the same. */
+/* dtype is for shapes without tensors; NULL otherwise. On failure an exception is set; close all
+ * the same. */
 int call_open(call *c, PyObject *const *args, const dtype_row *dtype);
 int call_outputs(call *c, PyObject *out);
 tp_status call_materialise(call *c, tp_error *error); /* copies and bits; needs no GIL */
 void call_close(call *c);
 PyObject *call_result(call *c, const tp_receipt *receipt);
 PyObject *call_rewrites(const call *c, uint32_t rewrites);
-/* The place of {batch, token, head} among the dims of this layout; -1: none. */
+/* Pointer and strides of {batch, token, head} by the call's layout. */
 void call_place(const call *c, const view *v, tp_tensor *t);
 
 int options_read(call *c, PyObject *const *args);
@@ -112,7 +119,8 @@ tp_status scores_pack(call *c, tp_error *error);
 /* One context for each number of threads (0: what the host allows); made anew after fork. */
 typedef struct shared_context shared_context;
 shared_context *context_take(int threads);
-int context_threads(const call *c); /* what was asked for; 1 instead of 0 for a call too small to share */
+int context_threads(
+    const call *c); /* what was asked for; 1 instead of 0 for a call too small to share */
 tp_context *context_of(shared_context *s);
 void context_give(shared_context *s);
 
@@ -130,7 +138,6 @@ PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
-int plan_init(PyObject *module);
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);
 
 #endif

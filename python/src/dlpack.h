@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the DLPack ABI (1.0 and later, and the unversioned one before it) that is used here. */
+/* The part of the DLPack ABI (1.0 and later, and the unversioned one before it) that is used here.
+ */
 #ifndef TILEPROOF_PYTHON_DLPACK_H
 #define TILEPROOF_PYTHON_DLPACK_H
 
@@ -8,7 +9,7 @@
 enum { DL_CPU = 1 };
 enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
 #define DL_READ_ONLY ((uint64_t)1)
-#define DL_MAJOR 1
+#define DL_MAJOR     1
 
 typedef struct dl_version {
     uint32_t major, minor;

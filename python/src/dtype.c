@@ -23,7 +23,8 @@ static const dtype_row rows[] = {
     {DTYPE_OTHER, 16, "complex128", DL_COMPLEX, 128, ""},
 };
 static const dtype_row unknown = {DTYPE_OTHER, 1, "of an unknown dtype", 255, 0, ""};
-#define EACH(row) for (const dtype_row *row = rows; row < rows + sizeof rows / sizeof rows[0]; row++)
+#define EACH(row)                                                                                  \
+    for (const dtype_row *row = rows; row < rows + sizeof rows / sizeof rows[0]; row++)
 
 const dtype_row *dtype_of_code(int code) {
     EACH(row) if (row->code == code) return row;
@@ -31,7 +32,9 @@ const dtype_row *dtype_of_code(int code) {
 }
 
 const dtype_row *dtype_of_name(const char *name) {
-    EACH(row) if (strcmp(row->name, name) == 0 || strcmp(tp_dtype_name((tp_dtype)row->code), name) == 0) return row;
+    EACH(row)
+    if (strcmp(row->name, name) == 0 ||
+        strcmp(tp_dtype_name((tp_dtype)row->code), name) == 0) return row;
     return &unknown;
 }
 

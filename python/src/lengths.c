@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lengths of sequences. They are copied as 64-bit numbers: short, of either width and any stride, and nobody can change
-   them while the call runs. */
+/* Lengths of sequences. They are copied as 64-bit numbers: short, of either width and any stride,
+   and nobody can change them while the call runs. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -17,15 +17,17 @@ static int64_t at(const view *v, int64_t i) {
 static int check(const view *v, int64_t count) {
     char text[160];
     if (v->dtype->code != DTYPE_I32 && v->dtype->code != DTYPE_I64) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name, v->dtype->name);
+        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name,
+                     v->dtype->name);
         return -1;
     }
     if (v->ndim == 1 && (count < 0 ? v->shape[0] > 0 : v->shape[0] == count)) return 0;
     if (count < 0)
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (sequences + 1,)", v->name, view_shape_text(v, text));
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (sequences + 1,)", v->name,
+                     view_shape_text(v, text));
     else
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (%lld,)", v->name, view_shape_text(v, text),
-                     (long long)count);
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (%lld,)", v->name,
+                     view_shape_text(v, text), (long long)count);
     return -1;
 }
 
@@ -51,8 +53,11 @@ static int64_t longest(const char *name, const int64_t *cu, int64_t batch, int64
     for (int64_t i = 0; i <= batch; i++) {
         int64_t least = i > 0 ? cu[i - 1] : 0;
         if (cu[i] < least || cu[i] > tokens) {
-            PyErr_Format(PyExc_ValueError, "%s[%lld] is %lld: it must be in %lld..%lld, not below the one before and at "
-                         "most the tokens there are", name, (long long)i, (long long)cu[i], (long long)least, (long long)tokens);
+            PyErr_Format(PyExc_ValueError,
+                         "%s[%lld] is %lld: it must be in %lld..%lld, not below the one before and "
+                         "at most the tokens "
+                         "there are",
+                         name, (long long)i, (long long)cu[i], (long long)least, (long long)tokens);
             return -1;
         }
         if (cu[i] - least > most && i > 0) most = cu[i] - least;
@@ -62,34 +67,42 @@ static int64_t longest(const char *name, const int64_t *cu, int64_t batch, int64
 
 static int packed(call *c, PyObject *const *args) {
     if (Py_IsNone(args[ARG_cu_seqlens_q])) {
-        PyErr_SetString(PyExc_ValueError, "cu_seqlens_q is None: layout \"thd\" needs the starts of its sequences");
+        PyErr_SetString(PyExc_ValueError,
+                        "cu_seqlens_q is None: layout \"thd\" needs the starts of its sequences");
         return -1;
     }
     int alone = Py_IsNone(args[ARG_cu_seqlens_k]); /* then every sequence attends to itself */
     int64_t count = copy(c, CU_Q, args[ARG_cu_seqlens_q], "cu_seqlens_q", -1);
-    if (count < 0 || (!alone && copy(c, CU_K, args[ARG_cu_seqlens_k], "cu_seqlens_k", count) < 0)) return -1;
+    if (count < 0 || (!alone && copy(c, CU_K, args[ARG_cu_seqlens_k], "cu_seqlens_k", count) < 0))
+        return -1;
     const int64_t *q = c->lengths[CU_Q], *kv = alone ? q : c->lengths[CU_K];
     c->tensors.batch = c->problem.batch = count - 1;
     c->tensors.cu_seqlens_q = q;
     c->tensors.cu_seqlens_kv = kv;
     c->problem.q_len = longest("cu_seqlens_q", q, count - 1, c->tensors.q_tokens);
     if (c->problem.q_len < 0) return -1;
-    c->problem.kv_len = longest(alone ? "cu_seqlens_q, for k too," : "cu_seqlens_k", kv, count - 1, c->tensors.kv_tokens);
+    c->problem.kv_len = longest(alone ? "cu_seqlens_q, for k too," : "cu_seqlens_k", kv, count - 1,
+                                c->tensors.kv_tokens);
     return c->problem.kv_len < 0 ? -1 : 0;
 }
 
 static int refuse_packed(PyObject *const *args) {
     int q = !Py_IsNone(args[ARG_cu_seqlens_q]);
     if (!q && Py_IsNone(args[ARG_cu_seqlens_k])) return 0;
-    PyErr_Format(PyExc_ValueError, "cu_seqlens_%s is given: only layout \"thd\" has it", q ? "q" : "k");
+    PyErr_Format(PyExc_ValueError, "cu_seqlens_%s is given: only layout \"thd\" has it",
+                 q ? "q" : "k");
     return -1;
 }
 
 int lengths_read(call *c, PyObject *const *args) {
     c->tensors.index_type = TP_I64;
     if ((c->layout == LAYOUT_THD ? packed(c, args) : refuse_packed(args)) != 0) return -1;
-    if (!Py_IsNone(args[ARG_q_lens]) && copy(c, LENS_Q, args[ARG_q_lens], "q_lens", c->tensors.batch) < 0) return -1;
-    if (!Py_IsNone(args[ARG_kv_lens]) && copy(c, LENS_KV, args[ARG_kv_lens], "kv_lens", c->tensors.batch) < 0) return -1;
+    if (!Py_IsNone(args[ARG_q_lens]) &&
+        copy(c, LENS_Q, args[ARG_q_lens], "q_lens", c->tensors.batch) < 0)
+        return -1;
+    if (!Py_IsNone(args[ARG_kv_lens]) &&
+        copy(c, LENS_KV, args[ARG_kv_lens], "kv_lens", c->tensors.batch) < 0)
+        return -1;
     c->tensors.q_lens = c->lengths[LENS_Q];
     c->tensors.kv_lens = c->lengths[LENS_KV];
     return 0;

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL}
+#define FUNCTION(name)                                                                             \
+    { #name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL }
 static PyMethodDef functions[] = {
-    FUNCTION(attention), FUNCTION(backward), FUNCTION(explain), FUNCTION(plan), FUNCTION(plan_run), FUNCTION(plan_about), {NULL, NULL, 0, NULL},
+    FUNCTION(attention), FUNCTION(backward),   FUNCTION(explain),     FUNCTION(plan),
+    FUNCTION(plan_run),  FUNCTION(plan_about), {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "tileproof._core", "libtileproof by position; use the package tileproof.", -1, functions,
-    NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    "tileproof._core",
+    "libtileproof by position; use the package tileproof.",
+    -1,
+    functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 /* The names of a call's arguments, in order. */
@@ -19,7 +28,8 @@ static PyObject *arguments(void) {
 #undef ARGUMENT
     };
     PyObject *tuple = PyTuple_New(ARG_COUNT);
-    for (int i = 0; tuple != NULL && i < ARG_COUNT; i++) PyTuple_SetItem(tuple, i, PyUnicode_FromString(names[i]));
+    for (int i = 0; tuple != NULL && i < ARG_COUNT; i++)
+        PyTuple_SetItem(tuple, i, PyUnicode_FromString(names[i]));
     return tuple;
 }
 
@@ -46,7 +56,8 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    if (errors_init(module) == 0 && add(module, "arguments", arguments()) == 0 && add(module, "kernels", kernels()) == 0 &&
+    if (errors_init(module) == 0 && add(module, "arguments", arguments()) == 0 &&
+        add(module, "kernels", kernels()) == 0 &&
         add(module, "version", PyUnicode_FromString(tp_version())) == 0)
         return module;
     Py_DECREF(module);

@@ -5,14 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-/* The place of a word in a list; -1 with an exception that names the list. */
-static int word(const char *name, PyObject *value, const char *const *words) {
+/* The place of a word in a list; -1 with an exception that has the rule. */
+static int word(const char *name, PyObject *value, const char *const *words, const char *rule) {
     const char *text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
     for (int i = 0; text != NULL && words[i] != NULL; i++)
         if (strcmp(text, words[i]) == 0) return i;
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "%s is %R: it must be \"%s\"%s%s%s%s%s%s", name, value, words[0], words[2] ? ", \"" : " or \"",
-                     words[1], "\"", words[2] ? " or \"" : "", words[2] ? words[2] : "", words[2] ? "\"" : "");
+        PyErr_Format(PyExc_ValueError, "%s is %R: it must be %s", name, value, rule);
     return -1;
 }
 
@@ -31,7 +30,8 @@ static int integer(const char *name, PyObject *value, int64_t *out) {
     if (!PyErr_Occurred()) return 0;
     int large = PyErr_ExceptionMatches(PyExc_OverflowError);
     PyErr_Clear();
-    PyErr_Format(large ? PyExc_ValueError : PyExc_TypeError, "%s is %R: it must be an integer of 64 bits", name, value);
+    PyErr_Format(large ? PyExc_ValueError : PyExc_TypeError,
+                 "%s is %R: it must be an integer of 64 bits", name, value);
     return -1;
 }
 
@@ -50,7 +50,8 @@ static int side(PyObject *pair, int at, int64_t *out) {
     Py_DECREF(value);
     if (none) *out = -1;
     if (!none && !failed && *out < 0) {
-        PyErr_Format(PyExc_ValueError, "%s is %lld: it must be at least 0, or None for unbounded", names[at], (long long)*out);
+        PyErr_Format(PyExc_ValueError, "%s is %lld: it must be at least 0, or None for unbounded",
+                     names[at], (long long)*out);
         return -1;
     }
     return failed ? -1 : 0;
@@ -74,7 +75,8 @@ static int window(call *c, PyObject *value) {
 static int scale(call *c, PyObject *value, PyObject *softcap, PyObject *dropout) {
     double s = 0, cap, drop;
     if (!Py_IsNone(value) && number("scale", value, &s) != 0) return -1;
-    if (number("softcap", softcap, &cap) != 0 || number("dropout_p", dropout, &drop) != 0) return -1;
+    if (number("softcap", softcap, &cap) != 0 || number("dropout_p", dropout, &drop) != 0)
+        return -1;
     c->problem.scale_set = !Py_IsNone(value);
     c->problem.scale = (float)s;
     c->problem.softcap = (float)cap;
@@ -87,14 +89,15 @@ static int scale(call *c, PyObject *value, PyObject *softcap, PyObject *dropout)
 static int seeds(call *c, PyObject *const *args) {
     if (c->problem.dropout == 0) return 0;
     c->tensors.dropout_seed = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_seed]);
-    if (!PyErr_Occurred()) c->tensors.dropout_offset = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_offset]);
+    if (!PyErr_Occurred())
+        c->tensors.dropout_offset = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_offset]);
     return PyErr_Occurred() ? -1 : 0;
 }
 
 static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threads) {
     static const char *const policies[] = {"refuse", "permit", NULL};
     int64_t wanted = 0;
-    int policy = word("fallback", fallback, policies);
+    int policy = word("fallback", fallback, policies, "\"refuse\" or \"permit\"");
     if (policy < 0) return -1;
     c->choice.policy = policy;
     if (!Py_IsNone(kernel)) {
@@ -108,7 +111,8 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threa
     if (Py_IsNone(threads)) return 0;
     if (integer("threads", threads, &wanted) != 0) return -1;
     if (wanted < 1 || wanted > 1024) {
-        PyErr_Format(PyExc_ValueError, "threads is %lld: it must be in 1..1024, or None", (long long)wanted);
+        PyErr_Format(PyExc_ValueError, "threads is %lld: it must be in 1..1024, or None",
+                     (long long)wanted);
         return -1;
     }
     c->threads = (int)wanted;
@@ -118,15 +122,19 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threa
 int options_read(call *c, PyObject *const *args) {
     static const char *const aligns[] = {"bottom_right", "top_left", NULL};
     static const char *const layouts[] = {"bshd", "bhsd", "thd", NULL};
-    int causal, align = word("causal_align", args[ARG_causal_align], aligns);
-    int lay = align < 0 ? -1 : word("layout", args[ARG_layout], layouts);
+    int causal, align = word("causal_align", args[ARG_causal_align], aligns,
+                             "\"bottom_right\" or \"top_left\"");
+    int lay =
+        align < 0 ? -1 : word("layout", args[ARG_layout], layouts, "\"bshd\", \"bhsd\" or \"thd\"");
     if (lay < 0) return -1;
     c->problem.align = align;
     c->layout = (layout)lay;
     if (flag("causal", args[ARG_causal], &causal) != 0) return -1;
     if (causal) tp_problem_causal(&c->problem);
     if (window(c, args[ARG_window]) != 0) return -1;
-    if (scale(c, args[ARG_scale], args[ARG_softcap], args[ARG_dropout_p]) != 0 || seeds(c, args) != 0) return -1;
+    if (scale(c, args[ARG_scale], args[ARG_softcap], args[ARG_dropout_p]) != 0 ||
+        seeds(c, args) != 0)
+        return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
     return choice(c, args[ARG_fallback], args[ARG_kernel], args[ARG_threads]);

@@ -66,16 +66,20 @@ int raise_status(tp_status status, const tp_error *error) {
 
 static PyObject *exception(PyObject *module, const char *full, const char *doc, PyObject *base) {
     PyObject *type = PyErr_NewExceptionWithDoc(full, doc, base, NULL);
-    if (type != NULL && PyModule_AddObjectRef(module, strrchr(full, '.') + 1, type) != 0) Py_CLEAR(type);
+    if (type != NULL && PyModule_AddObjectRef(module, strrchr(full, '.') + 1, type) != 0)
+        Py_CLEAR(type);
     return type;
 }
 
 int errors_init(PyObject *module) {
-    error_type = exception(module, "tileproof.Error", "The library cannot serve this call here.", PyExc_RuntimeError);
+    error_type = exception(module, "tileproof.Error", "The library cannot serve this call here.",
+                           PyExc_RuntimeError);
     if (error_type == NULL) return -1;
     refused_type = exception(module, "tileproof.FallbackRefused",
-                             "Only a slower path would serve, and fallback=\"refuse\" forbids it.", error_type);
-    unsupported_type = exception(module, "tileproof.Unsupported", "No kernel serves this call.", error_type);
+                             "Only a slower path would serve, and fallback=\"refuse\" forbids it.",
+                             error_type);
+    unsupported_type =
+        exception(module, "tileproof.Unsupported", "No kernel serves this call.", error_type);
     return refused_type != NULL && unsupported_type != NULL ? 0 : -1;
 }
 

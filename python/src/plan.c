@@ -28,7 +28,8 @@ static int make(plan *p) {
     p->plan = NULL;
     p->shared = context_take(p->threads);
     if (p->shared == NULL) return -1;
-    tp_status status = tp_plan_create(context_of(p->shared), &p->problem, &p->choice, &p->plan, &error);
+    tp_status status =
+        tp_plan_create(context_of(p->shared), &p->problem, &p->choice, &p->plan, &error);
     if (status != TP_OK) return raise_status(status, &error);
     p->workspace_size = tp_plan_workspace(p->plan, tp_context_threads(context_of(p->shared)));
     return 0;
@@ -51,7 +52,8 @@ static const dtype_row *dtype_argument(PyObject *name) {
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
     const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
     if (row != NULL && row->code <= TP_BF16) return row;
-    PyErr_Format(PyExc_TypeError, "dtype is %R: it must be \"float32\", \"float16\" or \"bfloat16\"", name);
+    PyErr_Format(PyExc_TypeError,
+                 "dtype is %R: it must be \"float32\", \"float16\" or \"bfloat16\"", name);
     return NULL;
 }
 
@@ -111,7 +113,8 @@ static plan *plan_of(PyObject *capsule) {
     return make(p) == 0 ? p : NULL;
 }
 
-/* The run's own lengths may differ; everything else is fixed, and the core trusts the plan in it. */
+/* The run's own lengths may differ; everything else is fixed, and the core trusts the plan in it.
+ */
 static int check_same(const call *c, const plan *p) {
     tp_problem asked = c->problem;
     asked.batch = p->problem.batch;
@@ -121,14 +124,17 @@ static int check_same(const call *c, const plan *p) {
     char have[512] = "", need[512] = "";
     tp_problem_print(&c->problem, NULL, have, sizeof have);
     tp_problem_print(&p->problem, NULL, need, sizeof need);
-    PyErr_Format(PyExc_ValueError, "this call is \"%s\": the plan is for \"%s\", and only lengths may differ", have, need);
+    PyErr_Format(PyExc_ValueError,
+                 "this call is \"%s\": the plan is for \"%s\", and only lengths may differ", have,
+                 need);
     return -1;
 }
 
 static void *take_workspace(plan *p, void **own) {
     *own = NULL;
     if (p->busy) return posix_memalign(own, 64, p->workspace_size + 64) == 0 ? *own : NULL;
-    if (p->workspace == NULL && posix_memalign(&p->workspace, 64, p->workspace_size + 64) != 0) return NULL;
+    if (p->workspace == NULL && posix_memalign(&p->workspace, 64, p->workspace_size + 64) != 0)
+        return NULL;
     p->busy = 1;
     return p->workspace;
 }
@@ -138,17 +144,19 @@ static PyObject *run(plan *p, call *c, PyObject *const *args) {
     tp_receipt receipt;
     tp_exec exec = TP_EXEC_INIT;
     void *own;
-    if (call_open(c, args, NULL) != 0 || call_outputs(c, args[ARG_out]) != 0 || check_same(c, p) != 0) return NULL;
+    if (call_open(c, args, NULL) != 0 || call_outputs(c, args[ARG_out]) != 0 ||
+        check_same(c, p) != 0)
+        return NULL;
     exec.workspace = take_workspace(p, &own);
     exec.workspace_size = p->workspace_size;
     if (exec.workspace == NULL) return PyErr_NoMemory();
     if (c->return_receipt) tp_receipt_init(&receipt);
     tp_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call_materialise(c, &error);
-    if (status == TP_OK) status = tp_plan_run(p->plan, &c->tensors, &exec, c->return_receipt ? &receipt : NULL, &error);
-    Py_END_ALLOW_THREADS
-    if (own == NULL) p->busy = 0;
+    Py_BEGIN_ALLOW_THREADS status = call_materialise(c, &error);
+    if (status == TP_OK)
+        status =
+            tp_plan_run(p->plan, &c->tensors, &exec, c->return_receipt ? &receipt : NULL, &error);
+    Py_END_ALLOW_THREADS if (own == NULL) p->busy = 0;
     free(own);
     if (status != TP_OK) {
         raise_status(status, &error);
@@ -171,8 +179,9 @@ PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count)
 /* (text, json) of its decision, and bytes of workspace */
 PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    plan *p = count == 1 ? plan_of(args[0]) : NULL;
-    if (p == NULL) return wrong_count("plan_about", count, 1) ? NULL : NULL;
+    if (wrong_count("plan_about", count, 1)) return NULL;
+    plan *p = plan_of(args[0]);
+    if (p == NULL) return NULL;
     PyObject *texts = decision_texts(tp_plan_decision(p->plan));
     return texts != NULL ? Py_BuildValue("Nn", texts, (Py_ssize_t)p->workspace_size) : NULL;
 }

@@ -7,7 +7,8 @@ PyObject *call_rewrites(const call *c, uint32_t rewrites) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && i < IN_COUNT; i++) {
         const view *v = &c->in[i];
-        PyObject *text = v->why != NULL ? PyUnicode_FromFormat("%s copied: %s (exact)", v->name, v->why) : NULL;
+        PyObject *text =
+            v->why != NULL ? PyUnicode_FromFormat("%s copied: %s (exact)", v->name, v->why) : NULL;
         if (text != NULL && PyList_Append(list, text) != 0) Py_CLEAR(list);
         Py_XDECREF(text);
     }
@@ -48,12 +49,11 @@ static PyObject *run(call *c, PyObject *const *args) {
     if (c->return_receipt) tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);
     tp_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = call_materialise(c, &error);
+    Py_BEGIN_ALLOW_THREADS status = call_materialise(c, &error);
     if (status == TP_OK)
-        status = tp_attention(context, &c->problem, &c->choice, &c->tensors, c->return_receipt ? &receipt : NULL, &error);
-    Py_END_ALLOW_THREADS
-    context_give(shared);
+        status = tp_attention(context, &c->problem, &c->choice, &c->tensors,
+                              c->return_receipt ? &receipt : NULL, &error);
+    Py_END_ALLOW_THREADS context_give(shared);
     if (status != TP_OK) {
         raise_status(status, &error);
         return NULL;

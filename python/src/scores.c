@@ -25,10 +25,14 @@ static int check_broadcast(const call *c, const view *v) {
     target(c, shape);
     int fits = v->ndim <= 4;
     for (int i = 0; fits && i < 4; i++)
-        if (source(v, i) >= 0) fits = v->shape[source(v, i)] == shape[i] || v->shape[source(v, i)] == 1;
+        if (source(v, i) >= 0)
+            fits = v->shape[source(v, i)] == shape[i] || v->shape[source(v, i)] == 1;
     if (fits) return 0;
-    PyErr_Format(PyExc_ValueError, "%s has shape %s: it must broadcast to (%lld, %lld, %lld, %lld), which is (sequences, query "
-                 "heads, rows, keys)", v->name, view_shape_text(v, text), (long long)shape[0], (long long)shape[1],
+    PyErr_Format(PyExc_ValueError,
+                 "%s has shape %s: it must broadcast to (%lld, %lld, %lld, %lld), which is "
+                 "(sequences, query heads, rows, "
+                 "keys)",
+                 v->name, view_shape_text(v, text), (long long)shape[0], (long long)shape[1],
                  (long long)shape[2], (long long)shape[3]);
     return -1;
 }
@@ -36,15 +40,16 @@ static int check_broadcast(const call *c, const view *v) {
 static int open_mask(call *c, PyObject *object) {
     view *v = &c->in[IN_MASK];
     if (Py_IsNone(object)) return 0;
-    if (object == Py_True) { /* of a plan: there will be one */
-        return tp_problem_mask(&c->problem, TP_MASK_AND, TP_MASK_BITS, 0, 0) == TP_OK ? 0 : -1;
-    }
+    tp_problem_mask(&c->problem, TP_MASK_AND, TP_MASK_BITS, 0,
+                    0);              /* causal, window and this: there is room */
+    if (object == Py_True) return 0; /* of a plan: there will be one */
     if (view_open(v, "mask", object) != 0) return -1;
     if (v->dtype->code != DTYPE_BOOL) {
-        PyErr_Format(PyExc_TypeError, "mask is %s: it must be bool, True meaning visible (a float one is a bias)", v->dtype->name);
+        PyErr_Format(PyExc_TypeError,
+                     "mask is %s: it must be bool, True meaning visible (a float one is a bias)",
+                     v->dtype->name);
         return -1;
     }
-    tp_problem_mask(&c->problem, TP_MASK_AND, TP_MASK_BITS, 0, 0);
     if (check_broadcast(c, v) != 0) return -1;
     target(c, c->bits_shape);
     for (int i = 0; i < 3; i++)
@@ -64,7 +69,8 @@ static int open_bias(call *c, PyObject *object) {
         return -1;
     }
     if (v->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "bias is %s: it must be float32, float16 or bfloat16", v->dtype->name);
+        PyErr_Format(PyExc_TypeError, "bias is %s: it must be float32, float16 or bfloat16",
+                     v->dtype->name);
         return -1;
     }
     c->problem.bias_dtype = v->dtype->code;
@@ -85,7 +91,8 @@ static int open_heads(call *c, view *v, const char *name, PyObject *object, int 
     int fits = v->ndim >= 1 && v->ndim <= most_dims && v->shape[v->ndim - 1] == c->problem.q_heads;
     if (fits && v->ndim == 2) fits = v->shape[0] == c->tensors.batch;
     if (!fits) {
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (%lld,), a value for each query head%s", name,
+        PyErr_Format(PyExc_ValueError,
+                     "%s has shape %s: it must be (%lld,), a value for each query head%s", name,
                      view_shape_text(v, text), (long long)c->problem.q_heads,
                      most_dims == 2 ? ", or (sequences, query heads)" : "");
         return -1;
@@ -99,15 +106,18 @@ int scores_open(call *c, PyObject *const *args) {
     if (open_mask(c, args[ARG_mask]) != 0 || open_bias(c, args[ARG_bias]) != 0) return -1;
     c->problem.alibi = !Py_IsNone(slopes);
     c->problem.sinks = !Py_IsNone(sinks);
-    if (c->problem.alibi && open_heads(c, &c->in[IN_ALIBI], "alibi_slopes", slopes, 2) != 0) return -1;
+    if (c->problem.alibi && open_heads(c, &c->in[IN_ALIBI], "alibi_slopes", slopes, 2) != 0)
+        return -1;
     return c->problem.sinks ? open_heads(c, &c->in[IN_SINKS], "sinks", sinks, 1) : 0;
 }
 
-/* Rows of one (sequence, head) to bits. Keys that are not bytes one after another go by way of a row. */
-static tp_status pack_rows(call *c, const char *from, int64_t row_stride, int64_t key_stride, char *bits, int64_t row_bytes,
-                           char *row, tp_error *error) {
+/* Rows of one (sequence, head) to bits. Keys that are not bytes one after another go by way of a
+ * row. */
+static tp_status pack_rows(call *c, const char *from, int64_t row_stride, int64_t key_stride,
+                           char *bits, int64_t row_bytes, char *row, tp_error *error) {
     int64_t rows = c->bits_shape[2], keys = c->bits_shape[3];
-    if (key_stride == 1 && row_stride >= 0) return tp_mask_pack(rows, keys, from, row_stride, bits, row_bytes, error);
+    if (key_stride == 1 && row_stride >= 0)
+        return tp_mask_pack(rows, keys, from, row_stride, bits, row_bytes, error);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < keys; j++) row[j] = from[i * row_stride + j * key_stride];
         tp_status status = tp_mask_pack(1, keys, row, keys, bits + i * row_bytes, row_bytes, error);
@@ -130,7 +140,9 @@ tp_status scores_pack(call *c, tp_error *error) {
     char *row = malloc((size_t)n[3] + 1);
     c->bits = malloc((size_t)bytes + 1);
     tp_status status = row == NULL || c->bits == NULL ? TP_NO_MEMORY : TP_OK;
-    if (status != TP_OK) snprintf(error->text, sizeof error->text, "no memory for %lld bytes of mask bits", (long long)bytes);
+    if (status != TP_OK)
+        snprintf(error->text, sizeof error->text, "no memory for %lld bytes of mask bits",
+                 (long long)bytes);
     for (int64_t s = 0; s < n[0] && status == TP_OK; s++)
         for (int64_t h = 0; h < n[1] && status == TP_OK; h++)
             status = pack_rows(c, v->data + s * stride[0] + h * stride[1], stride[2], stride[3],

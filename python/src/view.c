@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tensor of Python's without a copy: buffer protocol, NumPy's own struct (for bfloat16, which no buffer can name),
-   DLPack by C functions of the type, DLPack by capsule. */
+/* A tensor of Python's without a copy: buffer protocol, NumPy's own struct (for bfloat16, which no
+   buffer can name), DLPack by C functions of the type, DLPack by capsule. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -18,7 +18,8 @@ enum { ARRAY_NATIVE = 0x200, ARRAY_WRITEABLE = 0x400 };
 
 static int check_ndim(const view *v, int64_t ndim) {
     if (ndim >= 0 && ndim <= VIEW_DIMS) return 0;
-    PyErr_Format(PyExc_ValueError, "%s has %lld dimensions: at most %d are known", v->name, (long long)ndim, VIEW_DIMS);
+    PyErr_Format(PyExc_ValueError, "%s has %lld dimensions: at most %d are known", v->name,
+                 (long long)ndim, VIEW_DIMS);
     return -1;
 }
 
@@ -68,7 +69,8 @@ static int from_array_struct(view *v) {
 
 static int from_dlpack(view *v, const dl_tensor *t) {
     if (t->device.type != DL_CPU) {
-        PyErr_Format(PyExc_ValueError, "%s is on a device of DLPack type %d: it must be on the CPU (1)", v->name,
+        PyErr_Format(PyExc_ValueError,
+                     "%s is on a device of DLPack type %d: it must be on the CPU (1)", v->name,
                      (int)t->device.type);
         return -1;
     }
@@ -80,10 +82,13 @@ static int from_dlpack(view *v, const dl_tensor *t) {
     for (int i = t->ndim - 1; i >= 0; i--) {
         int64_t stride = t->strides != NULL ? t->strides[i] : packed;
         v->shape[i] = t->shape[i];
-        if (t->shape[i] < 0 || __builtin_mul_overflow(stride, (int64_t)v->dtype->size, &v->stride[i]) ||
+        if (t->shape[i] < 0 ||
+            __builtin_mul_overflow(stride, (int64_t)v->dtype->size, &v->stride[i]) ||
             __builtin_mul_overflow(packed, t->shape[i] > 0 ? t->shape[i] : 1, &packed)) {
-            PyErr_Format(PyExc_ValueError, "%s has %lld elements and stride %lld in dimension %d: too large to address",
-                         v->name, (long long)t->shape[i], (long long)stride, i);
+            PyErr_Format(
+                PyExc_ValueError,
+                "%s has %lld elements and stride %lld in dimension %d: too large to address",
+                v->name, (long long)t->shape[i], (long long)stride, i);
             return -1;
         }
     }
@@ -98,14 +103,16 @@ static int check_sign(const view *v) {
     if (answer == NULL) PyErr_Clear();
     Py_XDECREF(answer);
     if (answer != Py_True) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is a view that is negated when read: call resolve_neg() first", v->name);
+    PyErr_Format(PyExc_ValueError,
+                 "%s is a view that is negated when read: call resolve_neg() first", v->name);
     return -1;
 }
 
 static int from_exchange(view *v) {
     if (v->exchange->from_object(v->object, &v->versioned) != 0) {
         v->versioned = NULL;
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s cannot be read by DLPack", v->name);
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_TypeError, "%s cannot be read by DLPack", v->name);
         return -1;
     }
     v->readonly = (v->versioned->flags & DL_READ_ONLY) != 0;
@@ -121,7 +128,9 @@ static int on_cpu(view *v) {
     Py_DECREF(device);
     if (fine && type == DL_CPU) return 0;
     if (fine)
-        PyErr_Format(PyExc_ValueError, "%s is on a device of DLPack type %d: it must be on the CPU (1)", v->name, type);
+        PyErr_Format(PyExc_ValueError,
+                     "%s is on a device of DLPack type %d: it must be on the CPU (1)", v->name,
+                     type);
     else if (!PyErr_Occurred())
         PyErr_Format(PyExc_TypeError, "%s.__dlpack_device__() is no pair of integers", v->name);
     return -1;
@@ -155,7 +164,9 @@ static int from_capsule(view *v) {
     Py_DECREF(capsule);
     if (v->managed != NULL) return from_dlpack(v, &v->managed->tensor);
     if (v->versioned == NULL || v->versioned->version.major != DL_MAJOR) {
-        PyErr_Format(PyExc_TypeError, "%s.__dlpack__() gave no DLPack capsule of version %d or before", v->name, DL_MAJOR);
+        PyErr_Format(PyExc_TypeError,
+                     "%s.__dlpack__() gave no DLPack capsule of version %d or before", v->name,
+                     DL_MAJOR);
         return -1;
     }
     v->readonly = (v->versioned->flags & DL_READ_ONLY) != 0;
@@ -169,11 +180,14 @@ static const dl_exchange *exchange_of(PyObject *object) {
     PyObject *type = (PyObject *)Py_TYPE(object);
     if (type == known) return functions;
     PyObject *capsule = PyObject_GetAttrString(type, "__dlpack_c_exchange_api__");
-    const dl_exchange *found = capsule != NULL ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
+    const dl_exchange *found =
+        capsule != NULL ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
     PyErr_Clear();
     Py_XDECREF(capsule);
     while (found != NULL && found->version.major != DL_MAJOR) found = found->previous;
-    if (found == NULL || found->from_object == NULL || found->to_object == NULL || found->allocate == NULL) return NULL;
+    if (found == NULL || found->from_object == NULL || found->to_object == NULL ||
+        found->allocate == NULL)
+        return NULL;
     Py_XDECREF(known);
     known = Py_NewRef(type);
     return functions = found;
@@ -183,7 +197,8 @@ int view_open(view *v, const char *name, PyObject *object) {
     v->name = name;
     v->object = object;
     if (PyObject_CheckBuffer(object)) {
-        if (PyObject_GetBuffer(object, &v->buffer, PyBUF_STRIDED_RO | PyBUF_FORMAT) == 0) return from_buffer(v);
+        if (PyObject_GetBuffer(object, &v->buffer, PyBUF_STRIDED_RO | PyBUF_FORMAT) == 0)
+            return from_buffer(v);
         if (!PyObject_HasAttrString(object, "__array_struct__")) return -1;
         PyErr_Clear();
         return from_array_struct(v);
@@ -193,7 +208,8 @@ int view_open(view *v, const char *name, PyObject *object) {
     if (PyObject_HasAttrString(object, "__dlpack__")) return from_capsule(v);
     PyObject *type = PyType_GetName(Py_TYPE(object));
     PyErr_Format(PyExc_TypeError,
-                 "%s is a %U: it must be a tensor, that is have the buffer protocol or __dlpack__ (NumPy, PyTorch on "
+                 "%s is a %U: it must be a tensor, that is have the buffer protocol or __dlpack__ "
+                 "(NumPy, PyTorch on "
                  "the CPU)",
                  name, type);
     Py_XDECREF(type);

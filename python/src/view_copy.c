@@ -14,7 +14,8 @@ int view_shape(view *v, const char *name, PyObject *shape, const dtype_row *dtyp
     Py_ssize_t ndim = PyTuple_Size(shape);
     if (ndim < 0) return -1;
     if (ndim > VIEW_DIMS) {
-        PyErr_Format(PyExc_ValueError, "%s has %zd dimensions: at most %d are known", name, ndim, VIEW_DIMS);
+        PyErr_Format(PyExc_ValueError, "%s has %zd dimensions: at most %d are known", name, ndim,
+                     VIEW_DIMS);
         return -1;
     }
     v->ndim = (int)ndim;
@@ -23,9 +24,12 @@ int view_shape(view *v, const char *name, PyObject *shape, const dtype_row *dtyp
         v->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
         if (v->shape[i] == -1 && PyErr_Occurred()) return -1;
         v->stride[i] = stride;
-        if (v->shape[i] < 0 || __builtin_mul_overflow(stride, v->shape[i] > 0 ? v->shape[i] : 1, &stride)) {
-            PyErr_Format(PyExc_ValueError, "%s has %lld elements in dimension %d: it must be at least 0 and fit memory",
-                         name, (long long)v->shape[i], i);
+        if (v->shape[i] < 0 ||
+            __builtin_mul_overflow(stride, v->shape[i] > 0 ? v->shape[i] : 1, &stride)) {
+            PyErr_Format(
+                PyExc_ValueError,
+                "%s has %lld elements in dimension %d: it must be at least 0 and fit memory", name,
+                (long long)v->shape[i], i);
             return -1;
         }
     }
@@ -35,14 +39,16 @@ int view_shape(view *v, const char *name, PyObject *shape, const dtype_row *dtyp
 const char *view_shape_text(const view *v, char text[160]) {
     int at = snprintf(text, 160, "(");
     for (int i = 0; i < v->ndim && at < 130; i++)
-        at += snprintf(text + at, (size_t)(160 - at), "%s%lld", i > 0 ? ", " : "", (long long)v->shape[i]);
+        at += snprintf(text + at, (size_t)(160 - at), "%s%lld", i > 0 ? ", " : "",
+                       (long long)v->shape[i]);
     snprintf(text + at, (size_t)(160 - at), v->ndim == 1 ? ",)" : ")");
     return text;
 }
 
 int64_t view_elements(const view *v, int dim) {
     int64_t stride = v->stride[dim];
-    return v->shape[dim] > 1 && stride > 0 ? stride / v->dtype->size : 0; /* below 0 only where there is nothing */
+    return v->shape[dim] > 1 && stride > 0 ? stride / v->dtype->size
+                                           : 0; /* below 0 only where there is nothing */
 }
 
 static int empty(const view *v) {
@@ -76,7 +82,8 @@ static void gather(const view *v, char *to, int dim, const char *from) {
         memcpy(to, from, (size_t)(v->shape[dim] * size));
         return;
     }
-    for (int64_t i = 0; i < v->shape[dim]; i++) gather(v, to + i * inner, dim + 1, from + i * v->stride[dim]);
+    for (int64_t i = 0; i < v->shape[dim]; i++)
+        gather(v, to + i * inner, dim + 1, from + i * v->stride[dim]);
 }
 
 tp_status view_make_copy(view *v, tp_error *error) {
@@ -86,8 +93,8 @@ tp_status view_make_copy(view *v, tp_error *error) {
         if (__builtin_mul_overflow(bytes, v->shape[i], &bytes)) bytes = INT64_MAX, i = v->ndim;
     v->copy = malloc((size_t)bytes);
     if (v->copy == NULL) {
-        snprintf(error->text, sizeof error->text, "no memory for a copy of %s (%s): %lld bytes", v->name, v->why,
-                 (long long)bytes);
+        snprintf(error->text, sizeof error->text, "no memory for a copy of %s (%s): %lld bytes",
+                 v->name, v->why, (long long)bytes);
         return error->status = TP_NO_MEMORY;
     }
     gather(v, v->copy, 0, v->data);

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
-quick = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -184,6 +184,20 @@ static int run_cells(struct qualification *all, const struct options *options,
     return code;
 }
 
+/* A config that changed, even where no cell did: the lock speaks of another revision. */
+static int compare_config(const tp_model *model, const tp_lock *lock) {
+    tp_lock_use use;
+    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
+        if (strcmp(use.model, base_name(model->name))) continue;
+        if (!strcmp(use.config_hash, model->config_hash)) return EXIT_FINE;
+        complain("the lock is STALE: config of %s: lock has %s, here %s", model->name, use.config_hash,
+                 model->config_hash);
+        return EXIT_LOCK;
+    }
+    complain("the lock is STALE: it has no model %s", base_name(model->name));
+    return EXIT_LOCK;
+}
+
 /* Cells that are not as the lock has them get that as their status. */
 static int compare_lock(struct qualification *all, const tp_lock *lock, const tp_identity *now) {
     char text[1024];
@@ -192,6 +206,8 @@ static int compare_lock(struct qualification *all, const tp_lock *lock, const tp
         complain("the lock is STALE: %s", text);
         code = EXIT_LOCK;
     }
+    for (int i = 0; i < all->model_count; i++)
+        code = worse_exit(code, compare_config(all->models[i], lock));
     for (size_t i = 0; i < all->cell_count; i++) {
         tp_cell locked, *cell = &all->cells[i];
         tp_cell_status status = TP_CELL_STALE;

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -184,67 +183,13 @@ static int run_cells(struct qualification *all, const struct options *options,
     return code;
 }
 
-/* Cells that are not as the lock has them get that as their status. */
-static int compare_lock(struct qualification *all, const tp_lock *lock, const tp_identity *now) {
-    char text[1024];
-    int code = EXIT_FINE;
-    if (tp_lock_fresh(lock, now, text, sizeof text) != TP_OK) {
-        complain("the lock is STALE: %s", text);
-        code = EXIT_LOCK;
-    }
-    for (size_t i = 0; i < all->cell_count; i++) {
-        tp_cell locked, *cell = &all->cells[i];
-        tp_cell_status status = TP_CELL_STALE;
-        if (tp_lock_cell_find(lock, now->isa, cell->problem, &locked) != TP_OK)
-            snprintf(text, sizeof text, "the lock has no such cell");
-        else
-            status = lock_compare(&locked, cell, text, sizeof text);
-        if (status == TP_CELL_QUALIFIED) continue;
-        code = worse_exit(code, cell_exit_code((int)status));
-        cell->status = (int32_t)status;
-        snprintf(cell->reason, sizeof cell->reason, "%s", text);
-    }
-    return code;
-}
-
-static int update_lock(const struct qualification *all, const struct options *options, tp_lock *lock,
-                       const tp_identity *now) {
-    tp_error error = TP_ERROR_INIT;
-    char date[32];
-    tp_status status = TP_OK;
-    bench_date(date);
-    date[10] = 0;
-    for (int i = 0; i < all->model_count && status == TP_OK; i++)
-        status = tp_lock_put_model(lock, base_name(all->models[i]->name), all->models[i]->config_hash,
-                                   &error);
-    for (size_t i = 0; i < all->use_count && status == TP_OK; i++) {
-        const struct use *use = &all->uses[i];
-        const tp_model *model = all->models[use->model];
-        status = tp_lock_put_use(lock, base_name(model->name), model->groups[use->group],
-                                 &all->cells[use->cell], &error);
-    }
-    for (size_t i = 0; i < all->cell_count && status == TP_OK; i++)
-        status = tp_lock_put_cell(lock, now->isa, &all->cells[i], &error);
-    if (status == TP_OK) status = tp_lock_finish(lock, now, date, options->reason, &error);
-    return status == TP_OK ? lock_write_file(options->lock, lock) : complain_status(&error);
-}
-
-/* A lock that is to be updated need not exist yet. */
-static int open_lock(const struct options *options, tp_lock **lock) {
-    tp_error error = TP_ERROR_INIT;
-    *lock = NULL;
-    if (!options->lock) return EXIT_FINE;
-    if (!options->update || !access(options->lock, F_OK)) return lock_read_file(options->lock, lock);
-    return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
-}
-
 static int finish(struct qualification *all, const struct options *options, tp_lock *lock,
                   const tp_identity *now) {
     int code = EXIT_FINE;
     if (lock && options->update)
-        code = update_lock(all, options, lock, now);
+        code = qualify_update(all, options, lock, now);
     else if (lock)
-        code = compare_lock(all, lock, now);
+        code = qualify_compare(all, lock, now);
     all->kept = lock && options->update && code;
     int printed = qualify_report(all, options->format, now);
     if (!printed && options->save) printed = qualify_save(all, options->save, now);
@@ -263,7 +208,7 @@ int command_qualify(const struct options *options) {
     int code = parse_wishes(options, &wishes);
     if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
         code = complain_status(&error);
-    if (!code) code = open_lock(options, &lock);
+    if (!code) code = qualify_open_lock(options, &lock);
     if (!code) code = collect(&all, options, &wishes);
     if (!code) code = journal_open(&journal, options, now.build, &all);
     if (!code) code = run_cells(&all, options, &journal);

@@ -9,6 +9,7 @@
  *     qualify_time.c     its time, and math's beside it
  *     qualify_report.c   the matrix, and a row a cell
  *     qualify_journal.c  finished cells of a run that was stopped
+ *     qualify_lock.c     cells against a lock, or into it
  *     lockfile.c         locks as files; a cell against the lock's
  *     canary.c           the command: everything a lock says, once more
  *     canary_speed.c     old library against new
@@ -86,6 +87,13 @@ int journal_open(struct journal *journal, const struct options *options, const c
                  struct qualification *all);
 int journal_add(struct journal *journal, const tp_cell *cell);
 void journal_close(struct journal *journal, int finished);
+
+/* qualify_lock.c. Exit codes, reasons printed. A lock that is to be updated need not exist yet; NULL without
+   --lock. Cells that are not as the lock has them get that as their status. */
+int qualify_open_lock(const struct options *options, tp_lock **lock);
+int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_identity *now);
+int qualify_update(const struct qualification *all, const struct options *options, tp_lock *lock,
+                   const tp_identity *now);
 
 /* lockfile.c */
 int lock_read_file(const char *path, tp_lock **lock); /* exit code, reason printed */

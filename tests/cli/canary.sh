@@ -44,6 +44,8 @@ config() { # HEAD_DIM
 story=$scratch/story.lock
 config 64
 "$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 1' >/dev/null
+sed -i 's/}/, "rope_theta": 500000.0}/' "$scratch/revision.json"
+expect story-config 5 'the lock is STALE: config of .*revision.json: lock has [0-9a-f]{64}, here' "$tool" qualify "$scratch/revision.json" --quick --phases decode --lock "$story"
 config 96
 expect story-not-locked 5 'revision.json, text layers 0-1, decode .*: STALE: .*: the lock has no such cell' "$tool" qualify "$scratch/revision.json" --quick --lock "$story"
 expect story-qualified 0 '' "$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 2 has head dim 96'

@@ -10,7 +10,7 @@
 
 #include "contest.h"
 
-static const double cell_budget_ns = 3e9, least_budget_ns = 0.3e9; /* by what the whole budget leaves */
+static const double cell_budget_ns = 3e9, least_budget_ns = 0.3e9, most_budget_ns = 20e9;
 
 struct side {
     const struct library *library;
@@ -126,7 +126,7 @@ static int race_all(struct canary *c, const struct side sides[2], int first, int
         if (stop_asked() || (!first && left < cell_budget_ns)) {
             c->not_raced++;
         } else {
-            code = race(c, sides, &cell, fmax(fmin(cell_budget_ns, left / waiting), least_budget_ns), seed);
+            code = race(c, sides, &cell, fmax(fmin(most_budget_ns, left / waiting), least_budget_ns), seed);
             c->raced++;
         }
         waiting--;

@@ -47,7 +47,7 @@ static const struct option_row rows[] = {
     {"--machine", "FILE", "plan for the machine recorded in FILE", TEXT, FIELD(machine_file),
      COMMAND_EXPLAIN},
     {"--seed", "N", "seed of the random data; default 1", NUMBER, FIELD(seed),
-     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_SIMULATED_RUN | PROOF},
+     COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_SIMULATED_RUN | COMMAND_CANARY},
     {"--repeat", "N", "run N times, print all times; default 1", NUMBER, FIELD(repeat),
      COMMAND_RUN},
     {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),

@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 
-MODEL = {"tileproof_model": 1, "groups": [{"layers": "0-3", "problem": "h4/2 d128 f32 causal"}]}
+MODEL = {"tileproof_model": 1, "groups": [{"layers": "0-3", "problem": "h4/2 d64 f32 causal", "max_positions": 256}]}
 PHASES = "prefill,decode"
 
 
 def canary(tool, lock, library, extra, seed):
-    command = [tool, "canary", lock, "--against", library, "--budget", "20s", "--seed", str(seed), "-o", "jsonl", *extra]
+    command = [tool, "canary", lock, "--against", library, "--budget", "6s", "--seed", str(seed), "-o", "jsonl", *extra]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in (0, 1, 4):
         sys.exit(f"{' '.join(command)}: exit {done.returncode}: {done.stderr}{done.stdout}")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight recorder: a ring of records. */
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,11 +34,18 @@ void tp__recorder_destroy(tp__recorder *recorder) {
     free(recorder);
 }
 
+/* Without mask nodes that are not in use, which are most of it. */
+static void copy_problem(tp_problem *to, const tp_problem *from) {
+    size_t mask = offsetof(tp_problem, mask), rest = offsetof(tp_problem, page_size);
+    memcpy(to, from, mask + (size_t)from->mask_nodes * sizeof from->mask[0]);
+    memcpy((char *)to + rest, (const char *)from + rest, sizeof *to - rest);
+}
+
 void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp_problem *problem) {
     pthread_mutex_lock(&recorder->lock);
     struct entry *entry = &recorder->ring[recorder->added++ % recorder->most];
     entry->record = *record;
-    entry->problem = *problem;
+    copy_problem(&entry->problem, problem);
     pthread_mutex_unlock(&recorder->lock);
 }
 

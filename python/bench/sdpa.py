@@ -9,6 +9,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
+import shield
 import tileproof
 import tileproof.torch
 
@@ -82,6 +83,7 @@ def cases():
 
 
 def main():
+    shield.without_broken_amx()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=2.0, help="for each row")
     options.add_argument("--match", default="", help="only rows with this text")

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 
+import shield
 import tileproof
 import tileproof.torch
 
@@ -105,6 +106,7 @@ def measure(model, length, rounds, seconds):
 
 
 def main():
+    shield.without_broken_amx()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--lengths", default="128,256,512,1024,2048,4096")
     options.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])

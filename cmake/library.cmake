@@ -15,7 +15,8 @@ if(TILEPROOF_PTHREADPOOL)
     message(FATAL_ERROR "libpthreadpool was not found (Debian: libpthreadpool-dev). "
                         "-DTILEPROOF_PTHREADPOOL=OFF builds without it.")
   endif()
-  target_compile_definitions(tileproof_flags INTERFACE TILEPROOF_PTHREADPOOL)
+  target_compile_definitions(tileproof_flags INTERFACE TILEPROOF_PTHREADPOOL
+    $<$<BOOL:${TILEPROOF_YIELD}>:TILEPROOF_YIELD>)
   target_include_directories(tileproof_flags INTERFACE ${PTHREADPOOL_INCLUDE})
   set(pool_libraries ${PTHREADPOOL_LIBRARY})
 endif()

@@ -5,6 +5,11 @@
 
 #ifdef TILEPROOF_PTHREADPOOL
 #include <pthreadpool.h>
+#ifdef TILEPROOF_YIELD
+#define POOL_FLAGS PTHREADPOOL_FLAG_YIELD_WORKERS
+#else
+#define POOL_FLAGS 0 /* workers spin a while after a call: the next one starts sooner */
+#endif
 #endif
 
 /* The one thread-local mark that tileproof.h names. */
@@ -67,7 +72,7 @@ void tp__parallel_run(const tp__parallel *parallel, size_t count, tp_task task, 
     }
 #ifdef TILEPROOF_PTHREADPOOL
     if (count > 1 && parallel->pool != NULL) {
-        pthreadpool_parallelize_1d(parallel->pool, one_task, &j, count, 0);
+        pthreadpool_parallelize_1d(parallel->pool, one_task, &j, count, POOL_FLAGS);
         return;
     }
 #endif

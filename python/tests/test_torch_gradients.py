@@ -227,6 +227,15 @@ class Autograd(unittest.TestCase):
         for p, right in zip(layer.parameters(), want):
             self.assertLess((p.grad - right).abs().max(), 1e-5)
 
+    def test_a_gradient_is_not_lost_in_silence(self):
+        x = torch.randn(1, 2, 6, 8, requires_grad=True)
+        plain = x.detach().numpy()
+        for call in (tileproof.attention, tileproof.scaled_dot_product_attention):
+            with self.assertRaisesRegex(TypeError, "ndarray.*would be lost"):
+                call(plain, x, plain)
+            with torch.no_grad():
+                call(plain, x.detach(), plain)
+
     def test_ops_pass_the_checks_of_pytorch(self):
         x = torch.randn(1, 6, 2, 8, requires_grad=True)
         plain = (x, x, x, *[None] * 9, True, "bottom_right", -1, -1, None, 0.0, "bshd", "refuse", None, None, 0.0)

@@ -26,6 +26,16 @@ def _needs_torch(*tensors: Any) -> bool:
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)
 
 
+def _refuse_lost_gradient(name: str, first: Any, *others: Any) -> None:
+    """A gradient could flow to the others, but the result follows the first, which knows none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in others):
+        raise TypeError(
+            f"{name} is a {type(first).__name__} and another argument a PyTorch tensor that requires grad: its gradient "
+            f"would be lost; {name} must be a PyTorch tensor too, or detach() the other"
+        )
+
+
 def _with_receipt(result: tuple) -> tuple:
     (text, fields), rewrites = result[-1]
     return (*result[:-1], Receipt(text, fields, rewrites))
@@ -102,6 +112,8 @@ def attention(
             cu_seqlens_k=cu_seqlens_k, layout=layout, out=out, return_lse=return_lse, return_receipt=return_receipt,
             fallback=fallback, kernel=kernel, threads=threads,
         )  # fmt: skip
+    if not hasattr(q, "requires_grad"):
+        _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
         cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0,

@@ -8,7 +8,7 @@ import warnings
 from typing import Any, Optional
 
 from . import _core
-from ._api import Array, _needs_torch, _with_receipt
+from ._api import Array, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
 class FallbackWarning(UserWarning):
@@ -145,4 +145,6 @@ def scaled_dot_product_attention(
         from .torch import _sdpa_traced
 
         return _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if not hasattr(query, "requires_grad"):
+        _refuse_lost_gradient("query", query, key, value, attn_mask)
     return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, False)[0]

@@ -44,6 +44,7 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/build_hash.c
 
 add_library(tileproof_objects OBJECT ${sources} ${CMAKE_BINARY_DIR}/build_hash.c)
 target_link_libraries(tileproof_objects PRIVATE tileproof_flags)
+target_compile_options(tileproof_objects PRIVATE -falign-functions=64)
 set(objects $<TARGET_OBJECTS:tileproof_objects>)
 
 # One source of kernels, compiled once per ISA of src/kernels/isas.inc.
@@ -51,7 +52,7 @@ function(tileproof_kernels isa)
   add_library(tileproof_kernels_${isa} OBJECT ${templates})
   target_link_libraries(tileproof_kernels_${isa} PRIVATE tileproof_flags)
   target_compile_definitions(tileproof_kernels_${isa} PRIVATE TP_ISA=${isa})
-  target_compile_options(tileproof_kernels_${isa} PRIVATE ${ARGN} -falign-functions=64)
+  target_compile_options(tileproof_kernels_${isa} PRIVATE ${ARGN} -falign-functions=64 -falign-loops=32)
   set(objects ${objects} $<TARGET_OBJECTS:tileproof_kernels_${isa}> PARENT_SCOPE)
   set(kernel_objects ${kernel_objects} $<TARGET_OBJECTS:tileproof_kernels_${isa}> PARENT_SCOPE)
 endfunction()

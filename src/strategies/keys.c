@@ -55,6 +55,14 @@ static void listed_rows(const tp__keys *keys, int64_t slot, int64_t count, const
     }
 }
 
+/* Keys that may not be looked at get the place of one that may. */
+static void repeat(const char **k, const char **v, int64_t count, const char *k_place, const char *v_place) {
+    for (int64_t i = 0; i < count; i++) {
+        k[i] = k_place;
+        v[i] = v_place;
+    }
+}
+
 void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
                    const char **v) {
     int64_t there = tp__max(tp__min(count, end - key), 0);
@@ -64,10 +72,7 @@ void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end
         paged_rows(keys, key, there, k, v);
     else
         plain_rows(keys, key, there, k, v);
-    for (int64_t i = there; i < count && there > 0; i++) {
-        k[i] = k[there - 1];
-        v[i] = v[there - 1];
-    }
+    if (there > 0) repeat(k + there, v + there, count - there, k[there - 1], v[there - 1]);
 }
 
 static int any_bit(const uint64_t *words, int64_t from, int64_t to) {
@@ -83,11 +88,8 @@ void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t las
         run = tp__min(page - (key + i) % page, last - i);
         if (any_bit(seen, i, i + run)) {
             paged_rows(keys, key + i, run, k + i, v + i);
-            continue;
-        }
-        for (int64_t j = i; j < i + run; j++) {
-            k[j] = k[first];
-            v[j] = v[first];
+        } else {
+            repeat(k + i, v + i, run, k[first], v[first]);
         }
     }
 }
@@ -106,11 +108,8 @@ void tp__keys_ahead(const tp__keys *keys, int64_t key, int64_t count, int64_t en
         run = tp__min(page - (key + i) % page, count - i);
         if (key + i < end && has_page(keys, key + i)) {
             paged_rows(keys, key + i, run, k + i, v + i);
-            continue;
-        }
-        for (int64_t j = i; j < i + run; j++) {
-            k[j] = k[-1];
-            v[j] = v[-1];
+        } else {
+            repeat(k + i, v + i, run, k[-1], v[-1]);
         }
     }
 }

@@ -145,33 +145,17 @@ const char *back_kernel(int index) {
     return info != NULL && strcmp(info->strategy, "math") != 0 ? info->name : NULL;
 }
 
-tp_status back_try(back *b, const call_how *how, tp_receipt *receipt, tp_error *error) {
-    tp_context *context = how->context != NULL ? how->context : call_context();
-    tp_choice choice = TP_CHOICE_INIT;
-    tp_exec exec = TP_EXEC_INIT;
-    tp_plan *plan;
-    int byte = how->fill != 0 ? how->fill : 0xff;
-    choice.policy = TP_PERMIT;
-    choice.kernel = how->kernel;
-    tp_status status = tp_plan_create(context, &b->problem, &choice, &plan, error);
-    if (status != TP_OK) return status;
-    exec.threads = how->threads > 0 ? how->threads : 1;
-    exec.parallel_for = how->parallel_for;
-    exec.parallel_user = how->user;
-    exec.flags = TP_EXEC_CHECK_DEEP;
-    exec.workspace_size = tp_plan_workspace(plan, exec.threads);
-    exec.workspace = aligned_alloc(64, exec.workspace_size);
-    memset(exec.workspace, byte, exec.workspace_size);
+static void poison(void *cookie, int byte) {
+    back *b = cookie;
     for (int i = BACK_DQ; i <= BACK_DV; i++)
         if (b->room[i].memory != NULL) memset(b->room[i].memory, byte, b->room[i].bytes);
     if (b->d_bias != NULL) memset(b->d_bias, byte, b->bias_count * sizeof(float));
     if (b->d_slopes != NULL) memset(b->d_slopes, byte, b->slope_count * sizeof(float));
     if (b->d_sinks != NULL) memset(b->d_sinks, byte, (size_t)b->problem.q_heads * sizeof(float));
-    status = tp_plan_run(plan, &b->c->tensors, &exec, receipt, error);
-    if (receipt != NULL) receipt->decision = NULL;
-    free(exec.workspace);
-    tp_plan_destroy(plan);
-    return status;
+}
+
+tp_status back_try(back *b, const call_how *how, tp_receipt *receipt, tp_error *error) {
+    return call_plan_run(&b->problem, &b->c->tensors, how, poison, b, receipt, error);
 }
 
 /* What lies outside the rows of an output keeps its poison. */

@@ -96,6 +96,10 @@ typedef struct call_how { /* all zero: any kernel, one task, the shared context 
 void call_run(call *c, const call_how *how, tp_receipt *receipt);
 /* The same, but hands over the status; nothing is asserted. */
 tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error);
+/* What both kinds of call do: plan, poison workspace and, by the function, outputs, run. Nothing is poisoned
+   where no plan is made. */
+tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, const call_how *how,
+                        void (*poison)(void *cookie, int byte), void *cookie, tp_receipt *receipt, tp_error *error);
 
 /* Kernels of the table that this host can run; NULL ends the list. */
 const tp_kernel_info *call_kernel_info(int index);

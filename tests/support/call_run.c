@@ -52,12 +52,8 @@ const char *call_kernel(int index) {
     return info != NULL ? info->name : NULL;
 }
 
-static void poison(call *c, int byte) {
-    for (int i = CALL_O; i <= CALL_LSE; i++)
-        if (c->room[i].memory != NULL) memset(c->room[i].memory, byte, c->room[i].bytes);
-}
-
-tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
+tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, const call_how *how,
+                        void (*poison)(void *cookie, int byte), void *cookie, tp_receipt *receipt, tp_error *error) {
     tp_context *context = how->context != NULL ? how->context : call_context();
     tp_choice choice = TP_CHOICE_INIT;
     tp_exec exec = TP_EXEC_INIT;
@@ -66,7 +62,7 @@ tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *
     choice.policy = TP_PERMIT;
     choice.kernel = how->kernel;
     choice.strategy = how->strategy;
-    tp_status status = tp_plan_create(context, &c->problem, &choice, &plan, error);
+    tp_status status = tp_plan_create(context, problem, &choice, &plan, error);
     if (status != TP_OK) return status;
     exec.threads = how->threads > 0 ? how->threads : 1;
     exec.parallel_for = how->parallel_for;
@@ -75,12 +71,22 @@ tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *
     exec.workspace_size = tp_plan_workspace(plan, exec.threads);
     exec.workspace = aligned_alloc(64, exec.workspace_size);
     memset(exec.workspace, byte, exec.workspace_size);
-    poison(c, byte);
-    status = tp_plan_run(plan, &c->tensors, &exec, receipt, error);
+    poison(cookie, byte);
+    status = tp_plan_run(plan, tensors, &exec, receipt, error);
     if (receipt != NULL) receipt->decision = NULL; /* it dies with the plan */
     free(exec.workspace);
     tp_plan_destroy(plan);
     return status;
+}
+
+static void poison(void *cookie, int byte) {
+    call *c = cookie;
+    for (int i = CALL_O; i <= CALL_LSE; i++)
+        if (c->room[i].memory != NULL) memset(c->room[i].memory, byte, c->room[i].bytes);
+}
+
+tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
+    return call_plan_run(&c->problem, &c->tensors, how, poison, c, receipt, error);
 }
 
 static void mark_rows(const call *c, call_tensor which, char *written) {

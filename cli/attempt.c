@@ -6,22 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 256, GUARD_BYTE = 0x5A };
+enum { GUARD = 256, GUARD_BYTE = 0x5A, PAGE = 1 << 16 };
 
 void workspace_free(struct workspace *workspace) {
-    free(workspace->memory);
-    *workspace = (struct workspace){0};
+    guarded_free(workspace->guarded, workspace->memory);
+    *workspace = (struct workspace){.guarded = workspace->guarded};
 }
 
 int workspace_grow(struct workspace *workspace, size_t bytes) {
     if (workspace->bytes >= bytes + GUARD) return 0;
     workspace_free(workspace);
-    if (posix_memalign(&workspace->memory, 64, bytes + GUARD)) {
-        workspace->memory = NULL;
-        return 1;
-    }
-    workspace->bytes = bytes + GUARD;
+    bytes += GUARD;
+    if (workspace->guarded) bytes = (2 * bytes + PAGE - 1) / PAGE * PAGE;
+    workspace->memory = guarded_take(workspace->guarded, bytes, 64, -1);
+    if (!workspace->memory) return 1;
+    workspace->bytes = bytes;
     return 0;
+}
+
+/* Where so many bytes lie in it, and how many behind them are watched. */
+static unsigned char *workspace_place(const struct workspace *workspace, size_t bytes, size_t *watched) {
+    size_t whole = (bytes + 63) / 64 * 64;
+    *watched = workspace->guarded ? whole - bytes : GUARD;
+    return (unsigned char *)workspace->memory + (workspace->guarded ? workspace->bytes - whole : 0);
 }
 
 static void serial_for(void *user, size_t count, tp_task task, void *task_context) {
@@ -69,9 +76,10 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
     size_t bytes = tp_plan_workspace(plan, attempt->threads);
     if (workspace_grow(attempt->workspace, bytes))
         return fail(error, TP_NO_MEMORY, "the workspace could not be allocated");
-    unsigned char *memory = attempt->workspace->memory;
+    size_t watched;
+    unsigned char *memory = workspace_place(attempt->workspace, bytes, &watched);
     if (attempt->poison >= 0) memset(memory, attempt->poison, bytes);
-    memset(memory + bytes, GUARD_BYTE, GUARD);
+    memset(memory + bytes, GUARD_BYTE, watched);
 
     tp_exec exec = TP_EXEC_INIT;
     exec.threads = attempt->threads;
@@ -82,8 +90,8 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
     if (attempt->door == DOOR_CALLER) exec.parallel_for = pthread_for;
     tp_receipt_init(receipt);
     tp_status status = tp_plan_run(plan, &tensors->call, &exec, receipt, error);
-    for (int i = 0; i < GUARD; i++)
-        if (memory[bytes + (size_t)i] != GUARD_BYTE)
+    for (size_t i = 0; i < watched; i++)
+        if (memory[bytes + i] != GUARD_BYTE)
             return fail(error, TP_WORKSPACE, "the run wrote beyond the end of its workspace");
     return status;
 }

@@ -14,6 +14,7 @@ enum door {
 struct workspace {
     void *memory;
     size_t bytes;
+    enum guarded_side guarded; /* GUARDED_END: it ends, but for alignment, where a page without access begins */
 };
 
 struct attempt {

@@ -42,18 +42,9 @@ static int parse_drill(const char *text, struct drill *drill) {
 }
 
 static int parse_budget(const char *text, double *ns) {
-    char *end;
-    *ns = 0;
-    if (!text) return EXIT_FINE;
-    double seconds = strtod(text, &end);
-    if (end != text && *end == 'm') seconds *= 60;
-    if (end != text && (*end == 's' || *end == 'm')) end++;
-    if (end != text && !*end && seconds > 0 && seconds <= 86400) {
-        *ns = seconds * 1e9;
-        return EXIT_FINE;
-    }
-    complain("--budget is '%s': it must be seconds, as 60s or 2m, at most a day", text);
-    return EXIT_USAGE;
+    int code = parse_seconds("--budget", text, ns);
+    *ns *= 1e9;
+    return code;
 }
 
 void canary_note(struct canary *c, const char *check, const char *status, const char *problem,

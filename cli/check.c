@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "check.h"
+#include "check_random.h"
 
 #include <pthread.h>
 #include <regex.h>
@@ -154,10 +154,32 @@ static int run_list(const struct options *options, tp_context *context,
     return failed ? EXIT_FAILED : EXIT_FINE;
 }
 
+/* --random, --budget and a problem run trials in child processes: no context is made in this one. */
+static int run_trials(const struct options *options) {
+    struct check_kernels kernels = {0};
+    tp_machine machine = {.struct_size = sizeof machine};
+    tp_error error = TP_ERROR_INIT;
+    if (options->case_name || options->mask || options->list || options->quick) {
+        complain("--case, --mask, --list and --quick choose among the cases: not with --random, --budget or a problem");
+        return EXIT_USAGE;
+    }
+    if (options->problem[0] && (options->random || options->budget)) {
+        complain("--random and --budget draw problems: '%s' is one too many", options->problem);
+        return EXIT_USAGE;
+    }
+    if (tp_machine_detect(&machine, &error) != TP_OK) return complain_status(&error);
+    int code = select_kernels(options->kernel, machine.isa, &kernels);
+    if (code) return code;
+    int threads = options->threads ? (int)options->threads : machine.threads;
+    return options->problem[0] ? command_check_problem(options, &kernels, threads)
+                               : command_check_random(options, &kernels, threads);
+}
+
 int command_check(const struct options *options) {
     struct check_list list = {0};
     struct check_kernels kernels = {0};
     tp_context *context;
+    if (options->random || options->budget || options->problem[0]) return run_trials(options);
     int code = options_context(options, &context);
     if (code) return code;
     check_add_grid(&list, (uint64_t)options->seed);

@@ -84,7 +84,7 @@ static int allows(const struct tensors *t, const tp_mask_node *node, tp_row at, 
     }
 }
 
-static int visible(const struct tensors *t, tp_row at, int64_t key) {
+int check_visible(const struct tensors *t, tp_row at, int64_t key) {
     int stack[TP_MAX_MASK_NODES], depth = 0;
     for (int i = 0; i < t->problem.mask_nodes; i++) {
         const tp_mask_node *node = &t->problem.mask[i];
@@ -142,14 +142,14 @@ static double define_row(const struct tensors *tensors, tp_row at, double *o) {
     for (int64_t x = 0; x < problem->head_dim_v; x++) o[x] = 0;
     int64_t j;
     for (int64_t i = 0; (j = tensors_key(tensors, at.seq, at.row, i)) >= 0; i++)
-        if (visible(tensors, at, j))
+        if (check_visible(tensors, at, j))
             most = fmax(most, score(tensors, at, j, scale));
     double sink = problem->sinks ? (double)tensors->call.sinks[at.head] : -INFINITY;
     most = fmax(most, sink);
     if (most == -INFINITY) return -INFINITY;
     sum = exp(sink - most);
     for (int64_t i = 0; (j = tensors_key(tensors, at.seq, at.row, i)) >= 0; i++) {
-        if (!visible(tensors, at, j)) continue;
+        if (!check_visible(tensors, at, j)) continue;
         double weight = exp(score(tensors, at, j, scale) - most);
         sum += weight;
         for (int64_t x = 0; x < problem->head_dim_v; x++)
@@ -167,7 +167,7 @@ static int check_row(struct check_env *env, const struct tensors *tensors,
                      const struct truth *truth, int64_t i, double *o) {
     tp_row at = truth->rows[i];
     for (int64_t j = 0; j < tensors->kv_lens[at.seq]; j++) {
-        int expected = visible(tensors, at, j);
+        int expected = check_visible(tensors, at, j);
         int got = tp_mask_visible(&tensors->problem, &tensors->call, at.seq, at.head, at.row, j);
         if (got != expected)
             return check_fail(env, "tp_mask_visible of row %lld key %lld: expected %d, got %d",

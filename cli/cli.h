@@ -58,6 +58,7 @@ struct options {
     int64_t threads;
     int64_t seed;
     int64_t repeat;
+    int64_t random; /* check */
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
     int update, resume, if_changed;
@@ -76,6 +77,8 @@ struct command {
 int options_parse(struct options *options, const struct command *command, int count, char **words);
 void options_print_help(FILE *out, enum command_bit bit);
 int options_policy(const struct options *options);
+/* "60s" or "2m"; NULL: 0. Exit code, reason printed. */
+int parse_seconds(const char *option, const char *text, double *seconds);
 /* The context the options ask for; the second with more that they do not know of. */
 int options_context(const struct options *options, tp_context **context);
 int options_context_like(const struct options *options, const tp_context_options *more, tp_context **context);

@@ -5,8 +5,9 @@
 #include <string.h>
 
 void gradients_destroy(struct gradients *gradients) {
+    enum guarded_side side = gradients->held.style.guarded;
     tensors_destroy(&gradients->held);
-    free(gradients->memory);
+    guarded_free(side, gradients->memory);
     *gradients = (struct gradients){0};
 }
 
@@ -32,9 +33,9 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     const struct tensors *held = &gradients->held;
     if (p->bias_dtype) gradients->bias_count = p->batch * call->bias_stride[0];
     int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 1);
-    gradients->memory = malloc((size_t)floats * sizeof(float));
+    gradients->memory =
+        guarded_take(tensors->style.guarded, (size_t)floats * sizeof(float), sizeof(float), 0xFF);
     if (!gradients->memory) return 1;
-    memset(gradients->memory, 0xFF, (size_t)floats * sizeof(float));
     gradients->d_slopes = gradients->memory;
     gradients->d_sinks = gradients->d_slopes + p->q_heads * p->batch;
     gradients->d_bias = gradients->d_sinks + p->q_heads;

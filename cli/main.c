@@ -25,11 +25,14 @@ static const struct command commands[] = {
      "  tileproof run 2q512s4k_32q1s1k h32/8 d128 bf16 causal packed-q paged=16 --verify\n"
      "  tileproof run q1s4k h16/1 d576/512 bf16 latent paged=64 --verify\n",
      COMMAND_RUN, command_run},
-    {"check", "", "every kernel this host can run, against the double reference",
+    {"check", " [PROBLEM]", "every kernel this host can run, against the double reference",
      "  tileproof check                       everything, under a minute\n"
      "  tileproof check --quick               a tenth of it\n"
      "  tileproof check --kernel '^generic$' --mask window -v\n"
-     "  tileproof check --case hostile --list\n",
+     "  tileproof check --case hostile --list\n"
+     "  tileproof check --random 1000 --seed 7    problems drawn over all words, data to match\n"
+     "  tileproof check --budget 10m --seed 7     the same, for a time\n"
+     "  tileproof check \"h2 q5 k40 d16 f32 causal @nan\" --seed 7   one problem, every way it can be run\n",
      COMMAND_CHECK, command_check},
     {"demo", "", "8,192 tokens on one screen: materialised scores beside tileproof",
      "  tileproof demo\n", COMMAND_DEMO, command_demo},

@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return x ^ (x >> 31);
 }
 
-enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS };
+enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES };
 
 static uint64_t draw(const struct maker *m, int what, int64_t a, int64_t b) {
     return mix(m->seed, (uint64_t)what, (uint64_t)a, (uint64_t)b);
@@ -33,17 +33,20 @@ static int flip(const struct maker *m, int what) { return (int)(draw(m, what, -1
 static int out_of_order(const struct maker *m, int64_t seq) { return (seq + (int64_t)m->seed) % 3 == 2; }
 
 /* Whatever nobody may read holds large numbers. */
-static void *take(struct maker *m, int64_t bytes) {
-    void *array = bytes >= 0 && m->data->count < MASK_ARRAYS ? malloc((size_t)bytes + 8) : NULL;
+static void *take(struct maker *m, int64_t bytes, size_t unit) {
+    void *array = bytes >= 0 && m->data->count < MASK_ARRAYS
+                      ? guarded_take(m->data->guarded, (size_t)bytes, unit, 0x7F)
+                      : NULL;
     if (!array) {
         m->failed = 1;
         return NULL;
     }
-    return m->data->array[m->data->count++] = memset(array, 0x7F, (size_t)bytes + 8);
+    return m->data->array[m->data->count++] = array;
 }
 
 static void *take_indices(struct maker *m, int64_t count) {
-    return take(m, count * (m->call->index_type == TP_I64 ? 8 : 4));
+    int64_t unit = m->call->index_type == TP_I64 ? 8 : 4;
+    return take(m, count * unit, (size_t)unit);
 }
 
 static void put(const struct maker *m, void *array, int64_t i, int64_t value) {
@@ -66,6 +69,12 @@ static int64_t token(const struct maker *m, int keys, int64_t seq, int64_t i) {
     int packed = (keys ? m->problem->kv_layout : m->problem->q_layout) == TP_PACKED;
     if (packed) return (keys ? m->lengths->kv_start : m->lengths->q_start)[seq] + i;
     return seq * (keys ? c->kv_len : c->q_len) + i;
+}
+
+/* Rows or keys that bits and biases have room for: what the problem allows, at least `used`. */
+static int64_t held(const struct maker *m, int keys, int64_t used) {
+    int64_t most = keys ? m->problem->kv_len : m->problem->q_len;
+    return most > used ? most : used;
 }
 
 /* The value of a row is that of the key at the end that it stands for, or `before` where there is none. */
@@ -171,54 +180,88 @@ static void take_arrays(struct maker *m) {
     if (has(p, TP_MASK_TREE)) c->parents = take_indices(m, tokens(m, 0));
 }
 
+/* Bits and biases lie by the most rows and keys that a sequence may have; those in use are the first. */
+static int is_end(const struct maker *m, int64_t seq, int64_t row) {
+    return m->data->empty_ends && (row == 0 || row == m->lengths->q_lens[seq] - 1);
+}
+
 static void make_bits(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
-    int64_t bytes = (keys + 7) / 8, heads = flip(m, OF_BITS) ? 1 : m->problem->q_heads;
-    uint8_t *bits = take(m, c->batch * heads * rows * bytes);
-    for (int64_t i = 0; bits && i < c->batch * heads * rows * bytes; i++)
-        bits[i] = (uint8_t)draw(m, OF_BITS, i, 0);
+    int64_t used = (keys + 7) / 8, bytes = (held(m, 1, keys) + 7) / 8;
+    int64_t heads = flip(m, OF_BITS) ? 1 : m->problem->q_heads, per_head = held(m, 0, rows) * bytes;
+    uint8_t *bits = take(m, c->batch * heads * per_head, 1);
+    for (int64_t i = 0; bits && i < c->batch * heads * rows; i++) {
+        int64_t seq = i / rows / heads, row = i % rows;
+        uint8_t *at = bits + i / rows * per_head + row * bytes;
+        for (int64_t k = 0; k < used; k++)
+            at[k] = is_end(m, seq, row) ? 0 : (uint8_t)draw(m, OF_BITS, i * used + k, 0);
+    }
     c->bits = bits;
     c->bits_stride[2] = bytes;
-    c->bits_stride[1] = heads > 1 ? rows * bytes : 0;
-    c->bits_stride[0] = heads * rows * bytes;
+    c->bits_stride[1] = heads > 1 ? per_head : 0;
+    c->bits_stride[0] = heads * per_head;
+}
+
+/* The largest finite value. */
+static float largest(int32_t dtype) {
+    return dtype == TP_F16 ? 65504.0f : dtype == TP_BF16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
+}
+
+/* A value of -2 to 2, or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one has it
+   here and there, one has values of every size. */
+static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
+    float value = (float)(bits >> 40) * 0x1p-22f - 2, most = largest(m->problem->bias_dtype);
+    uint64_t kind = m->data->extreme ? draw(m, OF_BIAS, row, -2) % 4 : 3;
+    const float sizes[] = {-most, -most * 0.9f, most * 0.5f, -1e30f, 1e4f, value};
+    if (kind == 0) return -most;
+    if (kind == 1 && bits % 3 == 0) return -most;
+    if (kind == 2) return bits % 7 == 6 ? -INFINITY : sizes[bits % 7];
+    return bits % 16 ? value : -INFINITY;
 }
 
 static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
-    int64_t heads = flip(m, OF_BIAS) ? 1 : m->problem->q_heads;
-    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype);
-    char *bias = take(m, c->batch * heads * rows * keys * unit);
+    int64_t heads = flip(m, OF_BIAS) ? 1 : m->problem->q_heads, row_size = held(m, 1, keys);
+    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype), per_head = held(m, 0, rows) * row_size;
+    char *bias = take(m, c->batch * heads * per_head * unit, (size_t)unit);
     for (int64_t i = 0; bias && i < c->batch * heads * rows * keys; i++) {
-        uint64_t bits = draw(m, OF_BIAS, i, 0);
-        float value = (float)(bits >> 40) * 0x1p-22f - 2; /* -2 to 2 */
-        tp_from_float((tp_dtype)m->problem->bias_dtype, bits % 16 ? value : -INFINITY, bias + i * unit);
+        int64_t row = i / keys, seq = row / rows / heads;
+        float value = is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
+        tp_from_float((tp_dtype)m->problem->bias_dtype, value,
+                      bias + (row / rows * per_head + row % rows * row_size + i % keys) * unit);
     }
     c->bias = bias;
     c->bias_stride[3] = 1;
-    c->bias_stride[2] = keys;
-    c->bias_stride[1] = heads > 1 ? rows * keys : 0;
-    c->bias_stride[0] = heads * rows * keys;
+    c->bias_stride[2] = row_size;
+    c->bias_stride[1] = heads > 1 ? per_head : 0;
+    c->bias_stride[0] = heads * per_head;
 }
 
 static void make_heads(struct maker *m) {
+    static const float extremes[] = {3e38f, -3e38f, 1e30f, 0, -100, 1e-40f, 100, -0.5f};
     int64_t heads = m->problem->q_heads;
     if (m->problem->alibi) {
-        float *slopes = take(m, m->call->batch * heads * (int64_t)sizeof(float));
+        float *slopes = take(m, m->call->batch * heads * (int64_t)sizeof(float), sizeof(float));
         for (int64_t i = 0; slopes && i < m->call->batch * heads; i++)
-            slopes[i] = exp2f(-8.0f * (float)(i % heads + 1) / (float)heads - (float)(i / heads));
+            slopes[i] = m->data->extreme
+                            ? extremes[draw(m, OF_SLOPES, i, 0) % 8]
+                            : exp2f(-8.0f * (float)(i % heads + 1) / (float)heads - (float)(i / heads));
         m->call->alibi_slopes = slopes;
         m->call->alibi_stride = heads;
     }
     if (m->problem->sinks) {
-        float *sinks = take(m, heads * (int64_t)sizeof(float));
+        float *sinks = take(m, heads * (int64_t)sizeof(float), sizeof(float));
         for (int64_t h = 0; sinks && h < heads; h++)
-            sinks[h] = h == 2 ? -INFINITY : (float)(draw(m, OF_SINKS, h, 0) >> 40) * 0x1p-21f - 4;
+            sinks[h] = h == 2               ? -INFINITY
+                       : m->data->extreme ? extremes[draw(m, OF_SINKS, h, 1) % 8]
+                                          : (float)(draw(m, OF_SINKS, h, 0) >> 40) * 0x1p-21f - 4;
         m->call->sinks = sinks;
     }
 }
 
 static int callback(void *user, int64_t seq, int64_t row, int64_t key) {
-    (void)user;
+    const int64_t *first = user; /* NULL, or where a view begins */
+    if (first) seq += first[0], row += first[1];
     return (key * 7 + row * 3 + seq) % 5 != 0 && (key / 40 + row / 40) % 3 != 1;
 }
 
@@ -256,6 +299,6 @@ int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tenso
 }
 
 void mask_data_destroy(struct mask_data *data) {
-    for (int i = 0; i < data->count; i++) free(data->array[i]);
+    for (int i = 0; i < data->count; i++) guarded_free(data->guarded, data->array[i]);
     memset(data, 0, sizeof *data);
 }

@@ -8,6 +8,7 @@
 #ifndef TILEPROOF_CLI_MASK_DATA_H
 #define TILEPROOF_CLI_MASK_DATA_H
 
+#include "guarded.h"
 #include "tileproof.h"
 
 enum { MASK_ARRAYS = 16 };
@@ -15,6 +16,10 @@ enum { MASK_ARRAYS = 16 };
 struct mask_data {
     void *array[MASK_ARRAYS];
     int count;
+    /* asked for before it is created */
+    enum guarded_side guarded;
+    int empty_ends; /* bits and bias hide everything from the first and the last row of a sequence */
+    int extreme;    /* biases, slopes and sinks of every size a float has */
 };
 
 struct mask_lengths {
@@ -24,7 +29,8 @@ struct mask_lengths {
 
 /* Bytes that it takes, as a double so that it cannot overflow. */
 double mask_data_bytes(const tp_problem *problem);
-/* Sets the call's pointers to what the problem asks for. 0, or nonzero when memory ran out. */
+/* Sets the call's pointers to what the problem asks for. A view of a part of the call moves the callback by a
+   callback_user of {first sequence, first row}. 0, or nonzero when memory ran out. */
 int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tensors *call,
                      const struct mask_lengths *lengths, uint64_t seed);
 void mask_data_destroy(struct mask_data *data);

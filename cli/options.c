@@ -55,6 +55,8 @@ static const struct option_row rows[] = {
     {"--quick", NULL, "a tenth of the cases", FLAG, FIELD(quick), COMMAND_CHECK},
     {"--quick", NULL, "with --cliffs: fewer points", FLAG, FIELD(quick), COMMAND_BENCH},
     {"--list", NULL, "print the names of the cases and stop", FLAG, FIELD(list), COMMAND_CHECK},
+    {"--random", "N", "N problems drawn over all words instead of the cases", NUMBER, FIELD(random), COMMAND_CHECK},
+    {"--budget", "SECONDS", "10m: draw problems for so long instead", TEXT, FIELD(budget), COMMAND_CHECK},
     {"-v", NULL, "print every case", FLAG, FIELD(verbose), COMMAND_CHECK},
     {"--shape", "LIST", "-s: q2k, 8q1s4k, 2q2k_32q1s1k; default q1k,q4k", TEXT, FIELD(shapes),
      COMMAND_BENCH},
@@ -290,6 +292,21 @@ int options_parse(struct options *options, const struct command *command, int co
         if (code) return code;
     }
     return check_values(options);
+}
+
+int parse_seconds(const char *option, const char *text, double *seconds) {
+    char *end;
+    *seconds = 0;
+    if (!text) return EXIT_FINE;
+    double number = strtod(text, &end);
+    if (end != text && *end == 'm') number *= 60;
+    if (end != text && (*end == 's' || *end == 'm')) end++;
+    if (end != text && !*end && number > 0 && number <= 86400) {
+        *seconds = number;
+        return EXIT_FINE;
+    }
+    complain("%s is '%s': it must be seconds, as 60s or 2m, at most a day", option, text);
+    return EXIT_USAGE;
 }
 
 int options_policy(const struct options *options) {

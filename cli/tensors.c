@@ -139,17 +139,12 @@ static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_
     return tokens * heads * row;
 }
 
-static void *poisoned(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, 64, bytes)) return NULL;
-    return memset(memory, 0xFF, bytes);
-}
-
 static int allocate(struct tensors *tensors, enum tensor_id id, tp_tensor *tensor,
                     int64_t elements) {
     size_t unit = tp_dtype_bytes(tensors_dtype(tensors, id));
-    size_t bytes = ((size_t)elements + (tensors->style.ragged ? 1 : 0)) * unit + MARGIN;
-    tensors->buffer[id].memory = poisoned(bytes);
+    size_t bytes = ((size_t)elements + (tensors->style.ragged ? 1 : 0)) * unit +
+                   (tensors->style.guarded ? 0 : MARGIN);
+    tensors->buffer[id].memory = guarded_take(tensors->style.guarded, bytes, unit, 0xFF);
     tensors->buffer[id].bytes = bytes;
     if (!tensors->buffer[id].memory) return 1;
     tensor->data = (char *)tensors->buffer[id].memory + (tensors->style.ragged ? unit : 0);
@@ -185,10 +180,11 @@ static void share_latent(struct tensors *tensors) {
             (char *)tensors->call.k.data + spare * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
 }
 
-static void *index_array(const int64_t *values, int64_t count, int index64) {
-    void *array = calloc((size_t)count + 1, sizeof(int64_t));
+static void *index_array(const struct tensors *tensors, const int64_t *values, int64_t count) {
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
+    void *array = guarded_take(tensors->style.guarded, (size_t)count * unit, unit, 0);
     for (int64_t i = 0; array && i < count; i++)
-        if (index64)
+        if (tensors->style.index64)
             ((int64_t *)array)[i] = values[i];
         else
             ((int32_t *)array)[i] = (int32_t)values[i];
@@ -222,7 +218,6 @@ static int set_lengths(struct tensors *tensors, const tp_lengths *lengths, int s
 
 static int set_indices(struct tensors *tensors, int used_lengths) {
     int64_t count = tensors->sequences;
-    int index64 = tensors->style.index64;
     tp_tensors *call = &tensors->call;
     const struct {
         const int64_t *values;
@@ -236,10 +231,10 @@ static int set_indices(struct tensors *tensors, int used_lengths) {
         {tensors->q_lens, count, used_lengths, &call->q_lens},
         {tensors->kv_lens, count, used_lengths || tensors->problem.kv_layout == TP_PAGED,
          &call->kv_lens}};
-    call->index_type = index64 ? TP_I64 : TP_I32;
+    call->index_type = tensors->style.index64 ? TP_I64 : TP_I32;
     for (int i = 0; i < 4; i++) {
         if (!arrays[i].wanted) continue;
-        tensors->indices[i] = index_array(arrays[i].values, arrays[i].count, index64);
+        tensors->indices[i] = index_array(tensors, arrays[i].values, arrays[i].count);
         if (!tensors->indices[i]) return 1;
         *arrays[i].target = tensors->indices[i];
     }
@@ -286,8 +281,8 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
 
 void tensors_destroy(struct tensors *tensors) {
     mask_data_destroy(&tensors->masks);
-    for (int i = 0; i < TENSOR_COUNT; i++) free(tensors->buffer[i].memory);
-    for (int i = 0; i < INDEX_COUNT; i++) free(tensors->indices[i]);
+    for (int i = 0; i < TENSOR_COUNT; i++) guarded_free(tensors->style.guarded, tensors->buffer[i].memory);
+    for (int i = 0; i < INDEX_COUNT; i++) guarded_free(tensors->style.guarded, tensors->indices[i]);
     for (int i = 0; i < 2; i++) free(tensors->pages[i]);
     free(tensors->q_lens);
     free(tensors->kv_lens);

@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "guarded.h"
 #include "mask_data.h"
 #include "tileproof.h"
 
@@ -47,6 +48,10 @@ struct tensors_style {
     int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast
                   */
     double gain; /* q is multiplied by it; 0 means 1 */
+    enum guarded_side guarded; /* every tensor and array lies against a page without access */
+    int full_lists; /* lists that are not sorted are as long as may be, with keys that stand twice */
+    int empty_ends; /* the first and the last row of a sequence see nothing, where lists, bits or a bias decide */
+    int extreme;    /* biases, slopes and sinks of every size a float has */
 };
 
 struct tensors {

@@ -30,10 +30,11 @@ static int create_tables(struct tensors *tensors, int64_t pages) {
     tp_tensors *call = &tensors->call;
     call->pages = pages;
     call->page_slots = pages_of(&tensors->problem, tensors->problem.kv_len) + SPARE_SLOTS;
-    size_t entries = (size_t)(tensors->sequences * call->page_slots) + 1;
+    size_t entries = (size_t)(tensors->sequences * call->page_slots);
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
     for (int i = 0; i < 2; i++) {
-        tensors->pages[i] = calloc(entries, sizeof(int64_t));
-        tensors->indices[INDEX_K_PAGES + i] = calloc(entries, sizeof(int64_t));
+        tensors->pages[i] = calloc(entries + 1, sizeof(int64_t));
+        tensors->indices[INDEX_K_PAGES + i] = guarded_take(tensors->style.guarded, entries * unit, unit, 0);
         if (!tensors->pages[i] || !tensors->indices[INDEX_K_PAGES + i]) return 1;
     }
     call->k_pages = tensors->indices[INDEX_K_PAGES];
@@ -47,12 +48,12 @@ int cache_create(struct tensors *tensors, int64_t pages) {
     if (problem->kv_layout == TP_PAGED && create_tables(tensors, pages)) return 1;
     if (!problem->list_len) return 0;
     call->key_list_stride = problem->list_len + (tensors->style.ragged ? GAP : 0);
-    size_t bytes = (size_t)(list_rows(tensors) * call->key_list_stride + 1) * sizeof(int64_t);
-    void *lists = malloc(bytes);
-    tensors->indices[INDEX_LISTS] = lists;
-    if (!lists) return 1;
-    call->key_lists = memset(lists, 0x7F, bytes); /* beyond every sequence */
-    return 0;
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
+    size_t entries = (size_t)(list_rows(tensors) * call->key_list_stride);
+    /* numbers beyond every sequence */
+    call->key_lists = guarded_take(tensors->style.guarded, entries * unit, unit, 0x7F);
+    tensors->indices[INDEX_LISTS] = (void *)(uintptr_t)call->key_lists;
+    return call->key_lists == NULL;
 }
 
 static void set_index(struct tensors *tensors, enum index_id id, int64_t at, int64_t value) {
@@ -76,17 +77,22 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* Different keys of one token: steps of a length that meets every key before it comes back. */
+/* Different keys of one token: steps of a length that meets every key before it comes back. Full lists have any
+   keys, as often as it comes. */
 static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,
-                      int64_t *scratch) {
+                      int64_t *scratch, int empty) {
     const tp_problem *problem = &tensors->problem;
-    int64_t most = problem->list_len < keys ? problem->list_len : keys, count = most;
+    int full = tensors->style.full_lists && !problem->lists_sorted && keys > 0;
+    int64_t most = problem->list_len < keys || full ? problem->list_len : keys, count = most;
     if (tensors->style.short_lists && bits % 4) /* one of eight is empty */
         count = bits % 8 == 1 ? 0 : (int64_t)(bits >> 40) % (most + 1);
     int64_t start = keys ? (int64_t)(bits >> 8 & 0xFFFFFFFF) % keys : 0;
     int64_t step = keys ? 1 + (int64_t)(bits >> 20 & 0xFFFFFFFF) % keys : 1;
     while (keys && common_divisor(keys, step) > 1) step++;
-    for (int64_t i = 0; i < count; i++) scratch[i] = (start + i * (step % keys)) % keys;
+    if (empty) count = 0;
+    for (int64_t i = 0; i < count; i++)
+        scratch[i] = full ? (int64_t)(random_bits(bits, STREAM_LISTS, (uint64_t)i) % (uint64_t)keys)
+                          : (start + i * (step % keys)) % keys;
     if (problem->lists_sorted) qsort(scratch, (size_t)count, sizeof *scratch, by_value);
     for (int64_t i = 0; i < count; i++)
         set_index(tensors, INDEX_LISTS, row * tensors->call.key_list_stride + i, scratch[i]);
@@ -106,7 +112,8 @@ static void fill_lists(struct tensors *tensors, uint64_t seed) {
     for (int64_t s = 0; s < tensors->sequences; s++)
         for (int64_t t = 0; t < tensors->q_lens[s]; t++, index++)
             fill_list(tensors, list_row(tensors, s, t), tensors->kv_lens[s],
-                      random_bits(seed, STREAM_LISTS, index), scratch);
+                      random_bits(seed, STREAM_LISTS, index), scratch,
+                      tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
     free(scratch);
 }
 

@@ -68,6 +68,9 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
                                          tensors->kv_start};
     mask_data_destroy(&tensors->masks);
+    tensors->masks.guarded = tensors->style.guarded;
+    tensors->masks.empty_ends = tensors->style.empty_ends;
+    tensors->masks.extreme = tensors->style.extreme;
     /* without memory a pointer stays NULL, and the call that misses it says so */
     int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
     cache_fill(tensors, seed, made);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check_random.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_SHRUNK = 12 };
+
+struct walk {
+    struct apart apart;
+    const struct options *options;
+    long passed, failed, beyond;
+    struct cover *cover;
+    int64_t covered; /* trials 0..covered-1 are counted */
+    struct {
+        char reason[24];
+        int kernel;
+    } shrunk[MOST_SHRUNK];
+    int shrunk_count;
+};
+
+static void print_finding(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
+    const char *kernel = walk->apart.kernels->selected[finding->kernel]->name;
+    printf("  problem  %s\n  %s\n", trial->text, finding->reason);
+    printf("  repro    tileproof check --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", kernel, trial->seed, trial->text);
+}
+
+/* One failure of a kind is enough to be made small. */
+static int is_new(struct walk *walk, const struct finding *finding) {
+    char reason[24];
+    snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, finding->reason);
+    reason[strcspn(reason, "0123456789")] = 0;
+    for (int i = 0; i < walk->shrunk_count; i++)
+        if (!strcmp(walk->shrunk[i].reason, reason) && walk->shrunk[i].kernel == finding->kernel) return 0;
+    if (walk->shrunk_count == MOST_SHRUNK) return 0;
+    memcpy(walk->shrunk[walk->shrunk_count].reason, reason, sizeof reason);
+    walk->shrunk[walk->shrunk_count++].kernel = finding->kernel;
+    return 1;
+}
+
+static void found(void *user, const struct finding *got) {
+    struct walk *walk = user;
+    struct finding finding = *got;
+    struct trial trial;
+    const char *kernel = walk->apart.kernels->selected[finding.kernel]->name;
+    walk->passed += finding.verdict == TRIAL_PASSED;
+    walk->failed += finding.verdict == TRIAL_FAILED;
+    walk->beyond += finding.verdict == TRIAL_BEYOND;
+    if (finding.verdict != TRIAL_FAILED && !walk->options->verbose) return;
+    trial_draw(&trial, walk->apart.seed, finding.number);
+    if (finding.verdict != TRIAL_FAILED) {
+        printf("%s  #%" PRId64 "  %s  kernel %s\n", finding.verdict == TRIAL_PASSED ? "passed" : "beyond", finding.number,
+               trial.text, kernel);
+        return;
+    }
+    printf("FAILED  random #%" PRId64 " of seed %" PRIu64 "  kernel %s\n", finding.number, walk->apart.seed, kernel);
+    print_finding(walk, &trial, &finding);
+    if (is_new(walk, &finding)) {
+        char before[TRIAL_TEXT];
+        snprintf(before, sizeof before, "%s", trial.text);
+        shrink(&walk->apart, &trial, &finding);
+        if (strcmp(before, trial.text)) {
+            printf("  made small:\n");
+            print_finding(walk, &trial, &finding);
+        }
+    }
+    fflush(stdout);
+}
+
+static double seconds_now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+static void print_absent(const struct check_kernels *kernels) {
+    for (int k = 0; k < kernels->absent_count; k++) {
+        char needs[64];
+        isa_words(kernels->absent[k]->needs, needs);
+        printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
+    }
+}
+
+int command_check_random(const struct options *options, const struct check_kernels *kernels, int threads) {
+    struct walk walk = {.options = options,
+                        .apart = {.kernels = kernels,
+                                  .seed = (uint64_t)options->seed,
+                                  .count = options->random ? options->random : INT64_MAX,
+                                  .threads = 2,
+                                  .workers = threads,
+                                  .found = found}};
+    double begin = seconds_now();
+    int code = parse_seconds("--budget", options->budget, &walk.apart.seconds);
+    if (code) return code;
+    walk.apart.user = &walk;
+    walk.cover = cover_new();
+    if (!walk.cover) {
+        complain("no memory for counts");
+        return EXIT_FAILED;
+    }
+    printf("random problems of seed %" PRIu64 " on", walk.apart.seed);
+    for (int i = 0; i < kernels->count; i++) printf(" %s", kernels->selected[i]->name);
+    printf("\n");
+    code = kernels->count ? apart_walk(&walk.apart) : EXIT_FINE;
+    for (int64_t i = 0; i < walk.apart.done; i++) {
+        struct trial trial;
+        trial_draw(&trial, walk.apart.seed, i);
+        cover_add(walk.cover, &trial);
+    }
+    int unknown = cover_print(walk.cover, kernels, options->verbose);
+    print_absent(kernels);
+    printf("%" PRId64 " problems: %ld passed, %ld failed", walk.apart.done, walk.passed, walk.failed);
+    if (walk.beyond) printf(", %ld beyond a kernel's head dim or op", walk.beyond);
+    printf(" (seed %" PRIu64 ", %.1f s)\n", walk.apart.seed, seconds_now() - begin);
+    cover_free(walk.cover);
+    return code || walk.failed || unknown ? EXIT_FAILED : EXIT_FINE;
+}
+
+int command_check_problem(const struct options *options, const struct check_kernels *kernels, int threads) {
+    struct walk walk = {.options = options,
+                        .apart = {.kernels = kernels, .seed = (uint64_t)options->seed, .threads = 2, .workers = threads}};
+    struct trial trial;
+    char reason[512];
+    if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason)) {
+        complain("%s", reason);
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < kernels->count; i++) {
+        struct finding finding;
+        apart_one(&walk.apart, &trial, i, &finding);
+        finding.kernel = i;
+        walk.failed += finding.verdict == TRIAL_FAILED;
+        printf("%s  kernel %s\n", finding.verdict == TRIAL_FAILED ? "FAILED" : finding.verdict == TRIAL_PASSED ? "passed" : "beyond",
+               kernels->selected[i]->name);
+        if (finding.verdict == TRIAL_FAILED) print_finding(&walk, &trial, &finding);
+    }
+    print_absent(kernels);
+    return walk.failed ? EXIT_FAILED : EXIT_FINE;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Child processes. A worker takes trial after trial and writes its findings to a pipe; what it is at stands in
+ * shared memory, so that its parent can say it of a worker that died or hangs, and starts another one.
+ */
+#include "check_random.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_WORKERS = 64, PATIENCE = 300 /* seconds for one trial on one kernel */ };
+
+struct desk { /* of a worker */
+    int64_t number, since; /* of the trial; the second that it began on this kernel */
+    int kernel;
+    char step[48];
+};
+
+struct office { /* shared */
+    int64_t next;
+    struct desk desk[MAX_WORKERS];
+};
+
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+static void note_step(void *user, const char *name) {
+    struct desk *desk = user;
+    snprintf(desk->step, sizeof desk->step, "%s", name);
+}
+
+static int beyond(const tp_kernel_info *kernel, const tp_problem *p) {
+    if (p->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
+    return kernel->max_head_dim && (p->head_dim_qk > kernel->max_head_dim || p->head_dim_v > kernel->max_head_dim);
+}
+
+static void tell(int pipe, const struct finding *finding) {
+    if (write(pipe, finding, sizeof *finding) != (ssize_t)sizeof *finding) _exit(3);
+}
+
+/* One trial on all kernels from this one on, or on this one only. */
+static void work_on(struct check_env *env, const struct apart *apart, const struct trial *trial, int64_t number, int kernel,
+                    int only, struct desk *desk, int pipe) {
+    struct subject subject = {.step = note_step, .step_user = desk};
+    desk->kernel = kernel;
+    desk->since = (int64_t)now();
+    desk->number = number;
+    int broken = subject_create(&subject, env, trial);
+    for (; kernel < apart->kernels->count; kernel++) {
+        struct finding finding = {.number = number, .kernel = kernel};
+        desk->kernel = kernel;
+        desk->since = (int64_t)now();
+        env->kernel = apart->kernels->selected[kernel];
+        if (beyond(env->kernel, &trial->problem))
+            finding.verdict = TRIAL_BEYOND;
+        else if (broken || subject_try(&subject))
+            finding.verdict = TRIAL_FAILED;
+        memcpy(finding.step, desk->step, sizeof finding.step);
+        if (finding.verdict == TRIAL_FAILED) snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1, env->reason);
+        tell(pipe, &finding);
+        if (only) break;
+    }
+    subject_destroy(&subject);
+}
+
+/* In the child: everything the library makes is made here, so that no fork is ever met by it. */
+static void open_env(struct check_env *env, const struct apart *apart) {
+    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    *env = (struct check_env){.seed = apart->seed, .workspace = {.guarded = GUARDED_END}};
+    options.threads = apart->threads;
+    if (tp_context_create(&options, &env->context, &error) != TP_OK) {
+        complain("%s", error.text);
+        _exit(2);
+    }
+}
+
+static void worker(const struct apart *apart, struct office *office, int seat, int64_t number, int kernel, double end,
+                   int pipe) {
+    struct check_env env;
+    struct desk *desk = &office->desk[seat];
+    open_env(&env, apart);
+    for (;; number = -1, kernel = 0) {
+        struct trial trial;
+        if (number < 0) {
+            if (end > 0 && now() > end) break;
+            number = __atomic_fetch_add(&office->next, 1, __ATOMIC_RELAXED);
+            if (number >= apart->count) break;
+        }
+        trial_draw(&trial, apart->seed, number);
+        work_on(&env, apart, &trial, number, kernel, 0, desk, pipe);
+        desk->number = -1;
+    }
+    workspace_free(&env.workspace);
+    tp_context_destroy(env.context);
+    _exit(0);
+}
+
+static pid_t start(const struct apart *apart, struct office *office, int seat, int64_t number, int kernel, double end,
+                   const int pipes[2]) {
+    office->desk[seat] = (struct desk){.number = number, .kernel = kernel, .since = (int64_t)now()};
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pipes[0]);
+        worker(apart, office, seat, number, kernel, end, pipes[1]);
+    }
+    return child;
+}
+
+static void drain(struct apart *apart, int pipe, int wait_ms) {
+    struct pollfd ready = {.fd = pipe, .events = POLLIN};
+    while (poll(&ready, 1, wait_ms) > 0 && (ready.revents & POLLIN)) {
+        struct finding finding;
+        if (read(pipe, &finding, sizeof finding) != (ssize_t)sizeof finding) return;
+        apart->found(apart->user, &finding);
+        wait_ms = 0;
+    }
+}
+
+static void say_died(struct finding *finding, const struct desk *desk, int status, int late) {
+    *finding = (struct finding){.number = desk->number, .kernel = desk->kernel, .verdict = TRIAL_FAILED};
+    memcpy(finding->step, desk->step, sizeof finding->step);
+    finding->died = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+    if (late)
+        snprintf(finding->reason, sizeof finding->reason, "still at '%.40s' after %d seconds", desk->step, PATIENCE);
+    else if (WIFSIGNALED(status))
+        snprintf(finding->reason, sizeof finding->reason, "died of signal %d (%s) at '%.40s'", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)), desk->step);
+    else
+        snprintf(finding->reason, sizeof finding->reason, "the process ended with exit code %d at '%.40s'", WEXITSTATUS(status),
+                 desk->step);
+}
+
+int apart_walk(struct apart *apart) {
+    pid_t child[MAX_WORKERS];
+    int pipes[2], alive = 0, late[MAX_WORKERS] = {0}, status, broken = 0;
+    int workers = apart->workers < 1 ? 1 : apart->workers > MAX_WORKERS ? MAX_WORKERS : apart->workers;
+    struct office *office = mmap(NULL, sizeof *office, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    double end = apart->seconds > 0 ? now() + apart->seconds : 0;
+    if (office == MAP_FAILED || pipe(pipes)) {
+        complain("no child process can be made: %s", strerror(errno));
+        return EXIT_FAILED;
+    }
+    for (int i = 0; i < workers; i++) {
+        child[i] = start(apart, office, i, -1, 0, end, pipes);
+        alive += child[i] > 0;
+    }
+    if (!alive) broken = 1;
+    while (alive > 0) {
+        drain(apart, pipes[0], 200);
+        for (int i = 0; i < workers; i++) {
+            struct desk *desk = &office->desk[i];
+            if (child[i] <= 0) continue;
+            if (desk->number >= 0 && now() - (double)desk->since > PATIENCE) late[i] = 1, kill(child[i], SIGKILL);
+            if (waitpid(child[i], &status, WNOHANG) != child[i]) continue;
+            drain(apart, pipes[0], 0);
+            child[i] = 0;
+            alive--;
+            if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+            struct finding finding;
+            if (desk->number < 0) {
+                broken = 1;
+                continue;
+            }
+            int64_t number = desk->number;
+            int kernel = desk->kernel;
+            say_died(&finding, desk, status, late[i]);
+            late[i] = 0;
+            apart->found(apart->user, &finding);
+            /* the rest of the same trial, then the others */
+            if (kernel + 1 >= apart->kernels->count) number = -1, kernel = -1;
+            child[i] = start(apart, office, i, number, kernel + 1, end, pipes);
+            alive += child[i] > 0;
+        }
+    }
+    drain(apart, pipes[0], 0);
+    apart->done = office->next < apart->count ? office->next : apart->count;
+    close(pipes[0]);
+    close(pipes[1]);
+    munmap(office, sizeof *office);
+    return broken ? EXIT_FAILED : EXIT_FINE;
+}
+
+void apart_one(const struct apart *apart, const struct trial *trial, int kernel, struct finding *finding) {
+    int pipes[2], status = 0, late = 0;
+    struct desk *desk = mmap(NULL, sizeof *desk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *finding = (struct finding){.verdict = TRIAL_BEYOND};
+    if (desk == MAP_FAILED || pipe(pipes)) return;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        struct check_env env;
+        open_env(&env, apart);
+        work_on(&env, apart, trial, 0, kernel, 1, desk, pipes[1]);
+        _exit(0);
+    }
+    close(pipes[1]);
+    struct pollfd ready = {.fd = pipes[0], .events = POLLIN};
+    int there = poll(&ready, 1, PATIENCE * 1000) > 0;
+    if (!there) late = 1, kill(child, SIGKILL);
+    if (!there || read(pipes[0], finding, sizeof *finding) != (ssize_t)sizeof *finding) {
+        waitpid(child, &status, 0);
+        say_died(finding, desk, status, late);
+    } else {
+        waitpid(child, &status, 0);
+    }
+    close(pipes[0]);
+    munmap(desk, sizeof *desk);
+}

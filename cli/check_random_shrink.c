@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a failing trial smaller as long as it fails alike: words go, numbers go down, dtypes become f32. */
+#include "check_random.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRIES = 400 };
+
+struct shrinking {
+    const struct apart *apart;
+    struct trial *trial;
+    struct finding *finding;
+    char alike[24];
+    int tries;
+};
+
+/* The first words of a reason, without its numbers. */
+static void first_words(const char *reason, char alike[24]) {
+    size_t used = 0;
+    for (; *reason && used < 23 && !isdigit((unsigned char)*reason); reason++) alike[used++] = *reason;
+    alike[used] = 0;
+}
+
+/* Takes the text if it is one and fails alike. */
+static int accept(struct shrinking *s, const char *text) {
+    struct trial trial;
+    struct finding finding;
+    char reason[256], alike[24];
+    if (s->tries >= TRIES || !strcmp(text, s->trial->text)) return 0;
+    if (trial_read(&trial, text, s->trial->seed, reason, sizeof reason)) return 0;
+    s->tries++;
+    apart_one(s->apart, &trial, s->finding->kernel, &finding);
+    if (finding.verdict != TRIAL_FAILED || finding.died != s->finding->died) return 0;
+    first_words(finding.reason, alike);
+    if (strcmp(alike, s->alike)) return 0;
+    finding.number = s->finding->number;
+    finding.kernel = s->finding->kernel;
+    *s->trial = trial;
+    *s->finding = finding;
+    return 1;
+}
+
+/* The text with `length` characters at `at` replaced. */
+static int accept_with(struct shrinking *s, size_t at, size_t length, const char *by) {
+    char text[2 * TRIAL_TEXT];
+    snprintf(text, sizeof text, "%.*s%s%s", (int)at, s->trial->text, by, s->trial->text + at + length);
+    return accept(s, text);
+}
+
+static int drop_words(struct shrinking *s) {
+    int smaller = 0;
+    for (size_t at = 0; s->trial->text[at];) {
+        size_t length = strcspn(s->trial->text + at, " ");
+        size_t space = s->trial->text[at + length] == ' ';
+        if (accept_with(s, at ? at - 1 : 0, length + (at ? 1 : space), ""))
+            smaller = 1;
+        else
+            at += length + space;
+    }
+    return smaller;
+}
+
+/* Entries of seqs= and of trees: one goes, or two that stand side by side. */
+static int drop_pieces(struct shrinking *s) {
+    int smaller = 0;
+    for (size_t at = 0; s->trial->text[at]; at++) {
+        const char *text = s->trial->text;
+        if (text[at] != ',' && text[at] != '=') continue;
+        size_t one = strcspn(text + at + 1, ", "), two = one;
+        if (text[at + 1 + one] == ',') two += 1 + strcspn(text + at + 2 + one, ", ");
+        int comma = text[at] == ',';
+        if (comma ? accept_with(s, at, one + 1, "") || (two > one && accept_with(s, at, two + 1, ""))
+                  : text[at + 1 + one] == ',' && accept_with(s, at + 1, one + 1, ""))
+            smaller = 1;
+    }
+    return smaller;
+}
+
+static int shrink_numbers(struct shrinking *s) {
+    int smaller = 0;
+    for (size_t at = 0; s->trial->text[at]; at++) {
+        if (s->trial->text[at] == '@') break;
+        int begins = isdigit((unsigned char)s->trial->text[at]) && (!at || !isalnum((unsigned char)s->trial->text[at - 1]) ||
+                                                                     strchr("bhqkdx", s->trial->text[at - 1]));
+        if (!begins || (at > 0 && s->trial->text[at - 1] == '.')) continue;
+        for (int again = 1; again;) {
+            char *end, by[32];
+            long long number = strtoll(s->trial->text + at, &end, 10);
+            size_t length = (size_t)(end - s->trial->text) - at;
+            const long long smallers[] = {0, 1, number / 2, number - number / 4, number - 1};
+            again = 0;
+            for (int i = 0; i < 5 && !again; i++) {
+                if (smallers[i] >= number || (i && smallers[i] <= 1 && i > 1)) continue;
+                snprintf(by, sizeof by, "%lld", smallers[i]);
+                again = accept_with(s, at, length, by);
+            }
+            smaller |= again;
+        }
+    }
+    return smaller;
+}
+
+static int plain_dtypes(struct shrinking *s) {
+    static const char *const starts[] = {" f32", " bf16", " f16"};
+    for (int i = 0; i < 3; i++) {
+        const char *word = strstr(s->trial->text, starts[i]);
+        if (!word) continue;
+        if (accept_with(s, (size_t)(word - s->trial->text) + 1, strcspn(word + 1, " "), "f32")) return 1;
+    }
+    return 0;
+}
+
+void shrink(const struct apart *apart, struct trial *trial, struct finding *finding) {
+    struct shrinking s = {.apart = apart, .trial = trial, .finding = finding};
+    first_words(finding->reason, s.alike);
+    while (drop_words(&s) + drop_pieces(&s) + plain_dtypes(&s) + shrink_numbers(&s) && s.tries < TRIES) {}
+}

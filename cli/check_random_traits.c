@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The @ words: how the tensors of a trial lie, and what is in them. */
+#include "check_random.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static int any(const struct trial *t) { return t->problem.op >= 0; }
+static int forward(const struct trial *t) { return t->problem.op == TP_FORWARD; }
+static int paged(const struct trial *t) { return t->problem.kv_layout == TP_PAGED && !t->problem.latent; }
+static int lists(const struct trial *t) { return t->problem.list_len > 0; }
+static int unsorted(const struct trial *t) { return t->problem.list_len > 0 && !t->problem.lists_sorted; }
+static int scored(const struct trial *t) { return t->problem.bias_dtype || t->problem.alibi || t->problem.sinks; }
+
+static int ends(const struct trial *t) {
+    int found = t->problem.list_len > 0 || t->problem.bias_dtype;
+    for (int i = 0; i < t->problem.mask_nodes; i++) found |= t->problem.mask[i].kind == TP_MASK_BITS;
+    return found;
+}
+
+/* q, k and v side by side need equal lengths and dtypes. */
+static int side_by_side(const struct trial *t) {
+    const tp_problem *p = &t->problem;
+    int equal = p->q_len == p->kv_len && p->q_layout == p->kv_layout && !p->latent && p->q_dtype == p->k_dtype &&
+                p->q_dtype == p->v_dtype;
+    for (int64_t i = 0; i < t->lengths.count; i++) equal &= t->lengths.seq[i].q_len == t->lengths.seq[i].kv_len;
+    return equal;
+}
+
+/* Words of one field exclude each other. */
+#define STYLE(name) offsetof(struct trial, style.name)
+static const struct {
+    const char *word;
+    size_t offset;
+    int value, chance; /* of a thousand */
+    int (*fits)(const struct trial *trial);
+} table[] = {
+    {"@heads", STYLE(form), FORM_HEADS, 250, any},
+    {"@qkv", STYLE(form), FORM_QKV, 500, side_by_side},
+    {"@broadcast", STYLE(form), FORM_BROADCAST, 40, forward},
+    {"@i64", STYLE(index64), 1, 400, any},
+    {"@ragged", STYLE(ragged), 1, 250, any},
+    {"@slack", STYLE(slack), 3, 150, any},
+    {"@two-tables", STYLE(two_tables), 1, 400, paged},
+    {"@short", STYLE(short_lists), 1, 300, lists},
+    {"@full", STYLE(full_lists), 1, 600, unsorted},
+    {"@empty-ends", STYLE(empty_ends), 1, 300, ends},
+    {"@extreme", STYLE(extreme), 1, 350, scored},
+    {"@no-lse", STYLE(lse), 0, 120, forward},
+    {"@front", STYLE(guarded), GUARDED_FRONT, 300, any},
+    {"@tiny", offsetof(struct trial, values), VALUES_TINY, 40, any},
+    {"@huge", offsetof(struct trial, values), VALUES_HUGE, 40, any},
+    {"@wide", offsetof(struct trial, values), VALUES_WIDE, 50, any},
+    {"@nan", offsetof(struct trial, nan), 1, 130, any},
+    {"@hidden", offsetof(struct trial, hidden), 1, 400, any},
+};
+enum { TRAITS = sizeof table / sizeof *table };
+static const double gains[] = {0.01, 4, 30, 1000};
+
+const char *trait_word(int index) { return index < TRAITS ? table[index].word : index == TRAITS ? "@gain-N" : NULL; }
+
+int traits_read(struct trial *trial, const char *word) {
+    int used;
+    for (int i = 0; i < TRAITS; i++)
+        if (!strcmp(word, table[i].word)) {
+            *(int *)((char *)trial + table[i].offset) = table[i].value;
+            return 0;
+        }
+    return sscanf(word, "@gain-%lf%n", &trial->style.gain, &used) != 1 || word[used];
+}
+
+void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < TRAITS; i++) {
+        int said = 0;
+        for (int k = 0; k < i; k++) /* one word a field */
+            said |= table[k].offset == table[i].offset && strstr(text, table[k].word) != NULL;
+        if (said || !table[i].fits(trial) || !dice_chance(dice, table[i].chance)) continue;
+        used += (size_t)snprintf(text + used, size - used, " %s", table[i].word);
+    }
+    if (dice_chance(dice, 150)) snprintf(text + used, size - used, " @gain-%g", gains[dice_roll(dice, 4)]);
+}

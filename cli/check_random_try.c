@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One trial on one kernel: against the reference by the rule of check, receipts against brute force, then the cuts. */
+#include "check_random.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 96 };
+
+void subject_step(struct subject *s, const char *name) {
+    if (s->step) s->step(s->step_user, name);
+}
+
+int try_threads(const struct subject *s) { return 1 + (int)(random_bits(s->trial->seed, 600, 0) % 4); }
+
+/* Nothing is promised of rows where a float may overflow; their bounds are infinite. */
+static void keep_promised(struct truth *truth) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < truth->count; i++) {
+        if (!isfinite(truth->bound[i]) || !isfinite(truth->lse_bound[i])) continue;
+        truth->rows[kept] = truth->rows[i];
+        memmove(truth->o + kept * truth->dim, truth->o + i * truth->dim, (size_t)truth->dim * sizeof *truth->o);
+        memmove(truth->naive_o + kept * truth->dim, truth->naive_o + i * truth->dim,
+                (size_t)truth->dim * sizeof *truth->naive_o);
+        truth->lse[kept] = truth->lse[i];
+        truth->naive_lse[kept] = truth->naive_lse[i];
+        truth->bound[kept] = truth->bound[i];
+        truth->lse_bound[kept++] = truth->lse_bound[i];
+    }
+    truth->count = kept;
+}
+
+/* With ordinary values no float comes near its end, and every row has a bound. */
+static int is_ordinary(const struct trial *trial) {
+    const tp_problem *p = &trial->problem;
+    return trial->values == VALUES_NORMAL && !trial->style.extreme && !trial->nan && trial->style.gain < 100 &&
+           !(p->scale_set && fabsf(p->scale) > 100) && fabsf(p->qscale_beta) < 100;
+}
+
+static int all_promised(struct subject *s) {
+    for (int64_t i = 0; is_ordinary(s->trial) && i < s->truth.count; i++)
+        if (!isfinite(s->truth.bound[i]) || !isfinite(s->truth.lse_bound[i]))
+            return check_fail(s->env, "bound of seq %" PRId64 " head %" PRId64 " row %" PRId64 ": expected a finite one, "
+                              "the reference says %g and %g of lse", s->truth.rows[i].seq, s->truth.rows[i].head,
+                              s->truth.rows[i].row, s->truth.bound[i], s->truth.lse_bound[i]);
+    return 0;
+}
+
+/* The library's own answer for some pairs. */
+static int agrees(struct subject *s) {
+    const struct tensors *t = &s->tensors;
+    uint64_t draw = 0;
+    for (int64_t seq = 0; seq < t->sequences; seq++)
+        for (int i = 0; i < 20 && t->q_lens[seq] * t->kv_lens[seq] > 0; i++, draw++) {
+            uint64_t bits = random_bits(s->trial->seed, 610, draw);
+            int64_t key = (int64_t)(bits >> 40) % t->kv_lens[seq];
+            tp_row at = {seq, (int64_t)(bits & 0xFF) % t->problem.q_heads, (int64_t)(bits >> 8 & 0xFFFFFF) % t->q_lens[seq]};
+            int expected = check_visible(t, at, key), got = tp_mask_visible(&t->problem, &t->call, seq, at.head, at.row, key);
+            if (got != expected)
+                return check_fail(s->env, "tp_mask_visible of seq %" PRId64 " head %" PRId64 " row %" PRId64 " key %" PRId64
+                                  ": expected %d, got %d", seq, at.head, at.row, key, expected, got);
+        }
+    return 0;
+}
+
+int subject_create(struct subject *s, struct check_env *env, const struct trial *trial) {
+    tp_error error = TP_ERROR_INIT;
+    tp_status status;
+    s->trial = trial;
+    s->env = env;
+    subject_step(s, "making its tensors");
+    if (trial_make(trial, &trial->problem, &trial->lengths, &trial->style, &s->tensors) ||
+        sight_create(&s->sight, &s->tensors))
+        return check_fail(env, "no memory for its tensors");
+    subject_step(s, "the reference");
+    if (agrees(s)) return 1;
+    if (trial->problem.op == TP_BACKWARD) {
+        if (gradients_create(&s->gradients, &s->tensors, &trial->lengths, trial->seed))
+            return check_fail(env, "no memory for its gradients");
+        trial_spoil_gradients(trial, &s->tensors, &s->sight, &s->gradients);
+        status = gradients_truth_create(&s->gradients_truth, &s->tensors, &s->gradients, &error);
+    } else {
+        status = truth_create(&s->truth, &s->tensors, ROWS, trial->seed, &error);
+    }
+    if (status != TP_OK) return check_fail(env, "the reference refused: %s", error.text);
+    if (all_promised(s)) return 1;
+    keep_promised(&s->truth);
+    return 0;
+}
+
+void subject_destroy(struct subject *s) {
+    truth_destroy(&s->truth);
+    gradients_truth_destroy(&s->gradients_truth);
+    gradients_destroy(&s->gradients);
+    sight_destroy(&s->sight);
+    tensors_destroy(&s->tensors);
+}
+
+int kept_create(struct kept *kept, const struct tensors *t) {
+    tp_tensor *views[] = {&kept->tensors.call.o, &kept->tensors.call.lse};
+    *kept = (struct kept){.tensors = *t};
+    for (int i = 0; i < 2; i++) {
+        const char *from = t->buffer[TENSOR_O + i].memory;
+        size_t bytes = t->buffer[TENSOR_O + i].bytes;
+        if (!from) continue;
+        if (!(kept->memory[i] = malloc(bytes + 1))) return 1;
+        memcpy(kept->memory[i], from, bytes);
+        views[i]->data = (char *)kept->memory[i] + ((char *)views[i]->data - from);
+    }
+    return 0;
+}
+
+void kept_destroy(struct kept *kept) {
+    for (int i = 0; i < 2; i++) free(kept->memory[i]);
+    *kept = (struct kept){0};
+}
+
+struct tiles {
+    int64_t visible, full, partial, skipped;
+};
+
+/* Strips of mr merged rows against panels of nr keys. */
+static void count_tiles(const struct subject *s, int64_t seq, int64_t kv_head, int64_t mr, int64_t nr, struct tiles *tiles) {
+    const struct tensors *t = &s->tensors;
+    int64_t group = t->problem.q_heads / t->problem.kv_heads, rows = t->q_lens[seq] * group, keys = t->kv_lens[seq];
+    for (int64_t strip = 0; strip < rows; strip += mr)
+        for (int64_t panel = 0; panel < keys; panel += nr) {
+            int64_t all = rows - strip < mr ? rows - strip : mr, found = 0, times = 0;
+            for (int64_t r = strip; r < strip + all; r++)
+                for (int64_t j = panel; j < panel + nr && j < keys; j++) {
+                    int64_t n = sight_of(&s->sight, t, (tp_row){seq, kv_head * group + r % group, r / group}, j);
+                    times += n;
+                    found += n > 0;
+                }
+            tiles->visible += times;
+            tiles->full += found == all * nr;
+            tiles->partial += found > 0 && found < all * nr;
+            tiles->skipped += found == 0;
+        }
+}
+
+static int count_is(struct check_env *env, const char *name, int64_t expected, int64_t got) {
+    if (expected == got) return 0;
+    return check_fail(env, "%s: expected %" PRId64 " by brute force, the receipt says %" PRId64, name, expected, got);
+}
+
+/* Tiles are those of prefill's loop in one task: strips begin anew where rows are cut. */
+static int receipt_is_right(struct subject *s, const tp_receipt *receipt) {
+    const struct tensors *t = &s->tensors;
+    const tp_kernel_info *kernel = s->env->kernel;
+    int64_t group = t->problem.q_heads / t->problem.kv_heads;
+    int strips = kernel->mr > 0 && !t->problem.list_len && t->problem.op == TP_FORWARD && receipt->threads == 1;
+    struct tiles tiles = {0};
+    for (int64_t seq = 0; seq < t->sequences; seq++) {
+        int64_t rows = t->q_lens[seq] * group;
+        strips &= rows <= 2048 && (t->problem.invariant || rows > TP_DECODE_ROWS);
+        for (int64_t h = 0; h < t->problem.kv_heads; h++)
+            count_tiles(s, seq, h, kernel->mr ? kernel->mr : 1 << 20, kernel->nr ? kernel->nr : 1 << 20, &tiles);
+    }
+    if (count_is(s->env, "pairs_visible", tiles.visible, receipt->pairs_visible)) return 1;
+    if (receipt->pairs_computed < tiles.visible)
+        return check_fail(s->env, "pairs_computed: expected at least %" PRId64 ", the receipt says %" PRId64, tiles.visible,
+                          receipt->pairs_computed);
+    return strips && (count_is(s->env, "tiles_full", tiles.full, receipt->tiles_full) ||
+                      count_is(s->env, "tiles_partial", tiles.partial, receipt->tiles_partial) ||
+                      count_is(s->env, "tiles_skipped", tiles.skipped, receipt->tiles_skipped) ||
+                      count_is(s->env, "tiles_conservative", t->problem.bias_dtype ? tiles.full + tiles.partial : 0,
+                               receipt->tiles_conservative));
+}
+
+/* A run by the loop that is asked for, NULL: by rows. */
+static int by_reference(struct subject *s, const char *strategy) {
+    struct measured_error measured;
+    struct check_env *env = s->env;
+    tp_receipt receipt;
+    env->strategy = strategy;
+    int failed = check_attend_by(env, &s->tensors, DOOR_SERIAL, strategy ? 2 : try_threads(s), 0xFF, &receipt);
+    env->strategy = NULL;
+    if (failed) return 1;
+    if (receipt.scores_written && strcmp(env->kernel->strategy, "math"))
+        return check_fail(env, "expected no scores written, the receipt says %" PRId64, receipt.scores_written);
+    if (s->trial->style.form != FORM_BROADCAST && tensors_badly_written(&s->tensors, env->reason, sizeof env->reason)) return 1;
+    if (!strategy && receipt_is_right(s, &receipt)) return 1;
+    return truth_compare(&s->truth, &s->tensors, &measured, env->reason, sizeof env->reason);
+}
+
+static int forward(struct subject *s) {
+    struct kept first = {0};
+    subject_step(s, "forward");
+    if (by_reference(s, NULL)) return 1;
+    int failed = kept_create(&first, &s->tensors) ? check_fail(s->env, "no memory to keep its outputs")
+                                                  : try_cuts(s, &first) || try_views(s, &first);
+    kept_destroy(&first);
+    for (int i = 0; !failed && i < 2 && strcmp(s->env->kernel->strategy, "math") && !s->trial->problem.invariant; i++) {
+        const char *strategy = i ? "decode" : "prefill";
+        subject_step(s, strategy);
+        failed = by_reference(s, strategy);
+        if (failed) {
+            char reason[sizeof s->env->reason];
+            snprintf(reason, sizeof reason, "%s", s->env->reason);
+            check_fail(s->env, "by the loop %s: %.500s", strategy, reason);
+        }
+    }
+    return failed;
+}
+
+static int same_value(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
+
+/* Of two sets of gradients that belong to the same call. */
+static int same_gradients(struct subject *s, const char *what, const struct gradients *a, const struct gradients *b) {
+    static const char *const names[] = {"d_q", "d_k", "d_v"};
+    for (int id = TENSOR_Q; id <= TENSOR_V; id++)
+        for (int64_t seq = 0; seq < a->held.sequences; seq++)
+            for (int64_t t = 0; t < tensors_len(&a->held, id, seq); t++)
+                for (int64_t h = 0; h < tensors_heads(&a->held, id); h++)
+                    for (int64_t x = 0; x < tensors_dim(&a->held, id); x++) {
+                        float one = tensors_get(&a->held, id, seq, t, h, x), other = tensors_get(&b->held, id, seq, t, h, x);
+                        if (!same_value(one, other))
+                            return check_fail(s->env, "%s: %s of seq %" PRId64 " head %" PRId64 " %s %" PRId64 " column %"
+                                              PRId64 ": expected equal bits, got %.9g and %.9g", what, names[id], seq, h,
+                                              id == TENSOR_Q ? "row" : "key", t, x, (double)one, (double)other);
+                    }
+    const tp_problem *p = &s->tensors.problem;
+    const int64_t *stride = s->tensors.call.bias_stride;
+    for (int64_t i = 0; p->alibi && i < p->q_heads * p->batch; i++)
+        if (!same_value(a->d_slopes[i], b->d_slopes[i]))
+            return check_fail(s->env, "%s: d_alibi_slopes: expected equal bits, got %.9g and %.9g", what,
+                              (double)a->d_slopes[i], (double)b->d_slopes[i]);
+    for (int64_t i = 0; p->sinks && i < p->q_heads; i++)
+        if (!same_value(a->d_sinks[i], b->d_sinks[i]))
+            return check_fail(s->env, "%s: d_sinks: expected equal bits, got %.9g and %.9g", what, (double)a->d_sinks[i],
+                              (double)b->d_sinks[i]);
+    for (int64_t seq = 0; p->bias_dtype && seq < s->tensors.sequences; seq++)
+        for (int64_t i = 0; i < p->q_heads * s->tensors.q_lens[seq] * s->tensors.kv_lens[seq]; i++) {
+            int64_t keys = s->tensors.kv_lens[seq], rows = s->tensors.q_lens[seq];
+            int64_t at = seq * stride[0] + i / keys / rows * stride[1] + i / keys % rows * stride[2] + i % keys;
+            if (!same_value(a->d_bias[at], b->d_bias[at]))
+                return check_fail(s->env, "%s: d_bias: expected equal bits, got %.9g and %.9g", what, (double)a->d_bias[at],
+                                  (double)b->d_bias[at]);
+        }
+    return 0;
+}
+
+static int backward(struct subject *s) {
+    static const struct {
+        enum door door;
+        int threads, poison;
+    } ways[] = {{DOOR_SERIAL, 2, 0x00}, {DOOR_CALLER, 3, 0x7F}, {DOOR_SERIAL, 5, 0xFF}};
+    struct check_env *env = s->env;
+    struct gradients other = {0};
+    subject_step(s, "backward");
+    if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF) ||
+        gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason))
+        return 1;
+    if (gradients_create(&other, &s->tensors, &s->trial->lengths, s->trial->seed)) {
+        gradients_destroy(&other);
+        return check_fail(env, "no memory for its gradients");
+    }
+    trial_spoil_gradients(s->trial, &s->tensors, &s->sight, &other);
+    int failed = 0;
+    for (int i = 0; !failed && i < 3; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "backward in %d tasks%s", ways[i].threads, ways[i].door == DOOR_CALLER ? " on threads" : "");
+        subject_step(s, what);
+        failed = check_gradients(env, &s->tensors, &other, ways[i].door, ways[i].threads, ways[i].poison) ||
+                 same_gradients(s, what, &s->gradients, &other);
+    }
+    gradients_destroy(&other);
+    s->tensors.call.gradients = &s->gradients.call;
+    return failed;
+}
+
+int subject_try(struct subject *s) { return s->trial->problem.op == TP_BACKWARD ? backward(s) : forward(s); }

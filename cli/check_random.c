@@ -14,10 +14,7 @@ struct walk {
     long passed, failed, beyond;
     struct cover *cover;
     int64_t covered; /* trials 0..covered-1 are counted */
-    struct {
-        char reason[24];
-        int kernel;
-    } shrunk[MOST_SHRUNK];
+    char shrunk[MOST_SHRUNK][24]; /* their reasons */
     int shrunk_count;
 };
 
@@ -33,10 +30,9 @@ static int is_new(struct walk *walk, const struct finding *finding) {
     snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, finding->reason);
     reason[strcspn(reason, "0123456789")] = 0;
     for (int i = 0; i < walk->shrunk_count; i++)
-        if (!strcmp(walk->shrunk[i].reason, reason) && walk->shrunk[i].kernel == finding->kernel) return 0;
+        if (!strcmp(walk->shrunk[i], reason)) return 0;
     if (walk->shrunk_count == MOST_SHRUNK) return 0;
-    memcpy(walk->shrunk[walk->shrunk_count].reason, reason, sizeof reason);
-    walk->shrunk[walk->shrunk_count++].kernel = finding->kernel;
+    memcpy(walk->shrunk[walk->shrunk_count++], reason, sizeof reason);
     return 1;
 }
 

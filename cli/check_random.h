@@ -27,7 +27,7 @@ enum trial_values {
     VALUES_NORMAL,
     VALUES_TINY, /* subnormal */
     VALUES_HUGE, /* v, and some of q and k, up to the largest of their dtype */
-    VALUES_WIDE  /* a power of two between 2^-20 and 2^20 each */
+    VALUES_WIDE  /* a power of two for each: 2^-20 to 2^20 in v, 2^-3 to 4 in q and k */
 };
 
 struct trial {

@@ -90,7 +90,7 @@ static int print_unknown(void) {
         return 1;
     }
     at += strlen("words are");
-    for (size_t length; at += strspn(at, " ,"), (length = strcspn(at, " ,")); at += length) {
+    for (size_t length; at += strspn(at, " "), (length = strcspn(at, " ,")); at += length) { /* a comma ends them */
         if (find(at, length) >= 0) continue;
         printf("UNKNOWN  the parser has the word '%.*s', which is never drawn: add it to the table of check_random_draw.c\n",
                (int)length, at);

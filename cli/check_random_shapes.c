@@ -65,6 +65,7 @@ static void draw_pair(struct draft *d, int64_t cost, int64_t *rows, int64_t *key
     int64_t of_pair = d->heads * (d->dim + d->dim_v), pairs = cost / of_pair + 1;
     *keys = draw_number(d, least(pairs, 8300));
     if (dice_chance(&d->dice, 600)) *keys = least(*keys, draw_number(d, 300));
+    if (dice_chance(&d->dice, 40)) *keys = 0;
     int64_t most = *keys ? least(pairs / *keys, 2200) : 40;
     if (d->keys_for_rows) most = least(most, *keys);
     *rows = draw_number(d, most);

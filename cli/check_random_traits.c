@@ -51,7 +51,7 @@ static const struct {
     {"@tiny", offsetof(struct trial, values), VALUES_TINY, 40, any},
     {"@huge", offsetof(struct trial, values), VALUES_HUGE, 40, any},
     {"@wide", offsetof(struct trial, values), VALUES_WIDE, 50, any},
-    {"@nan", offsetof(struct trial, nan), 1, 130, any},
+    {"@nan", offsetof(struct trial, nan), 1, 200, any},
     {"@hidden", offsetof(struct trial, hidden), 1, 400, any},
 };
 enum { TRAITS = sizeof table / sizeof *table };

@@ -172,6 +172,12 @@ static int read_word(const char **at, const char *end, char start, char between,
     return words[*word].values == 2 || node->a >= 0; /* -1 has no number of its own here */
 }
 
+const char *tp__mask_word_at(int index, int *values) {
+    if (index >= WORDS) return NULL;
+    *values = words[index].values;
+    return words[index].name;
+}
+
 int tp__mask_word_starts(const char *word, const char *end) {
     size_t size = (size_t)(end - word);
     for (int w = 0; w < WORDS; w++) {

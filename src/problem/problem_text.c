@@ -2,6 +2,7 @@
 /* Parsing the text form of tileproof.h section 3: words in any order, each at most once. */
 #include "problem/sequence.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -98,15 +99,22 @@ static const struct word *find_word(const tp__words *w) {
     return tp__word_is_dtypes(w) ? &dtypes : &unknown;
 }
 
+/* Names every word there is, from the tables themselves. */
+static tp_status refuse_unknown(tp__words *w) {
+    char list[448] = "";
+    size_t used = 0;
+    const char *name;
+    int values;
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, " %s", table[i].name);
+    for (int i = 0; (name = tp__mask_word_at(i, &values)) != NULL && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, " %s%s", name, values > 0 ? "=" : "");
+    return TP__REFUSE_WORD(w, "unknown; words are%s, and dtypes such as bf16 or bf16->f32", list);
+}
+
 static tp_status take_word(tp__words *w) {
     const struct word *word = find_word(w);
-    if (word->about == UNKNOWN)
-        return TP__REFUSE_WORD(w,
-                               "unknown; words are prefill decode mixed backward b h q k seqs= d, a dtype "
-                               "such as bf16 or bf16->f32, packed packed-q packed-kv padded "
-                               "paged= lists= lists-sorted= latent top-left causal window= chunk= "
-                               "prefix= first= documents spans spans-and tree bits callback mask= "
-                               "positions scale= qscale= softcap= alibi bias= sinks dropout= invariant");
+    if (word->about == UNKNOWN) return refuse_unknown(w);
     if (word->about != MASK && w->seen >> word->about & 1)
         return TP__REFUSE_WORD(w, "repeated; each word may be given once");
     w->seen |= 1u << word->about;

@@ -161,6 +161,7 @@ void shrink(const struct apart *apart, struct trial *trial, struct finding *find
 struct cover;
 struct cover *cover_new(void);
 void cover_add(struct cover *cover, const struct trial *trial);
+int cover_never(const struct cover *cover); /* words that were not drawn */
 /* Prints it; returns how many words the parser has and the table has not. */
 int cover_print(const struct cover *cover, const struct check_kernels *kernels, int verbose);
 void cover_free(struct cover *cover);

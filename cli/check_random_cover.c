@@ -123,8 +123,14 @@ static void print_pairs(const struct cover *cover, int verbose) {
     printf("pairs   %ld of %ld pairs of words were drawn together (-v lists them; some exclude each other)\n", drawn, all);
 }
 
+int cover_never(const struct cover *cover) {
+    int never = 0;
+    for (int i = 0; word_at(i); i++) never += cover->count[i] == 0;
+    return never;
+}
+
 int cover_print(const struct cover *cover, const struct check_kernels *kernels, int verbose) {
-    int never = 0, math = 0;
+    int math = 0;
     print_counts(cover);
     print_pairs(cover, verbose);
     for (int i = 0; i < kernels->count; i++) math |= !strcmp(kernels->selected[i]->strategy, "math");
@@ -133,7 +139,7 @@ int cover_print(const struct cover *cover, const struct check_kernels *kernels, 
     printf(" math %ld\n", math ? cover->trials - cover->loop[2] : 0);
     printf("never drawn:");
     for (int i = 0; word_at(i); i++)
-        if (!cover->count[i]) never++, printf(" %s", word_at(i));
-    printf("%s\n", never ? "" : " none");
+        if (!cover->count[i]) printf(" %s", word_at(i));
+    printf("%s\n", cover_never(cover) ? "" : " none");
     return print_unknown();
 }

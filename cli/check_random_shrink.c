@@ -62,20 +62,41 @@ static int drop_words(struct shrinking *s) {
     return smaller;
 }
 
-/* Entries of seqs= and of trees: one goes, or two that stand side by side. */
-static int drop_pieces(struct shrinking *s) {
+/* Entries of seqs=. */
+static int drop_sequences(struct shrinking *s) {
     int smaller = 0;
     for (size_t at = 0; s->trial->text[at]; at++) {
         const char *text = s->trial->text;
-        if (text[at] != ',' && text[at] != '=') continue;
-        size_t one = strcspn(text + at + 1, ", "), two = one;
-        if (text[at + 1 + one] == ',') two += 1 + strcspn(text + at + 2 + one, ", ");
-        int comma = text[at] == ',';
-        if (comma ? accept_with(s, at, one + 1, "") || (two > one && accept_with(s, at, two + 1, ""))
-                  : text[at + 1 + one] == ',' && accept_with(s, at + 1, one + 1, ""))
+        size_t length = strcspn(text + at + 1, ", ");
+        if (text[at] == ',' ? accept_with(s, at, length + 1, "")
+                            : text[at] == '=' && text[at + 1 + length] == ',' && accept_with(s, at + 1, length + 1, ""))
             smaller = 1;
     }
     return smaller;
+}
+
+/* A kind of a tree, and one of what joins them behind it. */
+static int drop_leaves(struct shrinking *s) {
+    const char *word = strstr(s->trial->text, "mask=");
+    if (!word) return 0;
+    size_t begin = (size_t)(word - s->trial->text) + 5, length = strcspn(word + 5, " ");
+    for (size_t at = begin; at < begin + length; at++) {
+        if (s->trial->text[at - 1] != ',' && s->trial->text[at - 1] != '=') continue;
+        size_t leaf = strcspn(s->trial->text + at, ", ") + 1;
+        for (size_t join = at + leaf - 1; join < begin + length; join++) {
+            char without[TRIAL_TEXT];
+            const char *text = s->trial->text;
+            if (text[join] != ',' || (strncmp(text + join, ",and", 4) && strncmp(text + join, ",or", 3))) continue;
+            size_t joined = strcspn(text + join + 1, ", ") + 1;
+            if (join < at + leaf) /* right behind it: the comma before goes */
+                snprintf(without, sizeof without, "%.*s%s", (int)at - 1, text, text + join + joined);
+            else
+                snprintf(without, sizeof without, "%.*s%.*s%s", (int)at, text, (int)(join - at - leaf), text + at + leaf,
+                         text + join + joined);
+            if (accept(s, without)) return 1;
+        }
+    }
+    return 0;
 }
 
 static int shrink_numbers(struct shrinking *s) {
@@ -115,5 +136,5 @@ static int plain_dtypes(struct shrinking *s) {
 void shrink(const struct apart *apart, struct trial *trial, struct finding *finding) {
     struct shrinking s = {.apart = apart, .trial = trial, .finding = finding};
     first_words(finding->reason, s.alike);
-    while (drop_words(&s) + drop_pieces(&s) + plain_dtypes(&s) + shrink_numbers(&s) && s.tries < TRIES) {}
+    while (drop_words(&s) + drop_sequences(&s) + drop_leaves(&s) + plain_dtypes(&s) + shrink_numbers(&s) && s.tries < TRIES) {}
 }

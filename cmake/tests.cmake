@@ -23,6 +23,13 @@ endforeach()
 target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
 target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
 
+# What draws problems for check --random, with a stand-in for what runs them.
+foreach(source check_random_draw check_random_shapes check_random_traits check_random_shrink check_random_cover
+               tensors tensors_fill tensors_cache)
+  target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+endforeach()
+set_tests_properties(random PROPERTIES TIMEOUT 300)
+
 if(TARGET tileproof_proof_static)
   include(cmake/tests_proof.cmake)
 endif()
@@ -37,6 +44,10 @@ if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bench.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/compare.sh $<TARGET_FILE:tileproof_cli>)
+  # random_daily has another seed each day
+  add_test(NAME random_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/random.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME random_daily COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/random.sh $<TARGET_FILE:tileproof_cli> daily)
+  set_tests_properties(random_cli random_daily PROPERTIES TIMEOUT 900)
   add_test(NAME plot COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/plot.sh $<TARGET_FILE:tileproof_cli>)
 endif()
 if(NOT TILEPROOF_SANITIZE)

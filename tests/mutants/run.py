@@ -4,7 +4,8 @@
 
     run.py [--jobs N] [--only REGEX] [--list]
 
-A mutant is killed when a test fails or runs into the time limit. One that survives is a gap in the tests;
+A mutant is killed when a test fails or runs into the time limit. A mutant that has a command is killed by that one
+alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests;
 one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
 """
 import argparse
@@ -13,6 +14,7 @@ import os
 import pathlib
 import queue
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,7 +24,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT = 240  # seconds for one mutant's tests; the stated time
-TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows)$"]
+TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|random_daily)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
 FIRST = [
     ("cli/", "verdict|compare"),
@@ -84,6 +86,10 @@ class Worker:
             code, text = self.compile()
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
+            if "command" in mutant:
+                code, text = sh(shlex.split(mutant["command"]), self.build, LIMIT)
+                found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
+                return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
             code, text = self.test(next(tests for path, tests in FIRST if mutant["file"].startswith(path)))
             if code == 0:
                 code, text = self.test()
@@ -114,9 +120,13 @@ def main():
     print(f"mutants: building {jobs} copies", flush=True)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(Worker, range(jobs)))
-    code, text = made[0].test()
-    if code != 0:
-        sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
+    checks = sorted({m["command"] for m in mutants if "command" in m})
+    runs = [lambda: made[0].test()] if any("command" not in m for m in mutants) else []
+    runs += [lambda c=c: sh(shlex.split(c), made[0].build, LIMIT) for c in checks]
+    for run in runs:
+        code, text = run()
+        if code != 0:
+            sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
     for worker in made:
         workers.put(worker)
 

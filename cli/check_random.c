@@ -24,6 +24,15 @@ static void print_finding(const struct walk *walk, const struct trial *trial, co
     printf("  repro    tileproof check --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", kernel, trial->seed, trial->text);
 }
 
+static void print_small(const struct walk *walk, struct trial *trial, struct finding *finding) {
+    char before[TRIAL_TEXT];
+    snprintf(before, sizeof before, "%s", trial->text);
+    shrink(&walk->apart, trial, finding);
+    if (!strcmp(before, trial->text)) return;
+    printf("  made small:\n");
+    print_finding(walk, trial, finding);
+}
+
 /* One failure of a kind is enough to be made small. */
 static int is_new(struct walk *walk, const struct finding *finding) {
     char reason[24];
@@ -53,15 +62,7 @@ static void found(void *user, const struct finding *got) {
     }
     printf("FAILED  random #%" PRId64 " of seed %" PRIu64 "  kernel %s\n", finding.number, walk->apart.seed, kernel);
     print_finding(walk, &trial, &finding);
-    if (is_new(walk, &finding)) {
-        char before[TRIAL_TEXT];
-        snprintf(before, sizeof before, "%s", trial.text);
-        shrink(&walk->apart, &trial, &finding);
-        if (strcmp(before, trial.text)) {
-            printf("  made small:\n");
-            print_finding(walk, &trial, &finding);
-        }
-    }
+    if (is_new(walk, &finding)) print_small(walk, &trial, &finding);
     fflush(stdout);
 }
 
@@ -117,7 +118,7 @@ int command_check_random(const struct options *options, const struct check_kerne
 int command_check_problem(const struct options *options, const struct check_kernels *kernels, int threads) {
     struct walk walk = {.options = options,
                         .apart = {.kernels = kernels, .seed = (uint64_t)options->seed, .threads = 2, .workers = threads}};
-    struct trial trial;
+    struct trial trial, small;
     char reason[512];
     if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason)) {
         complain("%s", reason);
@@ -130,7 +131,10 @@ int command_check_problem(const struct options *options, const struct check_kern
         walk.failed += finding.verdict == TRIAL_FAILED;
         printf("%s  kernel %s\n", finding.verdict == TRIAL_FAILED ? "FAILED" : finding.verdict == TRIAL_PASSED ? "passed" : "beyond",
                kernels->selected[i]->name);
-        if (finding.verdict == TRIAL_FAILED) print_finding(&walk, &trial, &finding);
+        if (finding.verdict != TRIAL_FAILED) continue;
+        print_finding(&walk, &trial, &finding);
+        small = trial;
+        if (walk.failed == 1) print_small(&walk, &small, &finding);
     }
     print_absent(kernels);
     return walk.failed ? EXIT_FAILED : EXIT_FINE;

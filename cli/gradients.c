@@ -16,7 +16,7 @@ void gradients_poison(struct gradients *gradients, int byte) {
     for (int id = TENSOR_Q; id <= TENSOR_V; id++)
         if (gradients->held.buffer[id].memory)
             memset(gradients->held.buffer[id].memory, byte, gradients->held.buffer[id].bytes);
-    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 1);
+    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 2);
     memset(gradients->memory, byte, (size_t)floats * sizeof(float));
 }
 
@@ -32,12 +32,12 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     if (tensors_create(&gradients->held, &plain, lengths, &tensors->style)) return 1;
     const struct tensors *held = &gradients->held;
     if (p->bias_dtype) gradients->bias_count = p->batch * call->bias_stride[0];
-    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 1);
+    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 2);
     gradients->memory =
         guarded_take(tensors->style.guarded, (size_t)floats * sizeof(float), sizeof(float), 0xFF);
     if (!gradients->memory) return 1;
     gradients->d_slopes = gradients->memory;
-    gradients->d_sinks = gradients->d_slopes + p->q_heads * p->batch;
+    gradients->d_sinks = gradients->d_slopes + p->q_heads * (p->batch ? p->batch : 1);
     gradients->d_bias = gradients->d_sinks + p->q_heads;
     tensors_fill_one(&gradients->held, TENSOR_O, seed ^ 0xD0, 1);
     if (tensors->style.lse) tensors_fill_one(&gradients->held, TENSOR_LSE, seed ^ 0xD1, 1);

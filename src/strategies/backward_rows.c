@@ -5,8 +5,6 @@
 
 #include "strategies/backward.h"
 
-#define LOG2_E 1.4426950408889634
-
 static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_problem *p, const tp_tensor *tensor) {
     int64_t first = tile * TP__BACK_ROWS;
     return (tp__rows){first, tp__min(TP__BACK_ROWS, task->rows - first), p->q_heads / p->kv_heads,
@@ -22,7 +20,7 @@ static char *unit_start(const tp__backward *b, const tp__back_task *task, const 
                        dtype);
 }
 
-/* delta -= d_lse, and lse in units of log2: 0 for rows without any key, whose scores are all -inf. */
+/* The lse, and delta -= d_lse. Of a row without any key neither d_o nor d_lse count. */
 static void take_lse(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
     const tp_problem *p = b->job->problem;
     const tp_tensor *lse = &b->job->tensors->lse, *d_lse = &b->gradients->d_lse;
@@ -30,14 +28,17 @@ static void take_lse(const tp__backward *b, const tp__back_task *task, const tp_
     tp__walk walk = tp__walk_start(&rows);
     const float *from = (const float *)unit_start(b, task, lse, TP_F32);
     for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
-        float value = from[tp__walk_next(&walk)];
-        slot->lse[i] = value == -INFINITY ? 0.0f : (float)((double)value * LOG2_E);
+        slot->lse[i] = from[tp__walk_next(&walk)];
+        if (slot->lse[i] == -INFINITY) slot->delta[i] = 0.0f;
     }
     if (d_lse->data == NULL) return;
     rows = rows_of(task, tile, p, d_lse);
     walk = tp__walk_start(&rows);
     from = (const float *)unit_start(b, task, d_lse, TP_F32);
-    for (int64_t i = rows.first; i < rows.first + rows.count; i++) slot->delta[i] -= from[tp__walk_next(&walk)];
+    for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
+        float value = from[tp__walk_next(&walk)];
+        if (slot->lse[i] != -INFINITY) slot->delta[i] -= value;
+    }
 }
 
 static void keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
@@ -57,7 +58,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
     int64_t first = tile * TP__BACK_ROWS;
     tp__rows rows = rows_of(task, tile, p, &t->q);
     kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, tp__scale_log2(p));
+                                &rows, p->head_dim_qk, tp__units_of(p).fold);
     rows = rows_of(task, tile, p, d_o);
     kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
                                 &rows, p->head_dim_v, 1.0f);

@@ -70,7 +70,7 @@ static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64
 static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modify, int64_t part,
                        int64_t row, int64_t key, tp__trace *trace) {
     const tp_problem *problem = sight->problem;
-    *modify = (tp__modify){.cap = problem->softcap};
+    *modify = (tp__modify){.gain = sight->units.gain, .cap = problem->softcap};
     if (sight->scale != NULL) modify->scale = sight->scale + row;
     if (sight->slope != NULL) {
         modify->slope = sight->slope + part * sight->count + row;
@@ -108,6 +108,7 @@ int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t part, int64_t
     int any = 1;
     tile->lo = sight->tile_lo;
     tile->hi = sight->tile_hi;
+    tile->unit = sight->units.unit;
     tile->bits = NULL;
     tile->bit_words = tp__block_words(sight->block);
     /* where every row sees the whole block, what the first tile sees all see */

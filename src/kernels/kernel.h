@@ -247,7 +247,8 @@ typedef struct tp__math {
     int64_t rows, d, dv, keys, block;
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
-    const tp__modify *modify;  /* never NULL: scores become natural ones */
+    const tp__modify *modify;  /* where there are sinks too: scores become natural ones */
+    float unit;                /* as in a tile */
     const tp__drop *drop;
     float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;

@@ -25,13 +25,13 @@ static void all_probabilities(const tp__math *t) {
     int64_t to = (t->keys + GROUP - 1) / GROUP * GROUP;
     for (int64_t r = 0; r < t->rows; r++) {
         float *s = t->s + r * t->lds, *p = t->p + r * t->lds;
-        modify_row(t->modify, r, s, 0, to, t->lo[r], t->hi[r], NULL);
+        if (t->modify != NULL) modify_row(t->modify, r, s, 0, to, t->lo[r], t->hi[r], NULL);
         mask_row(s, 0, t->lo[r], t->hi[r], to);
         if (t->bits != NULL) mask_bits(s, t->bits + r * t->bit_words, 0, to);
         float best = row_max(s, 0, to);
         t->m[r] = t->sink > best || t->sink != t->sink ? t->sink : best;
-        t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]), LOG2_E);
-        if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r], LOG2_E);
+        t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]), t->unit);
+        if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r], t->unit);
         for (int64_t j = 0; j < to; j += VEC_LANES)
             vec_store(p + j, t->l[r] == 0.0f ? (vec_f){0} : vec_load(p + j) / vec_set1(t->l[r]));
         if (t->drop != NULL) drop_row(t->drop, r, p, 0, to);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "strategies/backward.h"
 
 static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_problem *p, const tp_tensor *tensor) {
@@ -41,12 +42,40 @@ static void take_lse(const tp__backward *b, const tp__back_task *task, const tp_
     }
 }
 
-static void keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
-    int64_t group = b->job->problem->q_heads / b->job->problem->kv_heads;
-    int64_t end = tp__min((tile + 1) * TP__BACK_ROWS, task->rows);
-    for (int64_t r = tile * TP__BACK_ROWS; r < end; r++)
-        b->deltas[(task->seq * b->job->problem->q_len + r / group) * b->job->problem->q_heads +
-                  task->head * group + r % group] = slot->delta[r];
+/* The row's delta, for the sinks. */
+static float *delta_at(const tp__backward *b, const tp__back_task *task, int64_t r) {
+    const tp_problem *p = b->job->problem;
+    int64_t group = p->q_heads / p->kv_heads;
+    return b->deltas + (task->seq * p->q_len + r / group) * p->q_heads + task->head * group + r % group;
+}
+
+/* A row that sees no key has o = 0 whatever its d_o is, which then does not count: -d_lse is left. */
+static void clear_deltas(const tp__backward *b, const tp__back_task *task, int64_t tile) {
+    const tp_tensor *d_lse = &b->gradients->d_lse;
+    tp__rows rows = rows_of(task, tile, b->job->problem, d_lse);
+    tp__walk walk = tp__walk_start(&rows);
+    const float *from = d_lse->data != NULL ? (const float *)unit_start(b, task, d_lse, TP_F32) : NULL;
+    for (int64_t r = rows.first; r < rows.first + rows.count; r++)
+        *delta_at(b, task, r) = from != NULL ? -from[tp__walk_next(&walk)] : 0.0f;
+}
+
+/* Whether the tile's row sees any key of its block: not one that its bias hides. */
+static int sees_any(const tp__tile *tile, int64_t row) {
+    const tp__modify *mod = tile->modify;
+    const uint64_t *bits = tile->bits != NULL ? tile->bits + row * tile->bit_words : NULL;
+    for (int64_t j = tile->lo[row]; j < tile->hi[row]; j++) {
+        if (bits != NULL && !(bits[j / 64] >> (j % 64) & 1)) continue;
+        if (mod == NULL || mod->bias == NULL) return 1;
+        if (tp__load(mod->bias_dtype, mod->bias[row], j * mod->bias_stride) != -INFINITY) return 1;
+    }
+    return 0;
+}
+
+void tp__back_keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                          const tp__tile *seen) {
+    int64_t first = tile * TP__BACK_ROWS;
+    for (int64_t i = 0; b->deltas != NULL && i < seen->rows; i++)
+        if (sees_any(seen, i)) *delta_at(b, task, first + i) = slot->delta[first + i];
 }
 
 void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
@@ -67,7 +96,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
                        .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
     slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
     take_lse(b, task, slot, tile);
-    if (b->deltas != NULL) keep_deltas(b, task, slot, tile);
+    if (b->deltas != NULL) clear_deltas(b, task, tile);
     memset(slot->dq + first * b->ldq, 0, (size_t)(rows.count * b->ldq) * sizeof(float));
     int64_t scratch = rows.count * (2 * b->ldq + b->ldo) * (int64_t)sizeof(float);
     trace->bytes_scratch += scratch;

@@ -6,8 +6,6 @@
 
 #include "problem/sequence.h"
 
-#define LOG2_E 1.4426950408889634
-
 tp__units tp__units_of(const tp_problem *problem) {
     float scale = tp__scale(problem);
     int exponent = 0;

@@ -8,8 +8,6 @@
 #include "base/arena.h"
 #include "masks/mask.h"
 
-#define LOG2_E 1.4426950408889634
-
 /* Of whole blocks, so that a block's words can be read and marked whole. */
 static int64_t words_of(int64_t keys) { return tp__round_up(keys, TP__MASK_KEYS) / 64; }
 

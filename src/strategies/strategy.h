@@ -55,6 +55,8 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);
 
+#define LOG2_E 1.4426950408889634
+
 /* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
    that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
 typedef struct tp__units {

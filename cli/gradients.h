@@ -8,7 +8,9 @@
  * relative to it: each can be off by half an ulp of |lse|, which naive's distance from the maximum is not.
  * size is what one pair can bring: scale * |dO|.|v| * max|k| for d_q, the same with max|q| for d_k, and max|dO| for
  * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. The bounds are those of
- * tp_reference_backward; gradients of the bias, slopes and sinks have none.
+ * tp_reference_backward; gradients of the bias, slopes and sinks have none. Of the last two there is one value a head,
+ * and naive's error in it a matter of luck: four times as much is allowed, and for a sink six standard deviations of
+ * what D = dO.o loses because o was stored in its dtype (docs/maths.md section 9).
  */
 #ifndef TILEPROOF_CLI_GRADIENTS_H
 #define TILEPROOF_CLI_GRADIENTS_H

@@ -239,7 +239,8 @@ static void large_indices(void **state) {
             int32_t lo = 0, hi = KEYS;
             s[KEYS] = 7; /* behind the row: not touched */
             tp__trace trace = {{0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-            kernels->attend(&trace, &(tp__tile){.s = s,
+            kernels->attend(&trace, &(tp__tile){.unit = 1,
+                                                .s = s,
                                                 .lds = 64,
                                                 .m = &m,
                                                 .l = &l,

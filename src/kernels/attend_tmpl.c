@@ -2,10 +2,10 @@
 /*
  * attend: one tile of rows against one block of keys, online softmax.
  *
- *     s  = q k^T                      scores, in units of log2
+ *     s  = q k^T                      scores, in units of 1/unit of log2
  *     m' = max(m, max s)              over the keys the row sees
- *     p  = 2^(s - m')                 exactly 0 for a key it does not see
- *     l' = l*c + sum p                c = 2^(m - m'), exactly 1 when the maximum stands
+ *     p  = 2^((s - m') unit)          exactly 0 for a key it does not see
+ *     l' = l*c + sum p                c = 2^((m - m') unit), exactly 1 when the maximum stands
  *     o' = o*c + p v                  p as dropout leaves it
  *
  * For few rows dots has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip
@@ -41,7 +41,7 @@ static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
         down[i] = t->m[r] - safe[i];
         t->m[r] = m;
     }
-    vec_f factor = vec_exp2(vec_load(down));
+    vec_f factor = vec_exp2(vec_load(down), vec_set1(t->unit));
     for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
         int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
@@ -51,7 +51,7 @@ static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
             for (int64_t j = s->lo; j < s->hi; j++) p[j] = 0.0f;
             continue;
         }
-        t->l[r] = t->l[r] * c[i] + row_exp(p, p, from, to, safe[i]);
+        t->l[r] = t->l[r] * c[i] + row_exp(p, p, from, to, safe[i], t->unit);
         if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
         for (int64_t j = s->lo; j < from; j++) p[j] = 0.0f;
         for (int64_t j = to; j < s->hi; j++) p[j] = 0.0f;

@@ -3,7 +3,7 @@
  * backward: one tile of rows against one block of keys, five products on the same register tiles.
  *
  *     s  = q k^T,  dp = d_o v^T               by strips of rows and panels of keys
- *     p  = 2^(s - lse),  ds = p*(dp - delta)  in place; exactly 0 for a key that the row does not see
+ *     p  = exp(s - lse),  ds = p*(dp - delta) in place; exactly 0 for a key that the row does not see
  *     dv += p^T d_o,  dk += ds^T q            by strips of keys, p and ds read as they lie
  *     dq += ds k                              by strips of rows
  *
@@ -40,39 +40,57 @@ static extent extent_of(const tp__back *b) {
     return e;
 }
 
-VEC_INLINE void row_gradient(float *s, float *ds, int64_t from, int64_t to, float lse, float delta) {
-    vec_f down = vec_set1(lse), less = vec_set1(delta);
+/* exp(gain*s - lse): where vec_fma fuses, only the difference is rounded. */
+VEC_INLINE vec_f probability(const tp__back *b, int64_t r, vec_f s) {
+    return vec_exp2(vec_fma(s, vec_set1(b->gain), vec_set1(-b->lse[r])), vec_set1(LOG2_E));
+}
+
+static void row_gradient(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
+    vec_f less = vec_set1(b->delta[r]);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f p = vec_exp2(vec_load(s + j) - down);
+        vec_f p = probability(b, r, vec_load(s + j));
         vec_store(s + j, p);
         vec_store(ds + j, p * (vec_load(ds + j) - less));
     }
 }
 
-/* As above, but for keys whose score is -inf: ds is 0 whatever dp is. */
-VEC_INLINE void row_gradient_masked(float *s, float *ds, int64_t from, int64_t to, float lse, float delta) {
-    vec_f down = vec_set1(lse), less = vec_set1(delta), none = vec_set1(-INFINITY);
+/* As above, but for keys whose score is -inf: both are 0, whatever lse, dp and delta are. */
+static void row_gradient_masked(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
+    vec_f less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f score = vec_load(s + j), p = vec_exp2(score - down);
+        vec_f score = vec_load(s + j), p = probability(b, r, score);
         vec_i seen = score != none;
-        vec_store(s + j, p);
+        vec_store(s + j, (vec_f)((vec_i)p & seen));
         vec_store(ds + j, (vec_f)((vec_i)(p * (vec_load(ds + j) - less)) & seen));
     }
 }
 
 /* As above, with dropout: a dropped pair has neither p nor dp, and its ds comes from delta alone. */
 static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
-    vec_f down = vec_set1(b->lse[r]), less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY);
-    vec_f stay = vec_set1(b->stay);
+    vec_f less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY), stay = vec_set1(b->stay);
     float stays[PIECE_KEYS];
     memset(stays + from, 0xff, (size_t)(to - from) * sizeof(float));
     drop_row(b->tile.drop, r, stays, from, to);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f score = vec_load(s + j), p = vec_exp2(score - down);
+        vec_f score = vec_load(s + j), p = probability(b, r, score);
         vec_i seen = score != none, kept = (vec_i)vec_load(stays + j);
         vec_f dp = (vec_f)((vec_i)vec_load(ds + j) & kept) * stay;
-        vec_store(s + j, (vec_f)((vec_i)p & kept));
+        vec_store(s + j, (vec_f)((vec_i)p & kept & seen));
         vec_store(ds + j, (vec_f)((vec_i)(p * (dp - less)) & seen));
+    }
+}
+
+/* A row whose lse or delta is not finite, after the above: a score of -inf is then no reason for a 0 where the row
+   does see the key, nor is having been dropped. */
+static void spoil_row(const tp__back *b, int64_t r, float *p, float *ds) {
+    const tp__tile *t = &b->tile;
+    const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
+    uint64_t seen[TP__BLOCK_WORDS];
+    seen_words(t->modify, bits, r, t->lo[r], t->hi[r], 0, seen);
+    for (int64_t key = t->lo[r]; key < t->hi[r]; key++) {
+        if (!(seen[key / 64] >> (key % 64) & 1)) continue;
+        if (b->lse[r] != b->lse[r]) p[key] = ds[key] = NAN;
+        if (ds[key] == 0.0f) ds[key] = NAN; /* 0 times what is not finite */
     }
 }
 
@@ -122,7 +140,7 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
     if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, bend);
     int drops = t->drop != NULL, holes = drops || t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
     if (!holes) {
-        row_gradient(p, ds, from, to, b->lse[r], b->delta[r]);
+        row_gradient(b, r, p, ds, from, to);
     } else {
         if (t->bits != NULL)
             mask_bits(p, t->bits + r * t->bit_words, from, to);
@@ -131,8 +149,9 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
         if (drops)
             row_gradient_dropped(b, r, p, ds, from, to);
         else
-            row_gradient_masked(p, ds, from, to, b->lse[r], b->delta[r]);
+            row_gradient_masked(b, r, p, ds, from, to);
     }
+    if (!isfinite(b->lse[r]) || !isfinite(b->delta[r])) spoil_row(b, r, p, ds);
     if (t->modify != NULL) unmodify_row(b, r, ds, bend, from, to);
     if (e->lo < from) clear_keys(p, ds, e->lo, from);
     if (to < e->hi) clear_keys(p, ds, to, e->hi);

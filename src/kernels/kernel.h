@@ -10,7 +10,9 @@
  *               of L: dv is rounded up to L, zero beyond
  *     Q, O, S   plain rows of floats
  *
- * Q comes in scaled by scale*log2(e), so that exp is exp2 and m is in units of log2.
+ * Scores and m come in units that make products exact: Q is multiplied by the power of two in the scale and no more,
+ * so that a product of 16-bit elements is what it is. What is left of the scale, times log2(e), is the `unit`: it is
+ * applied to a difference of scores, where it costs nothing. Where scores change (tp__modify) they are natural ones.
  */
 #ifndef TP_KERNELS_KERNEL_H
 #define TP_KERNELS_KERNEL_H
@@ -148,13 +150,14 @@ static inline void tp__pair_rows(float *q, int64_t ldq, int64_t rows, int64_t d)
 typedef void tp__mix_fn(tp__trace *, const float *p, int64_t lds, int64_t rows, const tp__keys_in *values,
                         int64_t d, const float *c, float *o, int64_t ldo);
 
-/* What changes scores before they are masked, in this order; in units of log2. NULL or 0: not asked. */
+/* What changes scores before they are masked, in this order, to natural units. NULL or 0: not asked. */
 typedef struct tp__modify {
+    float gain;                    /* s = s * gain: natural units */
     const float *scale;            /* [rows] s = s * scale[i] */
-    float cap;                     /* s = cap * tanh(s / cap), cap here in natural units */
+    float cap;                     /* s = cap * tanh(s / cap) */
     const float *slope, *q_at;     /* [rows] s = s - slope[i] * |q_at[i] - k_at[j]| */
     const float *k_at;             /* [keys, a multiple of 16] */
-    const void *const *bias;       /* [rows] s = s + log2(e) * bias[i][j]; -inf: the key is hidden */
+    const void *const *bias;       /* [rows] s = s + bias[i][j]; -inf: the key is hidden */
     int64_t bias_stride;           /* from key to key */
     int32_t bias_dtype;
 } tp__modify;
@@ -167,15 +170,16 @@ typedef struct tp__drop {
     int64_t key;                /* of the sequence: the block's first, a multiple of 4 */
 } tp__drop;
 
-/* One (rows x block) tile of the online softmax, in units of log2:
-       m' = max(m, max s);  p = 2^(s-m');  l' = l*2^(m-m') + sum p;  o' = o*2^(m-m') + p v */
+/* One (rows x block) tile of the online softmax:
+       m' = max(m, max s);  p = 2^((s-m') unit);  c = 2^((m-m') unit);  l' = l*c + sum p;  o' = o*c + p v */
 typedef struct tp__tile {
+    float unit;                /* of scores, in log2 */
     const float *q; int64_t ldq;
     const float *k, *v;        /* packed; k NULL: the scores are in s already; v NULL: mix comes next */
     float *s; int64_t lds;     /* scratch: rows x block keys */
     float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
-    float *c;                  /* v NULL: receives the factors 2^(m-m') for mix, of each row */
+    float *c;                  /* v NULL: receives the factors c for mix, of each row */
     const int32_t *lo, *hi;    /* row i sees the block's keys lo[i]..hi[i]-1; empty: 0, 0 */
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
@@ -188,17 +192,16 @@ typedef struct tp__tile {
 } tp__tile;
 typedef void tp__attend_fn(tp__trace *, const tp__tile *);
 
-/* Folds the state (m2, l2, o2) of later keys into (m, l, o). An empty state changes no bit. */
+/* Folds the state (m2, l2, o2) of later keys into (m, l, o), m in this unit. An empty state changes no bit. */
 typedef void tp__fold_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
-                         const float *m2, const float *l2, const float *o2);
+                         const float *m2, const float *l2, const float *o2, float unit);
 
 /* tensor[row] = o/l, rounded once; 0 for a row that saw no key. */
 typedef void tp__store_o_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t dv,
                             const float *o, int64_t ldo, const float *m, const float *l);
 
-/* The first step back, of rows whose q and d_o lie in float32 rows: delta[i] = sum over x of d_o[i][x] * o[i][x],
-   where an o of 0 counts as 0 whatever d_o is: of a row that saw no key nothing else is known. Returns whether a
-   q or d_o is not finite. */
+/* The first step back, of rows whose q and d_o lie in float32 rows: delta[i] = sum over x of d_o[i][x] * o[i][x].
+   Returns whether a q or d_o is not finite. */
 typedef struct tp__delta {
     const void *o;
     tp__rows rows;
@@ -212,8 +215,8 @@ typedef int tp__delta_fn(tp__trace *, const tp__delta *);
 typedef void tp__store_d_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t d, const float *from,
                             int64_t ld, float factor);
 
-/* One (rows x block) tile of the gradients, from the rows' lse, in units of log2:
-       p = 2^(s-lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
+/* One (rows x block) tile of the gradients, from the rows' lse:
+       p = exp(gain*s - lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
    ds is then the gradient of q.k where scores changed. Of the tile v, o, m, l and c are not used. */
 typedef struct tp__back {
     tp__tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
@@ -222,7 +225,8 @@ typedef struct tp__back {
     const float *v;          /* packed as k is */
     const float *k_rows;     /* k packed as v is */
     float *ds;               /* scratch as s */
-    const float *lse, *delta; /* [rows]; lse of a row without keys: 0 */
+    float gain;              /* natural units of a score as it meets the softmax */
+    const float *lse, *delta; /* [rows]; of a row without keys: 0 */
     float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
     int not_finite;          /* something in q, d_o or k */
     float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
@@ -243,7 +247,8 @@ typedef struct tp__math {
     int64_t rows, d, dv, keys, block;
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
-    const tp__modify *modify;
+    const tp__modify *modify;  /* where there are sinks too: scores become natural ones */
+    float unit;                /* as in a tile */
     const tp__drop *drop;
     float sink;                /* one more score of every row, without a value; -inf: none */
 } tp__math;

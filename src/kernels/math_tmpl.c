@@ -30,8 +30,8 @@ static void all_probabilities(const tp__math *t) {
         if (t->bits != NULL) mask_bits(s, t->bits + r * t->bit_words, 0, to);
         float best = row_max(s, 0, to);
         t->m[r] = t->sink > best || t->sink != t->sink ? t->sink : best;
-        t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]));
-        if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r]);
+        t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]), t->unit);
+        if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r], t->unit);
         for (int64_t j = 0; j < to; j += VEC_LANES)
             vec_store(p + j, t->l[r] == 0.0f ? (vec_f){0} : vec_load(p + j) / vec_set1(t->l[r]));
         if (t->drop != NULL) drop_row(t->drop, r, p, 0, to);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What changes a row's scores between q.k and the mask, in units of log2 (docs/maths.md section 7):
+ * What changes a row's scores between q.k and the mask (docs/maths.md section 7). They become natural units here and
+ * stay so until their maximum has been subtracted: a bias of -FLT_MAX, say, must not overflow.
  *
+ *     s = s * gain            what of the scale q has not got
  *     s = s * scale           the row's own factor
  *     s = c * tanh(s / c)     softcap
  *     s = s - slope*|i - j|   ALiBi, by positions
- *     s = s + log2(e)*bias    exactly -inf where the bias is, whatever s was
+ *     s = s + bias            exactly -inf where the bias is, whatever s was
  */
 #ifndef TP_KERNELS_MODIFY_H
 #define TP_KERNELS_MODIFY_H
@@ -27,7 +29,7 @@ static float bias_one(const tp__modify *mod, int64_t row, int64_t key) {
 }
 
 VEC_INLINE void add_bias(float *s, vec_f bias) {
-    vec_f none = vec_set1(-INFINITY), sum = vec_fma(bias, vec_set1(LOG2_E), vec_load(s));
+    vec_f none = vec_set1(-INFINITY), sum = vec_load(s) + bias;
     vec_i hidden = bias == none;
     vec_store(s, (vec_f)(((vec_i)sum & ~hidden) | ((vec_i)none & hidden)));
 }
@@ -63,15 +65,13 @@ static void bias_row(const tp__modify *mod, int64_t row, float *s, int64_t lo, i
    anything before and after. bend, if not NULL, receives the softcap's derivative, 1 - tanh^2. */
 static inline void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t from, int64_t to,
                               int64_t lo, int64_t hi, float *bend) {
-    if (mod->scale != NULL) {
-        vec_f scale = vec_set1(mod->scale[row]);
-        for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * scale);
-    }
+    vec_f gain = vec_set1(mod->gain), scale = vec_set1(mod->scale != NULL ? mod->scale[row] : 1.0f);
+    for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * gain * scale);
     if (mod->cap > 0) {
-        vec_f inverse = vec_set1(2.0f / mod->cap), cap = vec_set1(mod->cap * LOG2_E);
+        float unit = (float)(2 * 1.4426950408889634 / (double)mod->cap);
         for (int64_t j = from; j < to; j += VEC_LANES) {
-            vec_f tanh = vec_tanh(vec_load(s + j) * inverse);
-            vec_store(s + j, cap * tanh);
+            vec_f tanh = vec_tanh(vec_load(s + j), unit);
+            vec_store(s + j, vec_set1(mod->cap) * tanh);
             if (bend != NULL) vec_store(bend + j, vec_fma(-tanh, tanh, vec_set1(1.0f)));
         }
     }

@@ -30,10 +30,10 @@ void TP_LEAF_NAME(read_f32)(const float *from, int64_t floats, int streams, floa
 
 /* y[i] = 2^x[i], n a multiple of VEC_LANES, by the exp2 of the softmax. */
 void TP_LEAF_NAME(exp2_f32)(const float *x, float *y, int64_t n) {
-    for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_exp2(vec_load(x + i)));
+    for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_exp2(vec_load(x + i), vec_set1(1.0f)));
 }
 
 /* y[i] = tanh(x[i] * ln2 / 2), n a multiple of VEC_LANES, by the tanh of softcap. */
 void TP_LEAF_NAME(tanh_f32)(const float *x, float *y, int64_t n) {
-    for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_tanh(vec_load(x + i)));
+    for (int64_t i = 0; i < n; i += VEC_LANES) vec_store(y + i, vec_tanh(vec_load(x + i), 1.0f));
 }

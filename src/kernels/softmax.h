@@ -24,13 +24,13 @@ VEC_INLINE float row_max(const float *s, int64_t from, int64_t to) {
     return vec_max_lanes(best[0]);
 }
 
-/* p[j] = 2^(s[j] - m) for j in from..to, both multiples of GROUP; returns their sum. */
-VEC_INLINE float row_exp(float *p, const float *s, int64_t from, int64_t to, float m) {
+/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; returns their sum. */
+VEC_INLINE float row_exp(float *p, const float *s, int64_t from, int64_t to, float m, float unit) {
     vec_f sum[VEC_SUM_PARTS];
     VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
     for (int64_t j = from; j < to; j += GROUP) {
         VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
-            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m));
+            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m), vec_set1(unit));
             vec_store(p + j + i * VEC_LANES, e);
             sum[i] += e;
         }
@@ -38,7 +38,7 @@ VEC_INLINE float row_exp(float *p, const float *s, int64_t from, int64_t to, flo
     return vec_sum16(sum);
 }
 
-/* -inf for s[from..lo) and s[hi..to): a true -inf, so that 2^(s-m) is exactly 0. */
+/* -inf for s[from..lo) and s[hi..to): a true -inf, so that its power is exactly 0. */
 VEC_INLINE void mask_row(float *s, int64_t from, int64_t lo, int64_t hi, int64_t to) {
     for (int64_t j = from; j < lo; j++) s[j] = -INFINITY;
     for (int64_t j = hi; j < to; j++) s[j] = -INFINITY;
@@ -56,7 +56,7 @@ VEC_INLINE void mask_bits(float *s, const uint64_t *bits, int64_t from, int64_t 
     }
 }
 
-VEC_INLINE float exp2_one(float x) { return vec_exp2(vec_set1(x))[0]; }
+VEC_INLINE float exp2_one(float x, float unit) { return vec_exp2(vec_set1(x), vec_set1(unit))[0]; }
 
 /* What to subtract: a row whose every score is -inf has p = 2^(-inf - 0) = 0, not NaN. */
 VEC_INLINE float safe_max(float m) { return m == -INFINITY ? 0.0f : m; }

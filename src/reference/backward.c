@@ -74,10 +74,11 @@ static void place(job *j, int64_t row, int64_t head) {
     tp__row_place(&j->at.row, &(tp_row){j->seq, head, row});
     tp__row_double(&j->at.row);
     if (j->at.row.lse == -INFINITY) return; /* its gradients are not read */
+    int sees = j->at.row.keys[0].index != TP__SINK; /* a row that sees no key has o = 0 whatever d_o is */
     const int64_t *stride = given->d_o.stride;
     int64_t at = start * stride[first] + row * stride[1] + head * stride[2];
     for (int64_t x = 0; x < j->problem->head_dim_v; x++)
-        j->at.d_o[x] = tp__load(j->problem->o_dtype, given->d_o.data, at + x);
+        j->at.d_o[x] = sees ? tp__load(j->problem->o_dtype, given->d_o.data, at + x) : 0;
     j->at.d_lse = 0;
     if (given->d_lse.data == NULL) return;
     stride = given->d_lse.stride;

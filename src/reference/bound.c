@@ -30,7 +30,7 @@ static int chain_of(const tp_problem *problem, int64_t x) {
     return (int)(paired ? x / 2 % LANES : x % LANES);
 }
 
-/* Of one score, in units of log2; *reach is the largest magnitude its sums can have. */
+/* Of one score, in units of log2; *reach, in natural ones, is the largest magnitude its sums can have. */
 static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
     const tp_problem *problem = row->problem;
     double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
@@ -47,68 +47,74 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
         lane[chain] += term;
         if (begun >> chain & 1) lanes_walk += fabs(lane[chain]);
         begun |= 1u << chain;
-        input += fabs(k) * (UNIT * fabs(q) + (q != 0 && fabs(q) < FLT_MIN * 2 ? TINY : 0));
+        if (q != 0 && fabs(q) < FLT_MIN * 4) input += 2 * fabs(k) * TINY; /* q may be subnormal */
     }
     if (size == 0) return 0;
-    if (size > *reach) *reach = size;
+    *reach = fmax(*reach, size * LN_2 * SECOND_ORDER);
     /* prefill sums one chain, decode sixteen and then their tree */
     for (int step = LANES / 2; step > 0; step /= 2)
         for (int i = 0; i < step; i++) lanes_walk += fabs(lane[i] += lane[i + step]);
     walk = fmax(walk, lanes_walk);
-    if (fabs(c) < FLT_MIN * 2) input += size / fabs(c) * TINY;
-    return (UNIT * (walk + size + 2 * fabs(sum)) + input + d * TINY) / (1 - 2 * (d + 4) * UNIT);
+    return (UNIT * (walk + size + fabs(sum)) + input + 2 * d * TINY) / (1 - 2 * (d + 4) * UNIT);
 }
 
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
 static double changed_error(const tp__reference_row *row, tp__key *key, double error, double *reach) {
     const tp_problem *problem = row->problem;
-    double score = key->plain * LOG2_E * row->row_scale, size = fabs(score);
+    double score = key->plain * LOG2_E * row->row_scale, size = fabs(score), most;
     if (problem->qscale_length > 0) error = error * fabs(row->row_scale) + 2 * UNIT * size;
-    *reach = fmax(*reach, size);
+    most = fmax(fabs(row->row_scale), (size + error) * LN_2);
     key->plain_error = error;
     if (problem->softcap > 0) {
         double x = key->plain * row->row_scale / problem->softcap;
         score = problem->softcap * LOG2_E * tanh(x);
-        *reach = fmax(*reach, 2 * fabs(x) * LOG2_E);
-        /* tanh grows by at most its argument: 3u of that, its own error, 3u of the product */
+        /* tanh grows by at most its argument: 3u of that, its own error, the product */
         error = fmin(error + 3 * UNIT * size, 2 * problem->softcap * LOG2_E) +
-                fabs(score) * (TANH_ERROR + 3 * UNIT) + TINY;
+                fabs(score) * (TANH_ERROR + UNIT) + TINY;
     }
     if (problem->alibi) {
         double term = tp__alibi_at(row, key->index) * LOG2_E;
         double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key->index)));
         score += term;
-        error += UNIT * (4 * fabs(term) + fabs(score)) + TINY;
+        error += UNIT * (2 * fabs(term) + fabs(score)) + TINY;
+        most = fmax(most, fabs(term) * LN_2);
         if (row->farthest >= EXACT_INT && apart > 0)
             error += 4 * UNIT * fabs(term) / apart * row->farthest;
     }
     if (problem->bias_dtype != 0) {
-        double bias = tp__bias_value(row, key->index) * LOG2_E;
-        score += bias;
-        error += UNIT * (3 * fabs(bias) + fabs(score)) + TINY;
+        /* the sum is at least as near as the bias itself, which is a float */
+        double before = fabs(score) + error;
+        most = fmax(most, before * LN_2);
+        score += tp__bias_value(row, key->index) * LOG2_E;
+        error += fmin(UNIT * fabs(score), before) + TINY;
     }
-    *reach = fmax(*reach, fabs(score));
+    *reach = fmax(*reach, fmax(most, fabs(key->score)));
     return error;
 }
 
 /* Whether any float on the way to a score may overflow; fills in the keys' errors. */
 static int scores_overflow(tp__reference_row *row) {
-    double reach = 0;
-    for (int64_t x = 0; x < row->problem->head_dim_qk; x++)
-        reach = fmax(reach, fabs(row->scale * LOG2_E * row->q[x]));
+    double reach = 0, best = 0;
+    int q_read = row->count > 0 && row->keys[0].index != TP__SINK, sinks = 0;
+    for (int64_t x = 0; x < row->problem->head_dim_qk && q_read; x++)
+        reach = fmax(reach, fabs(row->scale * row->q[x]));
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
         key->error = 0;
         if (key->score == -INFINITY) continue;
         if (key->index == TP__SINK) {
-            key->error = UNIT * fabs(key->score) * LOG2_E;
-            reach = fmax(reach, fabs(key->score) * LOG2_E);
+            sinks = 1;
+            reach = fmax(reach, fabs(key->score));
             continue;
         }
         key->error = key->plain_error = score_error(row, key, &reach);
         if (tp__modifies_scores(row->problem)) key->error = changed_error(row, key, key->error, &reach);
+        best = fmax(best, fabs(key->score));
     }
-    return !(reach * SECOND_ORDER < FLT_MAX);
+    /* the maximum becomes natural before it meets the sink */
+    for (int64_t i = 0; sinks && i < row->count; i++)
+        if (row->keys[i].index != TP__SINK) row->keys[i].error += UNIT * best * LOG2_E;
+    return !(reach < OVERFLOWS);
 }
 
 /* Where the kernel cuts the keys. */
@@ -174,7 +180,7 @@ static double count_rescales(tp__reference_row *row, const grid *g) {
 static growth weight_growth(const tp__key *key, double highest) {
     if (key->score == -INFINITY) return (growth){0, 1};
     double gap = highest - (key->score * LOG2_E - key->error);
-    double log_factor = LN_2 * (key->error + UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
+    double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
     growth g = {expm1(fmin(log_factor, 600)), exp(-log_factor)};
     if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0};
     return g;
@@ -284,6 +290,7 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns[x].bound = 0;
     if (!isfinite(row->lse)) return;
+    if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic */
     if (scores_overflow(row)) {
         *bound = *lse_bound = INFINITY;
         return;

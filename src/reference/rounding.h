@@ -13,6 +13,7 @@
 #define EXP2_ERROR   2.0001e-7
 #define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
 #define EXP2_LOWEST  99.0  /* further below the maximum a weight may become 0 */
+#define OVERFLOWS    0x1.ffffffp127 /* a result of this size rounds to infinity */
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
 #define LOG2_E       1.44269504088896340736
 #define LN_2         0.69314718055994530942

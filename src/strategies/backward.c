@@ -17,10 +17,10 @@
  */
 #include "strategies/backward.h"
 
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 
-#define LN_2 0x1.62e42fefa39efp-1
 #define LOOK_TILES 64 /* that one thread looks at, at a time */
 
 static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
@@ -136,7 +136,7 @@ static void store_keys(const tp__backward *b, const tp__back_task *task, tp__bac
         const float *from;
         float factor;
     } both[2] = {
-        {&b->gradients->d_k, p->k_dtype, p->head_dim_qk, b->ldq, room->dk, (float)LN_2},
+        {&b->gradients->d_k, p->k_dtype, p->head_dim_qk, b->ldq, room->dk, tp__units_of(p).gain},
         {&b->gradients->d_v, p->v_dtype, p->head_dim_v, b->ldo, room->dv, 1.0f / (1.0f - p->dropout)},
     };
     int64_t key = task->block * b->block, count = tp__min(b->block, task->keys.count - key);
@@ -175,7 +175,7 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
                  .rows = tp__min(TP__BACK_ROWS, task->rows - row), .d = p->head_dim_qk, .dv = p->head_dim_v,
                  .block = b->block},
         .d_o = slot->d_o + row * b->ldo, .ldo = b->ldo, .v = room->v, .k_rows = room->k_rows, .ds = room->ds,
-        .lse = slot->lse + row, .delta = slot->delta + row,
+        .gain = room->sight.units.left, .lse = slot->lse + row, .delta = slot->delta + row,
         .dq = b->gradients->d_q.data != NULL ? slot->dq + row * b->ldq : NULL,
         .dk = b->gradients->d_k.data != NULL ? room->dk : NULL,
         .dv = b->gradients->d_v.data != NULL ? room->dv : NULL,
@@ -187,6 +187,9 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
     if (glimpse == TP__SEES_NONE ||
         !tp__sight_tile(&room->sight, &back.tile, 0, 0, key, last, glimpse, room->trace))
         return;
+    for (int64_t i = 0; i < back.tile.rows; i++) /* all its scores are -inf: a row that sees nothing */
+        if (back.lse[i] == -INFINITY) room->sight.tile_lo[i] = room->sight.tile_hi[i] = 0;
+    tp__back_keep_deltas(b, task, slot, tile, &back.tile);
     if (p->bias_dtype != 0) point_at_bias(b, task, room, tile, &back);
     if (p->alibi && b->gradients->d_alibi_slopes != NULL) back.slope = room->slope;
     b->job->kernels->backward(room->trace, &back);

@@ -89,6 +89,9 @@ int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len);
 /* backward_rows.c: loads a tile's q and d_o, computes delta, clears dq; and stores dq. */
 void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
                         tp__trace *trace);
+/* Of the tile's rows that see any key of the block: their deltas, which the sinks ask for in the end. */
+void tp__back_keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                          const tp__tile *seen);
 void tp__back_close_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
                          tp__trace *trace);
 

@@ -3,9 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/dtype.h"
 #include "strategies/backward.h"
-
-#define LOG2_E 1.4426950408889634
 
 static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_problem *p, const tp_tensor *tensor) {
     int64_t first = tile * TP__BACK_ROWS;
@@ -22,7 +21,7 @@ static char *unit_start(const tp__backward *b, const tp__back_task *task, const 
                        dtype);
 }
 
-/* delta -= d_lse, and lse in units of log2: 0 for rows without any key, whose scores are all -inf. */
+/* The lse, and delta -= d_lse. Of a row without any key neither d_o nor d_lse count. */
 static void take_lse(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
     const tp_problem *p = b->job->problem;
     const tp_tensor *lse = &b->job->tensors->lse, *d_lse = &b->gradients->d_lse;
@@ -30,22 +29,53 @@ static void take_lse(const tp__backward *b, const tp__back_task *task, const tp_
     tp__walk walk = tp__walk_start(&rows);
     const float *from = (const float *)unit_start(b, task, lse, TP_F32);
     for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
-        float value = from[tp__walk_next(&walk)];
-        slot->lse[i] = value == -INFINITY ? 0.0f : (float)((double)value * LOG2_E);
+        slot->lse[i] = from[tp__walk_next(&walk)];
+        if (slot->lse[i] == -INFINITY) slot->delta[i] = 0.0f;
     }
     if (d_lse->data == NULL) return;
     rows = rows_of(task, tile, p, d_lse);
     walk = tp__walk_start(&rows);
     from = (const float *)unit_start(b, task, d_lse, TP_F32);
-    for (int64_t i = rows.first; i < rows.first + rows.count; i++) slot->delta[i] -= from[tp__walk_next(&walk)];
+    for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
+        float value = from[tp__walk_next(&walk)];
+        if (slot->lse[i] != -INFINITY) slot->delta[i] -= value;
+    }
 }
 
-static void keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile) {
-    int64_t group = b->job->problem->q_heads / b->job->problem->kv_heads;
-    int64_t end = tp__min((tile + 1) * TP__BACK_ROWS, task->rows);
-    for (int64_t r = tile * TP__BACK_ROWS; r < end; r++)
-        b->deltas[(task->seq * b->job->problem->q_len + r / group) * b->job->problem->q_heads +
-                  task->head * group + r % group] = slot->delta[r];
+/* The row's delta, for the sinks. */
+static float *delta_at(const tp__backward *b, const tp__back_task *task, int64_t r) {
+    const tp_problem *p = b->job->problem;
+    int64_t group = p->q_heads / p->kv_heads;
+    return b->deltas + (task->seq * p->q_len + r / group) * p->q_heads + task->head * group + r % group;
+}
+
+/* A row that sees no key has o = 0 whatever its d_o is, which then does not count: -d_lse is left. */
+static void clear_deltas(const tp__backward *b, const tp__back_task *task, int64_t tile) {
+    const tp_tensor *d_lse = &b->gradients->d_lse;
+    tp__rows rows = rows_of(task, tile, b->job->problem, d_lse);
+    tp__walk walk = tp__walk_start(&rows);
+    const float *from = d_lse->data != NULL ? (const float *)unit_start(b, task, d_lse, TP_F32) : NULL;
+    for (int64_t r = rows.first; r < rows.first + rows.count; r++)
+        *delta_at(b, task, r) = from != NULL ? -from[tp__walk_next(&walk)] : 0.0f;
+}
+
+/* Whether the tile's row sees any key of its block: not one that its bias hides. */
+static int sees_any(const tp__tile *tile, int64_t row) {
+    const tp__modify *mod = tile->modify;
+    const uint64_t *bits = tile->bits != NULL ? tile->bits + row * tile->bit_words : NULL;
+    for (int64_t j = tile->lo[row]; j < tile->hi[row]; j++) {
+        if (bits != NULL && !(bits[j / 64] >> (j % 64) & 1)) continue;
+        if (mod == NULL || mod->bias == NULL) return 1;
+        if (tp__load(mod->bias_dtype, mod->bias[row], j * mod->bias_stride) != -INFINITY) return 1;
+    }
+    return 0;
+}
+
+void tp__back_keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
+                          const tp__tile *seen) {
+    int64_t first = tile * TP__BACK_ROWS;
+    for (int64_t i = 0; b->deltas != NULL && i < seen->rows; i++)
+        if (sees_any(seen, i)) *delta_at(b, task, first + i) = slot->delta[first + i];
 }
 
 void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
@@ -57,7 +87,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
     int64_t first = tile * TP__BACK_ROWS;
     tp__rows rows = rows_of(task, tile, p, &t->q);
     kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, tp__scale_log2(p));
+                                &rows, p->head_dim_qk, tp__units_of(p).fold);
     rows = rows_of(task, tile, p, d_o);
     kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
                                 &rows, p->head_dim_v, 1.0f);
@@ -66,7 +96,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
                        .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
     slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
     take_lse(b, task, slot, tile);
-    if (b->deltas != NULL) keep_deltas(b, task, slot, tile);
+    if (b->deltas != NULL) clear_deltas(b, task, tile);
     memset(slot->dq + first * b->ldq, 0, (size_t)(rows.count * b->ldq) * sizeof(float));
     int64_t scratch = rows.count * (2 * b->ldq + b->ldo) * (int64_t)sizeof(float);
     trace->bytes_scratch += scratch;

@@ -4,6 +4,17 @@
 
 #include <math.h>
 
+#include "problem/sequence.h"
+
+tp__units tp__units_of(const tp_problem *problem) {
+    float scale = tp__scale(problem);
+    int exponent = 0;
+    float gain = scale == 0 ? 1.0f : 2 * frexpf(fabsf(scale), &exponent);
+    float left = tp__modifies_scores(problem) ? 1.0f : gain;
+    return (tp__units){scale == 0 ? 0.0f : copysignf(ldexpf(1.0f, exponent - 1), scale), gain, left,
+                       (float)(left * LOG2_E)};
+}
+
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {
     int64_t bytes = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype) +
                     problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->o_dtype);
@@ -20,8 +31,7 @@ int64_t tp__key_bytes(const tp_problem *problem) {
 }
 
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
-                   const float *l) {
-    const double ln2 = 0x1.62e42fefa39efp-1;
+                   const float *l, float left) {
     if (tensors->lse.data == NULL) return;
     tp__rows lse_rows = *rows;
     lse_rows.stride_token = tensors->lse.stride[1];
@@ -29,8 +39,8 @@ void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *ro
     tp__walk walk = tp__walk_start(&lse_rows);
     for (int64_t i = 0; i < rows->count; i++) {
         float *lse = (float *)tensors->lse.data + offset + tp__walk_next(&walk);
-        /* no key: log2(0) is -inf and so is m; a NaN in l comes through */
-        *lse = (float)(ln2 * ((double)m[i] + log2((double)l[i])));
+        /* no key: log(0) is -inf and so is m; a NaN in l comes through */
+        *lse = (float)((double)left * (double)m[i] + log((double)l[i]));
     }
 }
 

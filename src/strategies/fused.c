@@ -157,7 +157,7 @@ static void load_rows(const tp__work *work) {
         int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
         f->job->kernels->load_q[p->q_dtype](
             work->room->trace, work->room->q + part * rows.count * f->ldq, f->ldq,
-            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, tp__scale_log2(p));
+            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, tp__units_of(p).fold);
     }
     if (work->task->decode && p->k_dtype == TP_BF16)
         tp__pair_rows(work->room->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
@@ -168,12 +168,14 @@ static void store_rows(const tp__work *work, const tp__state *state) {
     const tp_problem *p = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
     tp__rows rows = rows_of(work, &tensors->o);
+    float left = tp__units_of(p).left;
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
-        tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, state->m + at, state->l + at,
-                       state->o + at * f->ldo);
+        if (p->sinks)
+            tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, left, state->m + at, state->l + at,
+                           state->o + at * f->ldo);
         tp__store_lse(tensors, work->keys.seq.lse + head * tensors->lse.stride[2], &rows, state->m + at,
-                      state->l + at);
+                      state->l + at, p->sinks ? 1.0f : left);
         /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
         for (int64_t i = 0; i < rows.count && p->dropout > 0; i++) state->l[at + i] *= 1 - p->dropout;
         f->job->kernels->store_o[p->o_dtype](
@@ -186,7 +188,7 @@ static void store_rows(const tp__work *work, const tp__state *state) {
 static void fold(const tp__work *work, const tp__state *into, const tp__state *from) {
     const tp__fused *f = work->fused;
     f->job->kernels->fold(work->room->trace, work->task->heads * work->task->count, f->ldo, into->m,
-                          into->l, into->o, from->m, from->l, from->o);
+                          into->l, into->o, from->m, from->l, from->o, work->room->sight.units.unit);
 }
 
 /* What is counted once for all of a range: pairs, tiles that there are, bytes of its rows. */

@@ -141,7 +141,7 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
         int64_t position = tp__mask_q_pos(view, at->first + r);
         if (slot->scale != NULL) slot->scale[r] = (float)tp__row_scale(problem, position);
         if (slot->slope != NULL) {
-            slot->slope[r] = tp__slope_log2(tensors, view->seq, at->head);
+            slot->slope[r] = tp__slope_of(tensors, view->seq, at->head);
             slot->q_at[r] = (float)(position - tp__mask_k_pos(view, 0));
         }
         if (slot->bias != NULL) {
@@ -154,7 +154,7 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
         slot->k_at[j] = j < view->kv_len
                             ? (float)(tp__mask_k_pos(view, j) - tp__mask_k_pos(view, 0))
                             : 0.0f;
-    return (tp__modify){.scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
+    return (tp__modify){.gain = tp__units_of(problem).gain, .scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
                         .q_at = slot->q_at, .k_at = slot->k_at, .bias = slot->bias,
                         .bias_stride = problem->bias_dtype ? tensors->bias_stride[3] : 0,
                         .bias_dtype = problem->bias_dtype};
@@ -199,6 +199,8 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     tp__mask_look(&at.view);
     tp__interval any = look(w, slot, &at);
     tp__modify modify = look_at_scores(w, slot, &at);
+    tp__units units = tp__units_of(problem);
+    int natural = tp__modifies_scores(problem) || problem->sinks; /* a sink is one more score */
     tp__drop drop = {.row = slot->drop, .offset = tensors->dropout_offset,
                      .threshold = tp__dropout_threshold(problem->dropout)};
     for (int64_t r = 0; r < count && slot->drop != NULL; r++)
@@ -208,14 +210,14 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
         .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
         .hi = slot->hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
         .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds, .bits = slot->bits,
-        .bit_words = w->lds / 64, .modify = tp__modifies_scores(problem) ? &modify : NULL,
+        .bit_words = w->lds / 64, .modify = natural ? &modify : NULL, .unit = natural ? (float)LOG2_E : units.unit,
         .drop = slot->drop != NULL ? &drop : NULL,
-        .sink = tp__sink_log2(problem, tensors, head),
+        .sink = tp__sink_of(problem, tensors, head),
     };
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
         tp__element(&tensors->q, seq->q + head * tensors->q.stride[2], problem->q_dtype), &rows,
-        problem->head_dim_qk, tp__scale_log2(problem));
+        problem->head_dim_qk, units.fold);
     if (any.lo < any.hi) head_math.v_not_finite = pack(w, slot, &at, any);
     kernels->math(slot->trace, &head_math);
     /* the probabilities are already divided by l; a NaN in it still marks the row */
@@ -233,7 +235,7 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     kernels->store_o[problem->o_dtype](
         slot->trace, tp__element(&tensors->o, seq->o + head * tensors->o.stride[2], problem->o_dtype),
         &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
-    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l);
+    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l, natural ? 1.0f : units.left);
 }
 
 static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {

@@ -8,8 +8,6 @@
 #include "base/arena.h"
 #include "masks/mask.h"
 
-#define LOG2_E 1.4426950408889634
-
 /* Of whole blocks, so that a block's words can be read and marked whole. */
 static int64_t words_of(int64_t keys) { return tp__round_up(keys, TP__MASK_KEYS) / 64; }
 
@@ -104,8 +102,8 @@ int64_t tp__prepared_keys(const tp__job *job) {
     return keys * (job->problem->kv_heads / p->heads);
 }
 
-float tp__slope_log2(const tp_tensors *tensors, int64_t seq, int64_t head) {
-    return (float)((double)tensors->alibi_slopes[seq * tensors->alibi_stride + head] * LOG2_E);
+float tp__slope_of(const tp_tensors *tensors, int64_t seq, int64_t head) {
+    return tensors->alibi_slopes[seq * tensors->alibi_stride + head];
 }
 
 const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
@@ -115,21 +113,21 @@ const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, in
     return (const char *)tensors->bias + at * (int64_t)tp_dtype_bytes((tp_dtype)problem->bias_dtype);
 }
 
-float tp__sink_log2(const tp_problem *problem, const tp_tensors *tensors, int64_t head) {
-    return problem->sinks ? (float)((double)tensors->sinks[head] * LOG2_E) : -INFINITY;
+float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head) {
+    return problem->sinks ? tensors->sinks[head] : -INFINITY;
 }
 
-void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float *m,
+void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
                     float *l, float *o) {
-    if (!job->problem->sinks) return;
     for (int64_t i = 0; i < rows->count; i++) {
         int64_t head = kv_head * rows->group + (rows->first + i) % rows->group;
-        float sink = tp__sink_log2(job->problem, job->tensors, head);
+        float sink = tp__sink_of(job->problem, job->tensors, head);
+        m[i] *= left;
         if (sink == -INFINITY) continue;
         float down[16] = {0}, factor[16];
         float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
-        down[0] = m[i] - best;
-        down[1] = sink - best;
+        down[0] = (m[i] - best) * (float)LOG2_E;
+        down[1] = (sink - best) * (float)LOG2_E;
         job->kernels->exp2(down, factor, 16);
         l[i] = l[i] * factor[0] + factor[1];
         m[i] = best;

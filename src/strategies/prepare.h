@@ -22,16 +22,16 @@ uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq, int64_t kv_head);
 /* Keys over all sequences and KV heads that any row has seen. */
 int64_t tp__prepared_keys(const tp__job *job);
 
-/* slope * log2(e) of a query head; and where the bias of a row's key stands. */
-float tp__slope_log2(const tp_tensors *tensors, int64_t seq, int64_t head);
+/* The ALiBi slope of a query head; and where the bias of a row's key stands. */
+float tp__slope_of(const tp_tensors *tensors, int64_t seq, int64_t head);
 const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
                         int64_t row, int64_t key);
 
 /* Adds the sinks to the state of merged rows: one more logit of each query head, without a value. At the end,
-   so that how rows and keys were cut changes no bit. */
-void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float *m,
+   so that how rows and keys were cut changes no bit. m comes in units of `left` and is natural afterwards. */
+void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
                     float *l, float *o);
-/* sink * log2(e); -inf: none. */
-float tp__sink_log2(const tp_problem *problem, const tp_tensors *tensors, int64_t head);
+/* -inf: none. */
+float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head);
 
 #endif

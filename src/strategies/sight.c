@@ -120,7 +120,7 @@ static void look_at_scores(tp__sight *sight) {
             sight->scale[i] = (float)tp__row_scale(
                 problem, tp__mask_q_pos(&sight->view, row / sight->group));
         for (int64_t part = 0; sight->slope != NULL && part < sight->heads; part++)
-            sight->slope[part * sight->count + i] = tp__slope_log2(
+            sight->slope[part * sight->count + i] = tp__slope_of(
                 tensors, sight->view.seq, sight->head + part * sight->group + row % sight->group);
     }
 }
@@ -144,6 +144,7 @@ void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, 
     sight->group = problem->q_heads / problem->kv_heads;
     sight->head = head * sight->group;
     sight->heads = heads;
+    sight->units = tp__units_of(problem);
     if (sight->part != NULL || tp__modifies_scores(problem)) sight->view = tp__prepared_view(job, &keys->seq);
     if (sight->part == NULL) return;
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;

@@ -35,6 +35,7 @@ typedef struct tp__sight {
     int64_t head, heads;         /* its first query head; KV heads whose rows see the same */
     uint64_t here[TP__MASK_WORDS]; /* keys of the block at hand that any row sees */
     uint64_t *seen;             /* keys of the sequence that any row sees: shared by all tasks */
+    tp__units units;            /* of scores */
     /* of scores that change */
     tp__modify modify;
     float *scale;               /* [range rows] */

@@ -19,7 +19,20 @@ static int tile_intervals(const tp__sight *sight, int64_t row, int64_t rows, int
     return any;
 }
 
-/* Bits only where some row meets more than one of its parts here. */
+/* Whether there are keys between what two neighbouring rows see, rows without any left out: a strip's hull would
+   then count and compute keys that none of its rows sees. */
+static int are_apart(const tp__sight *sight, int64_t rows) {
+    int64_t before = -1;
+    for (int64_t i = 0; i < rows; i++) {
+        if (sight->tile_lo[i] >= sight->tile_hi[i]) continue;
+        if (before >= 0 && (sight->tile_lo[i] > sight->tile_hi[before] || sight->tile_hi[i] < sight->tile_lo[before]))
+            return 1;
+        before = i;
+    }
+    return 0;
+}
+
+/* Bits only where some row meets more than one of its parts here, or neighbours are apart. */
 static int tile_parts(const tp__sight *sight, tp__tile *tile, int64_t row, int64_t key, int64_t last) {
     int any = 0, holes = 0;
     if (!tp__tile_meets(sight, row, key)) return 0;
@@ -38,7 +51,7 @@ static int tile_parts(const tp__sight *sight, tp__tile *tile, int64_t row, int64
         any |= met > 0;
         holes |= met > 1;
     }
-    if (!holes) return any;
+    if (!holes && !are_apart(sight, tile->rows)) return any;
     int count = tp__block_words(sight->block);
     memset(sight->words, 0, (size_t)(tile->rows * count) * sizeof *sight->words);
     for (int64_t i = 0; i < tile->rows; i++)
@@ -62,7 +75,7 @@ static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64
         any |= seen > 0;
         holes |= seen > 0 && seen != hi - lo;
     }
-    if (holes) tile->bits = sight->words + row * count;
+    if (holes || are_apart(sight, tile->rows)) tile->bits = sight->words + row * count;
     return any;
 }
 
@@ -70,7 +83,7 @@ static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64
 static void set_modify(const tp__sight *sight, tp__tile *tile, tp__modify *modify, int64_t part,
                        int64_t row, int64_t key, tp__trace *trace) {
     const tp_problem *problem = sight->problem;
-    *modify = (tp__modify){.cap = problem->softcap};
+    *modify = (tp__modify){.gain = sight->units.gain, .cap = problem->softcap};
     if (sight->scale != NULL) modify->scale = sight->scale + row;
     if (sight->slope != NULL) {
         modify->slope = sight->slope + part * sight->count + row;
@@ -108,6 +121,7 @@ int tp__sight_tile(const tp__sight *sight, tp__tile *tile, int64_t part, int64_t
     int any = 1;
     tile->lo = sight->tile_lo;
     tile->hi = sight->tile_hi;
+    tile->unit = sight->units.unit;
     tile->bits = NULL;
     tile->bit_words = tp__block_words(sight->block);
     /* where every row sees the whole block, what the first tile sees all see */

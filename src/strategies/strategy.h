@@ -55,9 +55,20 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);
 
-/* lse of rows in units of natural log from m (log2) and l, written to the tensor if wanted. */
+#define LOG2_E 1.4426950408889634
+
+/* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
+   that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
+typedef struct tp__units {
+    float fold, gain;
+    float left; /* of a score as it meets the softmax, in natural units: gain, or 1 where scores change */
+    float unit; /* the same in log2 */
+} tp__units;
+tp__units tp__units_of(const tp_problem *problem);
+
+/* lse of rows, left*m + log(l), written to the tensor if wanted. */
 void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
-                   const float *l);
+                   const float *l, float left);
 
 /* Bytes that were read of a mask's bits or of a bias. */
 void tp__trace_masks(tp__trace *trace, int64_t bytes);

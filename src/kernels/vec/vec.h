@@ -40,7 +40,8 @@
 /* Adding it to a small float rounds that to an integer, which then stands in the low bits. */
 #define VEC_MAGIC      0x1.8p23f
 #define VEC_MAGIC_BITS 0x4b400000
-/* 2^x below 2^-100 is 0: a smaller weight times a value would be subnormal, which costs a hundred cycles. */
+/* 2^y whose y rounds to less is 0: a smaller weight times a value would be subnormal, which costs a hundred
+   cycles. */
 #define VEC_LEAST      -100.0f
 
 #if TP__ISA_NUMBER == TP__ISA_avx512
@@ -85,33 +86,34 @@ VEC_INLINE void vec_join(vec_f *a, vec_f *b) {
 }
 
 /*
- * 2^x for x <= 0. x = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of degree 5 with
- * p(0) = 1, so 2^0 is exactly 1. Relative error 1.72e-7 with fma, 1.94e-7 without. Below 2^-100, -inf
- * included, exactly 0; NaN stays NaN.
+ * 2^(x*unit) for x <= 0 and unit > 0. x*unit = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of
+ * degree 5 with p(0) = 1, so 2^0 is exactly 1. Where vec_fma fuses, the product costs no operation and is not
+ * rounded. Relative error 1.72e-7 with fma, 1.94e-7 without, beside that of x*unit. Exactly 0 where n is below
+ * VEC_LEAST, for -inf too; NaN stays NaN.
  */
-VEC_INLINE vec_f vec_exp2(vec_f x) {
+VEC_INLINE vec_f vec_exp2(vec_f x, vec_f unit) {
     const vec_f magic = vec_set1(VEC_MAGIC);
-    vec_f t = x + magic, n = t - magic, f = x - n;
+    vec_f t = vec_fma(x, unit, magic), n = t - magic, f = vec_fma(x, unit, -n);
     vec_f p = vec_set1(0x1.5bba14p-10f);
     p = vec_fma(p, f, vec_set1(0x1.3cea88p-7f));
     p = vec_fma(p, f, vec_set1(0x1.c6b752p-5f));
     p = vec_fma(p, f, vec_set1(0x1.ebf9bcp-3f));
     p = vec_fma(p, f, vec_set1(0x1.62e42ap-1f));
     p = vec_fma(p, f, vec_set1(1.0f));
-    return vec_scale(p, t, n, x);
+    return vec_scale(p, t, n);
 }
 
 /*
- * tanh(x * ln2/2) = (1 - 2^-|x|) / (1 + 2^-|x|), with the sign of x. The argument is in units of log2 and
- * doubled, as scores are. With e = 2^-|x| - 1 this is -e / (2 + e); e keeps its relative precision near 0
- * because 2^f - 1 = f*(c1 + f*(...)), minimax of degree 6, is never added to 1 unless n < 0. Relative error
- * 2.5e-7; +-1 beyond 2^-64; NaN stays NaN.
+ * With y = x*unit, unit > 0: tanh(y * ln2/2) = (1 - 2^-|y|) / (1 + 2^-|y|), with the sign of x. With
+ * e = 2^-|y| - 1 this is -e / (2 + e); e keeps its relative precision near 0 because 2^f - 1 = f*(c1 + f*(...)),
+ * minimax of degree 6, is never added to 1 unless n < 0. x is cut where |y| is 64, far beyond +-1. Relative error
+ * 2.5e-7, beside that of unit; NaN stays NaN.
  */
-VEC_INLINE vec_f vec_tanh(vec_f x) {
-    const vec_f magic = vec_set1(VEC_MAGIC);
+VEC_INLINE vec_f vec_tanh(vec_f x, float unit) {
+    const vec_f magic = vec_set1(VEC_MAGIC), by = vec_set1(unit);
     vec_i sign = (vec_i)x & (int32_t)0x80000000;
-    vec_f y = vec_max(vec_set1(-64.0f), (vec_f)((vec_i)x | (int32_t)0x80000000));
-    vec_f t = y + magic, n = t - magic, f = y - n;
+    vec_f y = vec_max(vec_set1(-64.0f / unit), (vec_f)((vec_i)x | (int32_t)0x80000000));
+    vec_f t = vec_fma(y, by, magic), n = t - magic, f = vec_fma(y, by, -n);
     vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
     vec_f p = vec_set1(0x1.4308fap-13f);
     p = vec_fma(p, f, vec_set1(0x1.5f07b4p-10f));

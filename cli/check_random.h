@@ -124,6 +124,8 @@ int try_threads(const struct subject *subject); /* tasks of its first run */
 int subject_create(struct subject *subject, struct check_env *env, const struct trial *trial);
 void subject_destroy(struct subject *subject);
 int subject_try(struct subject *subject);
+/* The counts of a receipt against brute force. */
+int try_receipt(struct subject *subject, const tp_receipt *receipt);
 /* check_random_cuts.c, check_random_views.c: against the bits that were kept. */
 int try_cuts(struct subject *subject, const struct kept *first);
 int try_views(struct subject *subject, const struct kept *first);

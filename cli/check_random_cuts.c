@@ -20,7 +20,7 @@ static int tasks(struct subject *s, const struct kept *first) {
                  ways[i].door == DOOR_SERIAL ? "" : " on threads", (unsigned)ways[i].poison);
         subject_step(s, what);
         if (check_attend_by(s->env, &s->tensors, ways[i].door, ways[i].threads, ways[i].poison, &receipt) ||
-            check_same_rows(s->env, what, &first->tensors, &s->tensors))
+            check_same_rows(s->env, what, &first->tensors, &s->tensors) || (i == 0 && try_receipt(s, &receipt)))
             return 1;
     }
     return 0;

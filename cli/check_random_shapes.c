@@ -69,7 +69,8 @@ static void draw_pair(struct draft *d, int64_t cost, int64_t *rows, int64_t *key
     int64_t most = *keys ? least(pairs / *keys, 2200) : 40;
     if (d->keys_for_rows) most = least(most, *keys);
     *rows = draw_number(d, most);
-    if (dice_chance(&d->dice, 250)) *rows = least(most, 1);
+    if (dice_chance(&d->dice, 200)) *rows = least(most, 1);
+    if (dice_chance(&d->dice, 300)) *rows = least(most, 25 + dice_roll(&d->dice, 120));
     if (dice_chance(&d->dice, 150)) *rows = least(most, *keys);
     if (*keys > d->keys) d->keys = *keys;
 }

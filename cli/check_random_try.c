@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 96 };
+/* Against naive, drawn problems are allowed so much more than the cases of check: among thousands of small ones there are
+   some where naive is lucky, by its order of sums or because its tanh is libm's. The bounds have no allowance. */
+enum { ROWS = 96, ALLOWANCE = 4 };
 
 void subject_step(struct subject *s, const char *name) {
     if (s->step) s->step(s->step_user, name);
@@ -87,8 +89,13 @@ int subject_create(struct subject *s, struct check_env *env, const struct trial 
     if (status != TP_OK) return check_fail(env, "the reference refused: %s", error.text);
     if (all_promised(s)) return 1;
     keep_promised(&s->truth);
+    s->truth.allowance = ALLOWANCE;
     return 0;
 }
+
+/* A backward that computes probabilities from an lse stored as a float is not comparable with naive where one ulp of
+   it is large: the bounds know that. */
+static double gradients_allowance(const struct tensors *t) { return tensors_max(t, TENSOR_LSE) > 1e5 ? INFINITY : ALLOWANCE; }
 
 void subject_destroy(struct subject *s) {
     truth_destroy(&s->truth);
@@ -147,7 +154,7 @@ static int count_is(struct check_env *env, const char *name, int64_t expected, i
 }
 
 /* Tiles are those of prefill's loop in one task: strips begin anew where rows are cut. */
-static int receipt_is_right(struct subject *s, const tp_receipt *receipt) {
+int try_receipt(struct subject *s, const tp_receipt *receipt) {
     const struct tensors *t = &s->tensors;
     const tp_kernel_info *kernel = s->env->kernel;
     int64_t group = t->problem.q_heads / t->problem.kv_heads;
@@ -182,7 +189,7 @@ static int by_reference(struct subject *s, const char *strategy) {
     if (receipt.scores_written && strcmp(env->kernel->strategy, "math"))
         return check_fail(env, "expected no scores written, the receipt says %" PRId64, receipt.scores_written);
     if (s->trial->style.form != FORM_BROADCAST && tensors_badly_written(&s->tensors, env->reason, sizeof env->reason)) return 1;
-    if (!strategy && receipt_is_right(s, &receipt)) return 1;
+    if (!strategy && try_receipt(s, &receipt)) return 1;
     return truth_compare(&s->truth, &s->tensors, &measured, env->reason, sizeof env->reason);
 }
 
@@ -251,9 +258,9 @@ static int backward(struct subject *s) {
     struct check_env *env = s->env;
     struct gradients other = {0};
     subject_step(s, "backward");
-    if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF) ||
-        gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason))
-        return 1;
+    if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF)) return 1;
+    s->gradients_truth.allowance = gradients_allowance(&s->tensors);
+    if (gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason)) return 1;
     if (gradients_create(&other, &s->tensors, &s->trial->lengths, s->trial->seed)) {
         gradients_destroy(&other);
         return check_fail(env, "no memory for its gradients");

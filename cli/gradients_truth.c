@@ -125,8 +125,10 @@ static int add_head(struct totals *t, const struct tensors *held, enum tensor_id
     return 0;
 }
 
-static int judge(const struct totals *t, double floor, double luck, char *reason, size_t size) {
+static int judge(const struct gradients_truth *truth, const struct totals *t, double floor, double luck, char *reason,
+                 size_t size) {
     if (t->values == 0) return 0;
+    if (truth->allowance > 0) luck *= truth->allowance;
     double count = (double)t->values, most = luck * (2 * t->naive_max + floor);
     double mean = luck * (2 * t->naive_sum / count + floor / 2);
     if (t->max > most)
@@ -160,7 +162,7 @@ static int compare_bias(const struct gradients_truth *truth, const struct tensor
         if (sums[3 * at + 2] > 0)
             failed = add_value(&t, sums[3 * at], sums[3 * at + 1], gradients->d_bias[at], INFINITY, reason, size);
     free(sums);
-    return failed || judge(&t, 4 * float_ulp * coarse * truth->pair * sqrt((double)p->q_heads), 1, reason, size);
+    return failed || judge(truth, &t, 4 * float_ulp * coarse * truth->pair * sqrt((double)p->q_heads), 1, reason, size);
 }
 
 /* The standard deviation of a head's d_sink that comes from o as it was stored: each o_x is off by up to half an ulp,
@@ -202,8 +204,8 @@ static int compare_heads(const struct gradients_truth *truth, const struct tenso
         if (p->sinks) stored = fmax(stored, stored_deviation(tensors, gradients, h));
         if (p->sinks && add_value(&sinks, sum, naive, gradients->d_sinks[h], INFINITY, reason, size)) return 1;
     }
-    return judge(&slopes, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
-           judge(&sinks, unit + 3.0 / 2 * stored, 4, reason, size); /* six deviations */
+    return judge(truth, &slopes, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
+           judge(truth, &sinks, unit + 3.0 / 2 * stored, 4, reason, size); /* six deviations */
 }
 
 int gradients_compare(const struct gradients_truth *truth, const struct tensors *tensors,
@@ -224,7 +226,7 @@ int gradients_compare(const struct gradients_truth *truth, const struct tensors 
         tp_dtype dtype = tensors_dtype(tensors, (enum tensor_id)id);
         double floor = 4 * float_ulp * coarse * truth->size[id] + half_ulp(dtype) * t.largest +
                        (dtype == TP_F16 ? 0x1p-25 : 0);
-        if (judge(&t, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
+        if (judge(truth, &t, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
     }
     if (p->bias_dtype && compare_bias(truth, tensors, gradients, coarse, reason, size)) return 1;
     return (p->alibi || p->sinks) && compare_heads(truth, tensors, gradients, coarse, reason, size);

@@ -146,7 +146,7 @@ int truth_compare(const struct truth *truth, const struct tensors *tensors,
     }
     if (!totals.values) return 0;
     tp_dtype dtype = tensors_dtype(tensors, TENSOR_O);
-    double luck = truth->count < FEW_ROWS ? 2 : 1, coarse = fmax(1, max_lse / 16);
+    double luck = (truth->count < FEW_ROWS ? 2 : 1) * (truth->allowance > 0 ? truth->allowance : 1), coarse = fmax(1, max_lse / 16);
     measured->floor = 4 * float_ulp * coarse * truth->max_v + half_ulp(dtype) * totals.max_o +
                       (dtype == TP_F16 ? 0x1p-25 : 0); /* f16 outputs reach subnormals */
     measured->mean = totals.sum / (double)totals.values;

@@ -24,6 +24,7 @@ struct truth {
     double *o, *lse, *bound, *lse_bound;
     double *naive_o, *naive_lse;
     double max_v;
+    double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after truth_create */
 };
 
 struct measured_error {

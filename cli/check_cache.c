@@ -173,7 +173,10 @@ static void add_lists(struct check_list *list) {
     static const char *const texts[] = {
         "h4/2 q20 k300 d40 %s lists%s=33", "b2 h16/2 q2 k2500 d16 %s lists%s=1500",
         "h4/2 seqs=1x30/200,3x1/90,1x2/0 d24/16 %s packed-q paged=16 lists%s=70",
-        "h8/1 q3 k400 d72/64 %s paged=64 latent lists%s=90", "h34/2 q3 k90 d24 %s lists%s=200"};
+        "h8/1 q3 k400 d72/64 %s paged=64 latent lists%s=90", "h34/2 q3 k90 d24 %s lists%s=200",
+        /* longer than the keys there are: repeats, over one chunk and over several */
+        "h2/1 q3 k4 d8 %s lists%s=65", "h2/1 q2 k40 d16/8 %s paged=16 lists%s=1100",
+        "h1 q1 k7 d8 %s lists%s=5000"};
     for (size_t t = 0; t < COUNT(texts); t++)
         for (int sorted = 0; sorted < 2; sorted++)
             for (int variant = 0; variant < 3; variant++) {

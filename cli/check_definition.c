@@ -36,10 +36,11 @@ static int64_t key_position(const struct tensors *t, tp_row at, int64_t key) {
 }
 
 static int same_id(const struct tensors *t, const void *q, const void *k, tp_row at, int64_t key) {
-    int64_t own = aligned(t, at), id = -1;
+    int64_t own = 0, id = -1;
+    while (!q && own < t->kv_lens[at.seq] && key_position(t, at, own) != row_position(t, at)) own++;
     if (q)
         id = entry(t, q, 0, at.seq, at.row);
-    else if (own >= 0 && own < t->kv_lens[at.seq])
+    else if (own < t->kv_lens[at.seq]) /* of the first key at its position */
         id = entry(t, k, 1, at.seq, own);
     return id >= 0 && id == entry(t, k, 1, at.seq, key);
 }

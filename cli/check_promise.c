@@ -234,6 +234,9 @@ void check_add_promise(struct check_list *list) {
                   "h4/2 seqs=1x70/300,1x1/4100,2x2/33 d24 %s packed-q paged=16 causal", d);
         check_add(list, "hostile", "threads", threads, style, "h8/8 q1 k5000 d16 %s", d);
         check_add(list, "hostile", "threads", threads, style, "h4/1 q2 k3000 d16 %s lists=2500", d);
+        check_add(list, "hostile", "threads", threads, style, "h4/1 q2 k30 d16 %s lists=9000", d);
+        /* its first and last rows see nothing */
+        check_add(list, "hostile", "threads", threads, style, "h2/2 q400 k300 d8 %s mask=window:0:0,prefix:60,and", d);
         for (int i = 0; i < (int)(sizeof masks / sizeof *masks); i++) {
             check_add(list, "hostile", "threads", threads, style, "b2 h4/2 q300 k300 d24 %s %s", d,
                       masks[i]);

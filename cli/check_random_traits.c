@@ -9,7 +9,6 @@ static int any(const struct trial *t) { return t->problem.op >= 0; }
 static int forward(const struct trial *t) { return t->problem.op == TP_FORWARD; }
 static int paged(const struct trial *t) { return t->problem.kv_layout == TP_PAGED && !t->problem.latent; }
 static int lists(const struct trial *t) { return t->problem.list_len > 0; }
-static int unsorted(const struct trial *t) { return t->problem.list_len > 0 && !t->problem.lists_sorted; }
 static int scored(const struct trial *t) { return t->problem.bias_dtype || t->problem.alibi || t->problem.sinks; }
 
 static int ends(const struct trial *t) {
@@ -43,7 +42,6 @@ static const struct {
     {"@slack", STYLE(slack), 3, 150, any},
     {"@two-tables", STYLE(two_tables), 1, 400, paged},
     {"@short", STYLE(short_lists), 1, 300, lists},
-    {"@full", STYLE(full_lists), 1, 600, unsorted},
     {"@empty-ends", STYLE(empty_ends), 1, 300, ends},
     {"@extreme", STYLE(extreme), 1, 350, scored},
     {"@no-lse", STYLE(lse), 0, 120, forward},

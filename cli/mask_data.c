@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return x ^ (x >> 31);
 }
 
-enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES };
+enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES, OF_ROWS };
 
 static uint64_t draw(const struct maker *m, int what, int64_t a, int64_t b) {
     return mix(m->seed, (uint64_t)what, (uint64_t)a, (uint64_t)b);
@@ -31,6 +31,8 @@ static uint64_t draw(const struct maker *m, int what, int64_t a, int64_t b) {
 static int flip(const struct maker *m, int what) { return (int)(draw(m, what, -1, -1) & 1); }
 
 static int out_of_order(const struct maker *m, int64_t seq) { return (seq + (int64_t)m->seed) % 3 == 2; }
+
+static int elsewhere(const struct maker *m, int64_t seq) { return (seq + (int64_t)m->seed) % 4 == 1; }
 
 /* Whatever nobody may read holds large numbers. */
 static void *take(struct maker *m, int64_t bytes, size_t unit) {
@@ -102,6 +104,11 @@ static void make_positions(struct maker *m, int64_t seq, int64_t *value) {
     }
     put_sides(m, (void *)(uintptr_t)m->call->q_positions, (void *)(uintptr_t)m->call->k_positions, seq,
               value, -3);
+    /* where rows stand among the keys may have nothing to do with their index */
+    int64_t rows = m->lengths->q_lens[seq], back = rows - keys + keys / 3;
+    for (int64_t i = 0; elsewhere(m, seq) && keys > 0 && i < rows; i++)
+        put(m, (void *)(uintptr_t)m->call->q_positions, token(m, 0, seq, i),
+            value[i < back ? 0 : i - back < keys ? i - back : keys - 1]);
 }
 
 /* Lengths of about 512 in long sequences, of a fifth in short ones. */
@@ -169,7 +176,7 @@ static void take_arrays(struct maker *m) {
         c->k_documents = take_indices(m, tokens(m, 1));
     }
     if (has(p, TP_MASK_SPANS) && flip(m, OF_SPANS)) {
-        c->q_spans = take_indices(m, tokens(m, 0));
+        if (flip(m, OF_ROWS)) c->q_spans = take_indices(m, tokens(m, 0));
         c->k_spans = take_indices(m, tokens(m, 1));
     } else if (has(p, TP_MASK_SPANS)) {
         c->spans = take_indices(m, 2 * (16 * c->batch + tokens(m, 1) / 256));

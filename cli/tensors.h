@@ -49,7 +49,6 @@ struct tensors_style {
                   */
     double gain; /* q is multiplied by it; 0 means 1 */
     enum guarded_side guarded; /* every tensor and array lies against a page without access */
-    int full_lists; /* lists that are not sorted are as long as may be, with keys that stand twice */
     int empty_ends; /* the first and the last row of a sequence see nothing, where lists, bits or a bias decide */
     int extreme;    /* biases, slopes and sinks of every size a float has */
 };

@@ -77,22 +77,21 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* Different keys of one token: steps of a length that meets every key before it comes back. Full lists have any
-   keys, as often as it comes. */
+/* Keys of one token: steps of a length that meets every key before it comes back. A list that is not promised
+   sorted may be longer than there are keys, and comes back then; one of four others names each key twice. */
 static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,
                       int64_t *scratch, int empty) {
     const tp_problem *problem = &tensors->problem;
-    int full = tensors->style.full_lists && !problem->lists_sorted && keys > 0;
-    int64_t most = problem->list_len < keys || full ? problem->list_len : keys, count = most;
+    int64_t most = problem->list_len, twice = !problem->lists_sorted && bits >> 62 == 0 ? 2 : 1;
+    if (most > keys && (problem->lists_sorted || !keys)) most = keys;
+    int64_t count = most;
     if (tensors->style.short_lists && bits % 4) /* one of eight is empty */
         count = bits % 8 == 1 ? 0 : (int64_t)(bits >> 40) % (most + 1);
     int64_t start = keys ? (int64_t)(bits >> 8 & 0xFFFFFFFF) % keys : 0;
     int64_t step = keys ? 1 + (int64_t)(bits >> 20 & 0xFFFFFFFF) % keys : 1;
     while (keys && common_divisor(keys, step) > 1) step++;
     if (empty) count = 0;
-    for (int64_t i = 0; i < count; i++)
-        scratch[i] = full ? (int64_t)(random_bits(bits, STREAM_LISTS, (uint64_t)i) % (uint64_t)keys)
-                          : (start + i * (step % keys)) % keys;
+    for (int64_t i = 0; i < count; i++) scratch[i] = (start + i / twice * (step % keys)) % keys;
     if (problem->lists_sorted) qsort(scratch, (size_t)count, sizeof *scratch, by_value);
     for (int64_t i = 0; i < count; i++)
         set_index(tensors, INDEX_LISTS, row * tensors->call.key_list_stride + i, scratch[i]);
@@ -168,7 +167,8 @@ static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) 
     int64_t key;
     for (int64_t t = 0; t < tensors->q_lens[seq]; t++)
         for (int64_t i = 0; (key = tensors_key(tensors, seq, t, i)) >= 0; i++)
-            seen[key / tensors->problem.page_size] = 1;
+            if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], t, key))
+                seen[key / tensors->problem.page_size] = 1;
 }
 
 /* The pages of a pool in the seed's order. */

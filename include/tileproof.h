@@ -356,7 +356,8 @@ typedef struct tp_tensors {
     int64_t pages;                            /* pages the pool of k, and that of v, holds */
     /* Lists of keys (indices within the sequence), a row of lists for each token of q: token t of
        sequence s has row s*q_len + t, packed: row cu_seqlens_q[s] + t. -1 ends a list early. All heads of
-       a token share it. Unless sorted, a key that stands twice counts twice. */
+       a token share it. Unless sorted, a key that stands twice counts twice, and a list may be longer than
+       its sequence. */
     const void *key_lists;                    /* of index_type */
     int64_t key_list_stride;                  /* elements from one row to the next */
     /* What masks and scores read: NULL, or ignored, unless the problem asks for it. Arrays are of
@@ -365,7 +366,9 @@ typedef struct tp_tensors {
     const void *q_positions, *k_positions;    /* by row, by key; each within +-2^40, in any order */
     const void *prefix_lens;                  /* [batch] */
     const void *q_documents, *k_documents;    /* ids by row, by key; negative: of no document. q NULL:
-                                                 a row has the id of the key at its position         */
+                                                 a row has the id of the first key whose position is its
+                                                 own (key q_pos, without positions); none there: of no
+                                                 document                                            */
     const void *q_spans, *k_spans;            /* ids, likewise; or instead a list of spans: */
     const void *spans, *span_offsets;         /* [n][2] start, end of positions, ascending and apart;
                                                  sequence s has spans offsets[s]..offsets[s+1]-1     */

@@ -136,6 +136,37 @@ static void same_bits_however_split(void **state) {
         }
 }
 
+/* Where the first and the last row see nothing, all of a call seems to cost nothing: parts of it do not. */
+static void rows_that_see_nothing_at_both_ends(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *strategy;
+    } cases[] = {{"h2/2 q600 k400 d8 f32 mask=window:0:0,prefix:100,and", "decode"}, {"h2/2 q3 k4 d8 f32 lists=4", NULL}};
+    for (int n = 0; n < COUNT(cases); n++)
+        for (int k = 0; call_kernel_info(k) != NULL && call_kernel_info(k)->mr > 0; k++) {
+            call *one = call_new(cases[n].text, NULL), *many = call_new(cases[n].text, NULL);
+            call *const both[] = {one, many};
+            for (int i = 0; n == 1 && i < 2; i++) { /* lists {}, {0}, {} */
+                int32_t *lists = both[i]->index[6];
+                int64_t stride = both[i]->tensors.key_list_stride;
+                lists[0] = lists[2 * stride] = lists[stride + 1] = -1;
+                lists[stride] = 0;
+            }
+            call_run(one, &(call_how){.kernel = call_kernel(k), .strategy = cases[n].strategy}, NULL);
+            call_check_bounds(one, cases[n].text);
+            for (int threads = 2; threads <= 5; threads++) {
+                parallel p = {.threads = 2};
+                call_run(many,
+                         &(call_how){.kernel = call_kernel(k), .strategy = cases[n].strategy, .threads = threads,
+                                     .parallel_for = parallel_threads, .user = &p},
+                         NULL);
+                call_same(one, many, cases[n].text);
+            }
+            call_free(one);
+            call_free(many);
+        }
+}
+
 /* A long sequence alone keeps several tasks busy: its chunks are folded more than once. */
 static void a_long_sequence_is_split(void **state) {
     (void)state;
@@ -235,6 +266,7 @@ int main(void) {
         cmocka_unit_test(windows),
         cmocka_unit_test(keys_are_read_once),
         cmocka_unit_test(same_bits_however_split),
+        cmocka_unit_test(rows_that_see_nothing_at_both_ends),
         cmocka_unit_test(a_long_sequence_is_split),
         cmocka_unit_test(the_loop_follows_the_sequences_own_rows),
         cmocka_unit_test(invariant_mode),

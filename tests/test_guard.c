@@ -150,12 +150,37 @@ static void index_arrays(void **state) {
             }
 }
 
+/* Positions of a sequence without keys: there are none to look at. */
+static void positions_without_keys(void **state) {
+    (void)state;
+    static const char *const words[] = {"alibi", "causal", "documents", "bias=f32", "alibi documents causal"};
+    for (int w = 0; w < COUNT(words); w++) {
+        char text[128];
+        snprintf(text, sizeof text, "h2/1 seqs=1x2/9,2x3/0 d9 f32 packed positions %s", words[w]);
+        call *c = call_new(text, NULL);
+        size_t bytes = (size_t)(c->kv_starts[2]) * sizeof(int32_t); /* behind the last key there is nothing */
+        c->tensors.kv_tokens = c->kv_starts[2];
+        ((int32_t *)c->index[2])[3] = (int32_t)c->kv_starts[2];
+        guard_protect(&indices[0], 1);
+        void *to = guard_end(&indices[0], bytes);
+        memcpy(to, c->tensors.k_positions, bytes);
+        guard_protect(&indices[0], 0);
+        c->tensors.k_positions = to;
+        for (int k = 0; call_kernel(k) != NULL; k++) {
+            call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+            call_check_bounds(c, text);
+        }
+        call_free(c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_head_dim),
         cmocka_unit_test(lengths_around_tiles),
         cmocka_unit_test(other_layouts_and_tasks),
         cmocka_unit_test(index_arrays),
+        cmocka_unit_test(positions_without_keys),
     };
     return cmocka_run_group_tests(tests, make_guards, drop_guards);
 }

@@ -141,6 +141,40 @@ static void ids_that_come_back(void **state) {
     call_free(c);
 }
 
+/* Without ids of its own, a row has those of the key at its position: of the first one there, and of none where
+   there is none; wherever that key lies. */
+static void ids_by_position(void **state) {
+    (void)state;
+    static const char *const words[] = {"documents", "spans-and"};
+    /*                          0   1   2   3   4   5   6   7   8   9 */
+    int64_t ids[] =            {1,  1,  2,  2, -1,  3,  3,  1,  4,  4};
+    int64_t sorted[] =         {10, 11, 12, 12, 13, 20, 21, 22, 22, 30};
+    int64_t mixed[] =          {30, 12, 10, 22, 11, 20, 12, 13, 21, 22};
+    int64_t rows[] =           {12, 22, 13, 5, 30, 21};
+    static const int64_t want[2][6] = {{2, 1, -1, -1, 4, 3}, {1, 2, 1, -1, 1, 4}};
+    for (int w = 0; w < COUNT(words); w++)
+        for (int order = 0; order < 2; order++) {
+            char text[96];
+            snprintf(text, sizeof text, "h2/1 q6 k10 d8 f32 positions %s", words[w]);
+            call *c = call_new(text, &(call_shape){.index_type = TP_I64});
+            c->tensors.q_documents = c->tensors.q_spans = c->tensors.spans = c->tensors.span_offsets = NULL;
+            c->tensors.k_documents = c->tensors.k_spans = ids;
+            c->tensors.q_positions = rows;
+            c->tensors.k_positions = order == 0 ? sorted : mixed;
+            for (int64_t row = 0; row < 6; row++)
+                for (int64_t key = 0; key < 10; key++)
+                    assert_int_equal(tp_mask_visible(&c->problem, &c->tensors, 0, 0, row, key),
+                                     want[order][row] >= 0 && ids[key] == want[order][row]);
+            check_sets(c, 0, 0);
+            check_sets(c, 0, 1);
+            for (int k = 0; call_kernel(k) != NULL; k++) {
+                call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+                call_check_bounds(c, call_kernel(k));
+            }
+            call_free(c);
+        }
+}
+
 /* Tiles whose rows see a key less than the first tile's: no block may be taken for full. */
 static void tiles_that_differ_by_a_key(void **state) {
     (void)state;
@@ -467,7 +501,7 @@ int main(void) {
         cmocka_unit_test(a_callback_is_asked_once),      cmocka_unit_test(bytes_become_bits),
         cmocka_unit_test(bad_data),                      cmocka_unit_test(bad_problems),
         cmocka_unit_test(texts_go_round),                cmocka_unit_test(chunks_below_zero),
-        cmocka_unit_test(ids_that_come_back),            cmocka_unit_test(tiles_that_differ_by_a_key),
+        cmocka_unit_test(ids_that_come_back), cmocka_unit_test(ids_by_position),            cmocka_unit_test(tiles_that_differ_by_a_key),
         cmocka_unit_test(blocks_in_a_hole_are_not_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

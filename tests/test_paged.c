@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/call.h"
+#include "support/parallel.h"
 
 /* Paged equals contiguous bit for bit, whatever the page size, order, tables and layout within a page. */
 static void paged_equals_contiguous(void **state) {
@@ -83,8 +84,31 @@ static void lists(void **state) {
         "h16/1 q3 k400 d576/512 bf16 latent lists=128 paged=64",
         "h2/1 q2 k40 d8 f32 lists=1",
         "h2/2 q3 k5000 d8 f32 lists-sorted=2500 window=3000,0",
+        "h4/1 q9 k200 d8 bf16 paged=8 lists-sorted=90 window=20,0",
     };
     check_each(texts, COUNT(texts));
+}
+
+/* A list that is not sorted may name keys again and again, and so be longer than its sequence: over the keys of
+   math's matrices, over one chunk of either loop, and over what a few threads share. */
+static void lists_longer_than_their_sequences(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "h1 q1 k4 d8 f32 lists=65",   "h1 q1 k4 d8 f32 lists=1025",          "h2/1 q2 k4 d8 bf16 lists=4097 invariant",
+        "h2/1 q3 k1000 d8 f16 lists=1500", "h1 seqs=2x2/3,1x1/0,1x1/700 d8 f32 packed-q paged=2 lists=2100",
+        "h40/1 q1 k4 d8 f32 lists=4100",
+    };
+    check_each(texts, COUNT(texts));
+    for (int k = 0; call_kernel(k) != NULL; k++) {
+        call *one = call_new("h4/4 q1 k5 d8 f32 lists=60000", NULL);
+        call *many = call_new("h4/4 q1 k5 d8 f32 lists=60000", NULL);
+        call_run(one, &(call_how){.kernel = call_kernel(k)}, NULL);
+        call_run(many, &(call_how){.kernel = call_kernel(k), .threads = 4, .parallel_for = parallel_reverse,
+                                    .user = &(parallel){0}}, NULL);
+        call_same(one, many, "a long list on four threads");
+        call_free(one);
+        call_free(many);
+    }
 }
 
 /* A list of all keys in order is the plain problem, bit for bit. */
@@ -236,6 +260,7 @@ int main(void) {
         cmocka_unit_test(paged_equals_contiguous),
         cmocka_unit_test(latent),
         cmocka_unit_test(lists),
+        cmocka_unit_test(lists_longer_than_their_sequences),
         cmocka_unit_test(a_list_of_everything),
         cmocka_unit_test(bad_pages),
         cmocka_unit_test(shared_prefix),

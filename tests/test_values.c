@@ -46,6 +46,26 @@ static void values_of_one_give_one(void **state) {
         }
 }
 
+/* Many keys of equal weight: each sum is long, and no kernel may lose more than the bound allows. In the last case all
+   weights but one are a little below 1, so that a chain beyond 2^16 loses as much at every step. */
+static void long_rows_stay_under_the_bound(void **state) {
+    (void)state;
+    static const char *const texts[] = {"q1 k100000 d3/5 f32 scale=0", "q2 k70000 d3/5 f32 sinks dropout=0.25",
+                                        "q1 k100000 d3/5 f32 scale=1"};
+    for (int n = 0; n < COUNT(texts); n++)
+        for (int bad = 0; bad < 2; bad++) { /* the careful way, too, which values that are not finite ask for */
+            call *c = call_new(texts[n], NULL);
+            fill(c, CALL_V, 1);
+            if (n == 2) fill(c, CALL_K, 0), fill(c, CALL_Q, 1), call_set(c, CALL_K, 0, 0, 0, 0, 0.003f);
+            if (bad) call_set(c, CALL_V, 0, 77, 0, 0, NAN);
+            for (int i = 0; call_kernel(i) != NULL; i++) {
+                call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
+                call_check_bounds(c, call_kernel(i));
+            }
+            call_free(c);
+        }
+}
+
 /* One key has all the weight, whatever its score. */
 static void one_key_gives_its_value(void **state) {
     (void)state;
@@ -258,6 +278,7 @@ static void blocks_are_as_written_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_of_one_give_one),
+        cmocka_unit_test(long_rows_stay_under_the_bound),
         cmocka_unit_test(one_key_gives_its_value),
         cmocka_unit_test(the_greatest_key_gives_its_value),
         cmocka_unit_test(rising_and_falling_scores),

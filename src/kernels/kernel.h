@@ -236,15 +236,16 @@ typedef struct tp__back {
 } tp__back;
 typedef void tp__backward_fn(tp__trace *, const tp__back *);
 
-/* The textbook way on one query head: writes all scores, then all probabilities, then P V. */
+/* The textbook way on one query head: writes all scores, then all weights p = 2^(s-m), then p v; l = sum p. */
 typedef struct tp__math {
     const float *q; int64_t ldq;
     const float *k, *v;        /* packed, the whole sequence as one block */
     float *s, *p; int64_t lds; /* [rows][lds] each */
-    float *o; int64_t ldo;
+    float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
     const int64_t *lo, *hi;
     int64_t rows, d, dv, keys, block;
+    int64_t piece;             /* keys that are summed at a time: a multiple of 16 that divides a chunk */
     int v_not_finite;
     const uint64_t *bits; int64_t bit_words; /* as in a tile */
     const tp__modify *modify;  /* where there are sinks too: scores become natural ones */

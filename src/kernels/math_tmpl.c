@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * math: attention as a textbook writes it, for one query head. All scores go to memory, then all
- * probabilities, then P V: three passes over rows x keys, masked keys computed like the others. It
- * uses the same register tiles as attend, so what it loses is what the matrix costs and nothing else.
+ * weights 2^(s - max s), then their products with V: three passes over rows x keys, masked keys computed like
+ * the others. It uses the same register tiles as attend, so what it loses is what the matrix costs and nothing
+ * else. Sums are cut where the fused loop cuts them, into blocks and chunks of keys, and divided at the end: one
+ * chain over a long row would lose more than the bound of docs/maths.md allows.
  */
 #include "kernels/drop.h"
 #include "kernels/gemm.h"
@@ -21,7 +23,20 @@ static void all_scores(tp__trace *trace, const tp__math *t) {
     trace->scores_written += t->rows * t->keys;
 }
 
-static void all_probabilities(const tp__math *t) {
+/* Of all weights of a row, as attend's blocks and chunks would sum them. */
+static float row_weights(const tp__math *t, float *p, const float *s, int64_t to, float m) {
+    float sum = 0.0f;
+    for (int64_t chunk = 0; chunk < to; chunk += TP_CHUNK_KEYS) {
+        int64_t end = to - chunk < TP_CHUNK_KEYS ? to : chunk + TP_CHUNK_KEYS;
+        float part = 0.0f;
+        for (int64_t key = chunk; key < end; key += t->piece)
+            part += row_exp(p, s, key, end - key < t->piece ? end : key + t->piece, m, t->unit);
+        sum += part;
+    }
+    return sum;
+}
+
+static void all_weights(const tp__math *t) {
     int64_t to = (t->keys + GROUP - 1) / GROUP * GROUP;
     for (int64_t r = 0; r < t->rows; r++) {
         float *s = t->s + r * t->lds, *p = t->p + r * t->lds;
@@ -30,47 +45,59 @@ static void all_probabilities(const tp__math *t) {
         if (t->bits != NULL) mask_bits(s, t->bits + r * t->bit_words, 0, to);
         float best = row_max(s, 0, to);
         t->m[r] = t->sink > best || t->sink != t->sink ? t->sink : best;
-        t->l[r] = row_exp(p, s, 0, to, safe_max(t->m[r]), t->unit);
+        t->l[r] = row_weights(t, p, s, to, safe_max(t->m[r]));
         if (t->sink != -INFINITY) t->l[r] += exp2_one(t->sink - t->m[r], t->unit);
-        for (int64_t j = 0; j < to; j += VEC_LANES)
-            vec_store(p + j, t->l[r] == 0.0f ? (vec_f){0} : vec_load(p + j) / vec_set1(t->l[r]));
         if (t->drop != NULL) drop_row(t->drop, r, p, 0, to);
     }
 }
 
-static void all_values(const tp__math *t) {
-    static const float keep[VEC_MR] = {0}; /* o starts from nothing */
+/* o += part, of one panel's width. */
+static void add_part(const float part[VEC_NR], float *o, int64_t width) {
+    for (int64_t x = 0; x < width; x += VEC_LANES) vec_store(o + x, vec_load(o + x) + vec_load(part + x));
+}
+
+static void chunk_values(const tp__math *t, int64_t chunk, int64_t keys) {
+    static const float nothing[VEC_MR] = {0}; /* a chunk starts from it */
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
         int narrow = wide - panel < VEC_NR;
+        int64_t width = narrow ? VEC_LANES : VEC_NR;
         for (int64_t r = 0; r < t->rows; r += VEC_MR) {
             int64_t mr = t->rows - r < VEC_MR ? t->rows - r : VEC_MR;
-            values_of[narrow][mr](t->p + r * t->lds, t->lds, t->v + panel * t->block, t->keys, keep,
-                                  t->o + r * t->ldo + panel, t->ldo);
+            float part[VEC_MR][VEC_NR] = {{0}};
+            values_of[narrow][mr](t->p + r * t->lds + chunk, t->lds, t->v + panel * t->block + chunk * width, keys,
+                                  nothing, part[0], VEC_NR);
+            for (int64_t i = 0; i < mr; i++) add_part(part[i], t->o + (r + i) * t->ldo + panel, width);
         }
     }
 }
 
-/* 0 x NaN must never be computed. */
-static void careful_row(const tp__math *t, int64_t r) {
+/* The same sums of one row, where 0 x NaN must never be computed. */
+static void careful_values(const tp__math *t, int64_t r, int64_t chunk, int64_t end) {
     const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
-    for (int64_t base = 0; base < t->hi[r]; base += PIECE_KEYS) {
-        uint64_t seen[TP__BLOCK_WORDS];
-        int64_t keys = t->hi[r] - base < PIECE_KEYS ? t->hi[r] - base : PIECE_KEYS;
-        seen_words(t->modify, bits, r, t->lo[r], t->hi[r], base, seen);
-        values_row(t->p + r * t->lds, t->v, t->block, base, 0, keys, seen, 1.0f, t->o + r * t->ldo,
-                   t->dv);
+    int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    if (end > t->hi[r]) end = t->hi[r];
+    for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
+        int64_t width = wide - panel < VEC_NR ? VEC_LANES : VEC_NR;
+        float part[VEC_NR] = {0};
+        for (int64_t base = chunk; base < end; base += PIECE_KEYS) {
+            uint64_t seen[TP__BLOCK_WORDS];
+            int64_t keys = end - base < PIECE_KEYS ? end - base : PIECE_KEYS;
+            seen_words(t->modify, bits, r, t->lo[r], t->hi[r], base, seen);
+            values_row(t->p + r * t->lds, t->v + panel * t->block, t->block, base, 0, keys, seen, 1.0f, part, width);
+        }
+        add_part(part, t->o + r * t->ldo + panel, width);
     }
 }
 
 void TP_LEAF_NAME(math_f32)(tp__trace *trace, const tp__math *t) {
     trace->calls[TP_LEAF_ID(math_f32)]++;
     all_scores(trace, t);
-    all_probabilities(t);
+    all_weights(t);
     memset(t->o, 0, (size_t)(t->rows * t->ldo) * sizeof(float));
-    if (!t->v_not_finite) {
-        all_values(t);
-        return;
+    for (int64_t chunk = 0; chunk < t->keys; chunk += TP_CHUNK_KEYS) {
+        int64_t end = t->keys - chunk < TP_CHUNK_KEYS ? t->keys : chunk + TP_CHUNK_KEYS;
+        if (!t->v_not_finite) chunk_values(t, chunk, end - chunk);
+        for (int64_t r = 0; t->v_not_finite && r < t->rows; r++) careful_values(t, r, chunk, end);
     }
-    for (int64_t r = 0; r < t->rows; r++) careful_row(t, r);
 }

@@ -12,8 +12,8 @@ static int64_t id_of_key(const tp__mask_view *view, const tp__mask_ids *ids, int
 
 static int64_t id_of_row(const tp__mask_view *view, const tp__mask_ids *ids, int64_t row) {
     if (ids->q != NULL) return tp__mask_index(view, ids->q, view->q_token + row);
-    int64_t key = view->first + row;
-    return key >= 0 && key < view->kv_len ? id_of_key(view, ids, key) : -1;
+    int64_t key = tp__mask_key_at(view, tp__mask_q_pos(view, row));
+    return key >= 0 ? id_of_key(view, ids, key) : -1;
 }
 
 int tp__ids_allowed(tp__mask_view *view, const tp__mask_ids *ids, int64_t row, int64_t key) {

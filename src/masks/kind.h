@@ -33,7 +33,9 @@ static inline int tp__mask_always_data(const tp_mask_node *node) {
     return 1;
 }
 
-/* view.c: the keys whose positions lie in an interval; as an interval (is it exact?), or as bits. */
+/* view.c: the first key at a position, or -1 where there is none. */
+int64_t tp__mask_key_at(const tp__mask_view *view, int64_t position);
+/* The keys whose positions lie in an interval; as an interval (is it exact?), or as bits. */
 int tp__mask_keys_at(const tp__mask_view *view, tp__interval positions, tp__interval *keys);
 void tp__mask_words_at(const tp__mask_view *view, tp__interval positions, int64_t key, int64_t count,
                        uint64_t *words);

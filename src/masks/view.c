@@ -37,6 +37,14 @@ static int64_t first_at(const tp__mask_view *view, int64_t position) {
     return low;
 }
 
+int64_t tp__mask_key_at(const tp__mask_view *view, int64_t position) {
+    int64_t key = position;
+    if (view->k_pos != NULL && view->sorted) key = first_at(view, position);
+    if (view->k_pos != NULL && !view->sorted)
+        for (key = 0; key < view->kv_len && tp__mask_k_pos(view, key) != position;) key++;
+    return key >= 0 && key < view->kv_len && tp__mask_k_pos(view, key) == position ? key : -1;
+}
+
 int tp__mask_keys_at(const tp__mask_view *view, tp__interval positions, tp__interval *keys) {
     *keys = (tp__interval){0, view->kv_len};
     if (view->k_pos != NULL && !view->sorted) return 0;

@@ -56,8 +56,12 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
     if (tp_problem_print(problem, NULL, decision->problem, sizeof decision->problem) != TP_OK)
         strcpy(decision->problem, "(its text form is too long)");
-    decision->pairs = tp__times(tp__mask_pairs(problem, problem->q_len, problem->kv_len),
-                                tp__times(problem->batch, problem->q_heads));
+    /* of lists that may be in any order no more is known than their length */
+    int64_t listed = tp__times(problem->q_len, tp__row_keys_most(problem));
+    decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len);
+    if (problem->list_len > 0)
+        decision->pairs = problem->lists_sorted ? tp__min(decision->pairs, listed) : listed;
+    decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
     double usual = 2.0 * (double)dims;
     if (problem->op == TP_BACKWARD) dims = 3 * problem->head_dim_qk + 2 * problem->head_dim_v;
     if (problem->op == TP_BACKWARD) usual *= 2.5; /* ten for each four */
@@ -68,8 +72,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
     int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
-    if (problem->list_len > 0)
-        seen = tp__times(problem->q_len, tp__min(problem->list_len, problem->kv_len));
+    if (problem->list_len > 0) seen = listed;
     decision->bytes_kv = tp__times(tp__times(problem->batch, tp__times(seen, problem->kv_heads)),
                                    tp__key_bytes(problem));
     if (problem->kv_layout == TP_PAGED)
@@ -88,11 +91,10 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         fused_id(tp__path_of(problem, path), kernels->isa, dim, (tp_dtype)problem->k_dtype,
                  decision->numerics_id);
         split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
-                      problem->list_len > 0 ? tp__min(problem->list_len, problem->kv_len) : problem->kv_len,
-                      decision);
+                      tp__row_keys_most(problem), decision);
     } else
-        snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d exp2p5",
-                 strategy->name, kernels->isa, NUMERICS_VERSION);
+        snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d bk%d c%d exp2p5",
+                 strategy->name, kernels->isa, NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
     if (problem->softcap > 0)
         strncat(decision->numerics_id, " tanhp6",
                 sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);

@@ -124,6 +124,9 @@ static tp_status check_sizes(const tp_problem *p, tp_error *error) {
         {"batch * q_heads * q_len * kv_len",
          {p->batch, p->q_heads, p->q_len, p->kv_len},
          TP__PAIRS_LOG2},
+        {"batch * q_heads * q_len * list_len",
+         {p->batch, p->q_heads, p->q_len, p->list_len > 0 ? tp__row_keys_most(p) : 0},
+         TP__PAIRS_LOG2},
     };
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
         TP_TRY(check_product(products[i].names, products[i].factor, products[i].most_log2, error));
@@ -238,6 +241,11 @@ double tp__row_scale(const tp_problem *problem, int64_t q_pos) {
     if (problem->qscale_length == 0) return 1;
     int64_t at = q_pos + problem->qscale_offset, steps = at > 0 ? at / problem->qscale_length : 0;
     return 1 + (double)problem->qscale_beta * log1p((double)steps);
+}
+
+int64_t tp__row_keys_most(const tp_problem *p) {
+    int repeats = p->list_len > 0 && !p->lists_sorted && p->kv_len > 0;
+    return repeats || (p->list_len > 0 && p->list_len < p->kv_len) ? p->list_len : p->kv_len;
 }
 
 int tp__modifies_scores(const tp_problem *problem) {

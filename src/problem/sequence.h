@@ -40,6 +40,9 @@ typedef struct tp__key_place {
 tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
                                const tp__sequence *seq, int64_t key);
 
+/* Keys that one row can meet: those of its sequence, or of its list, which unless sorted may name a key twice. */
+int64_t tp__row_keys_most(const tp_problem *problem);
+
 /* Rows of lists that a call has: one for each token of q. */
 int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors);
 /* How many keys a token's list holds, and which one stands in a slot. */

@@ -55,7 +55,6 @@ static tp__room take_room(const tp__fused *f, tp__arena *arena) {
     if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);
     /* with one chunk its state is the whole */
     int64_t chunk = tp__min(prefills ? TP_CHUNK_KEYS : INT64_MAX, decodes ? TP_DECODE_CHUNK_KEYS : INT64_MAX);
-    int64_t keys = p->list_len > 0 ? tp__min(p->list_len, p->kv_len) : p->kv_len;
     tp__room room;
     room.trace = TP_TAKE(arena, tp__trace, 1);
     room.q = TP_TAKE(arena, float, tp__times(rows, f->ldq));
@@ -63,7 +62,7 @@ static tp__room take_room(const tp__fused *f, tp__arena *arena) {
     room.v = TP_TAKE(arena, float, block *f->ldo);
     room.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
     room.whole = take_state(arena, rows, f->ldo);
-    room.chunk = keys > chunk ? take_state(arena, rows, f->ldo) : room.whole;
+    room.chunk = tp__row_keys_most(p) > chunk ? take_state(arena, rows, f->ldo) : room.whole;
     room.sight = tp__sight_take(arena, p, rows, f->tile_rows, (int)block);
     int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
     room.k_row = TP_TAKE(arena, const char *, block + ahead);

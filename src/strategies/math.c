@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * math: the honest baseline. One task is one query head of one sequence; its whole score matrix and its
- * whole probability matrix go to memory. Any head dim.
+ * whole matrix of weights go to memory. Any head dim.
  */
 #include "strategies/strategy.h"
 
@@ -16,7 +16,7 @@
 
 typedef struct room {
     tp__trace *trace;
-    float *q, *k, *v, *s, *p, *o, *m, *l, *one;
+    float *q, *k, *v, *s, *p, *o, *m, *l;
     int64_t *lo, *hi;
     uint64_t *bits;      /* [rows][lds/64], where masks are not plain */
     uint64_t *seen;      /* [lds/64] of any row */
@@ -38,7 +38,7 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
     int64_t rows = problem->q_len;
     w->ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
     w->ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
-    w->lds = tp__round_up(problem->kv_len, MATRIX_STEP);
+    w->lds = tp__round_up(tp__row_keys_most(problem), MATRIX_STEP);
     w->slots = TP_TAKE(arena, room, threads);
     for (int i = 0; i < threads; i++) {
         room one;
@@ -51,7 +51,6 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
         one.o = TP_TAKE(arena, float, tp__times(rows, w->ldo));
         one.m = TP_TAKE(arena, float, rows);
         one.l = TP_TAKE(arena, float, rows);
-        one.one = TP_TAKE(arena, float, rows);
         one.lo = TP_TAKE(arena, int64_t, rows);
         one.hi = TP_TAKE(arena, int64_t, rows);
         one.bits = one.seen = NULL;
@@ -137,12 +136,14 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__mask_view *view = &at->view;
+    /* distances are taken from the first key, of a sequence that has one */
+    int64_t origin = view->kv_len > 0 ? tp__mask_k_pos(view, 0) : 0;
     for (int64_t r = 0; r < at->count; r++) {
         int64_t position = tp__mask_q_pos(view, at->first + r);
         if (slot->scale != NULL) slot->scale[r] = (float)tp__row_scale(problem, position);
         if (slot->slope != NULL) {
             slot->slope[r] = tp__slope_of(tensors, view->seq, at->head);
-            slot->q_at[r] = (float)(position - tp__mask_k_pos(view, 0));
+            slot->q_at[r] = (float)(position - origin);
         }
         if (slot->bias != NULL) {
             slot->bias[r] = tp__bias_at(problem, tensors, view->seq, at->head, at->first + r, 0);
@@ -151,9 +152,7 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
         }
     }
     for (int64_t j = 0; slot->k_at != NULL && j < w->lds; j++)
-        slot->k_at[j] = j < view->kv_len
-                            ? (float)(tp__mask_k_pos(view, j) - tp__mask_k_pos(view, 0))
-                            : 0.0f;
+        slot->k_at[j] = j < view->kv_len ? (float)(tp__mask_k_pos(view, j) - origin) : 0.0f;
     return (tp__modify){.gain = tp__units_of(problem).gain, .scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
                         .q_at = slot->q_at, .k_at = slot->k_at, .bias = slot->bias,
                         .bias_stride = problem->bias_dtype ? tensors->bias_stride[3] : 0,
@@ -209,7 +208,8 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
         .q = slot->q, .ldq = w->ldq, .k = slot->k, .v = slot->v, .s = slot->s, .p = slot->p,
         .lds = w->lds, .o = slot->o, .ldo = w->ldo, .m = slot->m, .l = slot->l, .lo = slot->lo,
         .hi = slot->hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
-        .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds, .bits = slot->bits,
+        .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds,
+        .piece = tp_block_keys(tp__max(problem->head_dim_qk, problem->head_dim_v)), .bits = slot->bits,
         .bit_words = w->lds / 64, .modify = natural ? &modify : NULL, .unit = natural ? (float)LOG2_E : units.unit,
         .drop = slot->drop != NULL ? &drop : NULL,
         .sink = tp__sink_of(problem, tensors, head),
@@ -220,10 +220,7 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
         problem->head_dim_qk, units.fold);
     if (any.lo < any.hi) head_math.v_not_finite = pack(w, slot, &at, any);
     kernels->math(slot->trace, &head_math);
-    /* the probabilities are already divided by l; a NaN in it still marks the row */
-    for (int64_t r = 0; r < count; r++)
-        slot->one[r] = slot->l[r] == slot->l[r] ? 1.0f - problem->dropout : slot->l[r];
-    /* the f32 copies of q, k, v and o, the scores and the probabilities: each written and read */
+    /* the f32 copies of q, k, v and o, the scores and the weights: each written and read */
     int64_t scratch = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
                                                 at.keys.count * (problem->head_dim_qk + w->ldo) +
                                                 2 * count * at.keys.count);
@@ -232,10 +229,12 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
                           (any.hi - any.lo) * tp__key_bytes(problem) + 2 * scratch;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
+    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l, natural ? 1.0f : units.left);
+    /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
+    for (int64_t r = 0; r < count && problem->dropout > 0; r++) slot->l[r] *= 1 - problem->dropout;
     kernels->store_o[problem->o_dtype](
         slot->trace, tp__element(&tensors->o, seq->o + head * tensors->o.stride[2], problem->o_dtype),
-        &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->one);
-    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l, natural ? 1.0f : units.left);
+        &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->l);
 }
 
 static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {

@@ -38,7 +38,7 @@ int64_t tp__schedule_bound(const tp__cut *cut) {
     int64_t ranges = tp__times(heads, tp__times(p->q_len, group)) / range;
     if (p->list_len > 0) /* every token by itself */
         ranges = tp__times(heads, tp__times(p->q_len, (group + range - 1) / range));
-    int64_t chunks = p->kv_len / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
+    int64_t chunks = tp__row_keys_most(p) / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
     spare += tp__times(tp__relay_bound(cut->threads), chunks);
     return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 || spare > INT64_MAX / 4
                ? INT64_MAX
@@ -127,7 +127,8 @@ static int differs_by_head(const tp_problem *problem) {
 static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, double cost, double total) {
     int64_t heads = cut->problem->kv_heads;
     if (differs_by_head(cut->problem)) return 1;
-    double fair = total / (TASKS_PER_THREAD * cut->threads);
+    /* the total is an estimate, and this part may cost more than all of it */
+    double fair = (total > cost ? total : cost) / (TASKS_PER_THREAD * cut->threads);
     int64_t pieces = cut->threads > 1 && cost > fair ? (int64_t)(cost / fair) + 1 : 1;
     int64_t parts = tp__min(pieces, tp__max(heads / PART_HEADS, 1));
     parts = tp__min(tp__max(parts, pieces / tp__max(chunks, 1)), heads);

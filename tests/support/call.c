@@ -146,10 +146,32 @@ static uint64_t random_number(uint64_t *state) {
     return *state >> 33;
 }
 
+static int64_t index_at(const call *c, const void *array, int64_t i) {
+    return c->tensors.index_type == TP_I64 ? ((const int64_t *)array)[i] : ((const int32_t *)array)[i];
+}
+
+static int64_t list_row(const call *c, int64_t seq, int64_t token) {
+    return packed(c, CALL_Q) ? c->q_starts[seq] + token : seq * c->problem.q_len + token;
+}
+
+/* The same where rows have lists: a key must be listed and not hidden. */
+static int listed_page_is_seen(const call *c, int64_t seq, int64_t slot) {
+    for (int64_t row = 0; row < c->q_lens[seq]; row++)
+        for (int64_t i = 0; i < c->problem.list_len; i++) {
+            int64_t at = list_row(c, seq, row) * c->tensors.key_list_stride + i;
+            int64_t key = index_at(c, c->tensors.key_lists, at);
+            if (key < 0) break;
+            if (key / c->problem.page_size == slot &&
+                tp_mask_visible(&c->problem, &c->tensors, seq, 0, row, key) == 1)
+                return 1;
+        }
+    return 0;
+}
+
 /* Whether any row of the sequence sees a key of the page. */
 static int page_is_seen(const call *c, int64_t seq, int64_t slot) {
     int64_t size = c->problem.page_size, end = (slot + 1) * size;
-    if (c->problem.list_len > 0) return 1;
+    if (c->problem.list_len > 0) return listed_page_is_seen(c, seq, slot);
     if (end > c->kv_lens[seq]) end = c->kv_lens[seq];
     for (int64_t key = slot * size; key < end; key++)
         for (int64_t row = 0; row < c->q_lens[seq]; row++)
@@ -189,10 +211,13 @@ static void make_tables(call *c, int two) {
     }
 }
 
-/* Keys in ascending steps, mixed up unless they are promised sorted. */
+/* Keys in ascending steps, mixed up unless they are promised sorted. A list that is not may name a key twice, and
+   be longer than there are keys: one that can be is, and so is one of three others. */
 static void make_list(const call *c, int64_t seq, int64_t *list, uint64_t *state) {
     int64_t most = c->problem.list_len, kv = c->kv_lens[seq], n = 0, key = 0;
-    for (int64_t left = most; left > 0 && key < kv; key++)
+    int repeats = !c->problem.lists_sorted && kv > 0 && (most > kv || random_number(state) % 3 == 0);
+    for (; repeats && n < most; n++) list[n] = (int64_t)(random_number(state) % (uint64_t)kv);
+    for (int64_t left = repeats ? 0 : most; left > 0 && key < kv; key++)
         if (random_number(state) % (uint64_t)(kv - key) < (uint64_t)left) list[n++] = key, left--;
     if (n > 0 && random_number(state) % 3 == 0) n = (int64_t)(random_number(state) % (uint64_t)(n + 1));
     for (int64_t i = n - 1; i > 0 && !c->problem.lists_sorted; i--) {
@@ -211,8 +236,7 @@ static void make_lists(call *c) {
     for (int64_t i = 0; i < rows * stride; i++) lists[i] = -77; /* refused if it is ever looked at */
     for (int64_t s = 0; s < c->problem.batch; s++)
         for (int64_t t = 0; t < c->q_lens[s]; t++) {
-            int64_t row = packed(c, CALL_Q) ? c->q_starts[s] + t : s * c->problem.q_len + t;
-            make_list(c, s, lists + row * stride, &state);
+            make_list(c, s, lists + list_row(c, s, t) * stride, &state);
         }
     c->tensors.key_lists = c->index[6] = index_array(c, lists, rows * stride);
     c->tensors.key_list_stride = stride;
@@ -314,8 +338,8 @@ call *call_new(const char *text, const call_shape *shape) {
     const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
     assert_int_equal(
         mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
-    if (c->problem.kv_layout == TP_PAGED) make_tables(c, shape->two_tables);
     if (c->problem.list_len > 0) make_lists(c);
+    if (c->problem.kv_layout == TP_PAGED) make_tables(c, shape->two_tables);
     if (shape->layout == CALL_QKV) place_qkv(c);
     for (int which = CALL_Q; which < CALL_TENSORS; which++)
         if (call_tensor_of(c, which)->data == NULL)

@@ -93,6 +93,9 @@ static int compare_row(const struct truth *truth, const struct tensors *tensors,
         if (isinf(expected) && !isfinite(got)) continue; /* a v that is not finite shows, as infinity or as NaN */
         if (differs(expected, got, &error)) return report(place, "o", expected, got, NAN, 0);
         if (empty && got != 0) return report(place, "o of an empty row", 0, got, error, 0);
+        if (isfinite(expected) && !isfinite(truth->bound[i]))
+            return report(place, "o has no finite bound: nothing would be checked", expected, got, error,
+                          truth->bound[i]);
         if (error > truth->bound[i])
             return report(place, "o beyond its derived bound", expected, got, error,
                           truth->bound[i]);
@@ -123,6 +126,9 @@ static int compare_lse(const struct truth *truth, const struct tensors *tensors,
     double expected = truth->lse[i], error, naive_error;
     double got = tensors_get(tensors, TENSOR_LSE, row->seq, row->row, row->head, 0);
     if (differs(expected, got, &error)) return report(place, "lse", expected, got, NAN, 0);
+    if (isfinite(expected) && !isfinite(truth->lse_bound[i]))
+        return report(place, "lse has no finite bound: nothing would be checked", expected, got, error,
+                      truth->lse_bound[i]);
     if (error > truth->lse_bound[i])
         return report(place, "lse beyond its derived bound", expected, got, error,
                       truth->lse_bound[i]);

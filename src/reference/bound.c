@@ -22,7 +22,10 @@
 
 typedef struct growth {
     double up, down; /* the kernel's weight lies in weight * [down, 1 + up] */
+    double log;      /* of that factor, whatever its size */
 } growth;
+
+#define LOG_MOST 600.0 /* the exponential of more is not computed */
 
 /* Which of decode's chains meets element x of a key: bf16 elements are loaded two by two. */
 static int chain_of(const tp_problem *problem, int64_t x) {
@@ -178,11 +181,11 @@ static double count_rescales(tp__reference_row *row, const grid *g) {
 }
 
 static growth weight_growth(const tp__key *key, double highest) {
-    if (key->score == -INFINITY) return (growth){0, 1};
+    if (key->score == -INFINITY) return (growth){0, 1, 0};
     double gap = highest - (key->score * LOG2_E - key->error);
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
-    growth g = {expm1(fmin(log_factor, 600)), exp(-log_factor)};
-    if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0};
+    growth g = {expm1(fmin(log_factor, LOG_MOST)), exp(-log_factor), log_factor};
+    if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0, log_factor};
     return g;
 }
 
@@ -191,6 +194,7 @@ typedef struct walk {
     double grown, shrunk;    /* sums of weight * (1 + up), weight * down */
     double sum_walk;         /* as tp__column.walk, for the row sum */
     double steps, sum_steps; /* roundings that one key's share can pass through */
+    double log;              /* the greatest of a key's factor */
 } walk;
 
 static void add_key(tp__reference_row *row, const tp__key *key, double up) {
@@ -228,6 +232,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
             growth factor = weight_growth(&row->keys[i], highest);
             add_key(row, &row->keys[i], factor.up);
             mass += row->keys[i].weight;
+            w.log = fmax(w.log, factor.log);
             w.grown += row->keys[i].weight * (1 + factor.up);
             w.shrunk += row->keys[i].weight * factor.down;
         }
@@ -281,7 +286,10 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
         column->bound = fmax(column->bound, column_bound(row, column, &w, sum_error, row->o[x]));
         *bound = fmax(*bound, column->bound);
     }
-    double error = fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum)) - log1p(-sum_error);
+    /* beyond what can be summed up: no score moves by more, and the greatest keeps its weight of 1 */
+    double moved = w.log < LOG_MOST ? fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum))
+                                    : w.log + log(row->sum);
+    double error = moved - log1p(-sum_error);
     error *= SECOND_ORDER;
     *lse_bound = fmax(*lse_bound, error + UNIT * (fabs(row->lse) + error) + TINY);
 }

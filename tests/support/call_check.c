@@ -94,6 +94,9 @@ static void compare(const char *what, const char *name, const tp_row *row, int64
                      (long long)x, got, want);
         return;
     }
+    if (!isfinite(bound))
+        fail_msg("%s: seq %lld head %lld row %lld: %s is finite, its bound is not: nothing would be checked", what,
+                 (long long)row->seq, (long long)row->head, (long long)row->row, name);
     double error = fabs(got - want);
     if (!(error <= bound))
         fail_msg("%s: seq %lld head %lld row %lld: %s[%lld] is %.9g, not %.9g: error %g, bound %g",

@@ -307,6 +307,7 @@ static void add_masks(struct check_list *list) {
 void check_add_backward(struct check_list *list) {
     static const char *const hiding[] = {"causal top-left", "window=5,3 top-left", "causal", "documents",
                                          "causal window=5,0 first=2 sinks", "bits window=5,3 top-left bias=f32", "chunk=16 causal dropout=0.3"};
+    static const struct tensors_style unseeing = {.lse = 1, .empty_ends = 1};
     add_shapes(list);
     add_layouts(list);
     add_masks(list);
@@ -315,6 +316,8 @@ void check_add_backward(struct check_list *list) {
         check_add(list, "hostile", "gradient-threads", threads, plain, "backward b2 h4/2 q150 k400 d24 %s causal", d);
         check_add(list, "hostile", "gradient-threads", threads, plain,
                   "backward h4/2 seqs=1x90/200,3x5/20,1x0/3,1x130/130 d16 %s packed causal alibi sinks bias=f32 dropout=0.2", d);
+        /* no row sees anything, and slopes have gradients all the same: 0 */
+        check_add(list, "hostile", "gradient-threads", threads, unseeing, "backward h2/1 q2 k40 d8 %s alibi bias=f32", d);
         for (size_t i = 0; i < COUNT(hiding); i++)
             check_add(list, "hostile", "gradient-hidden", hidden, plain, "backward h2/1 q%d k%d d24 %s %s",
                       i == 2 ? 150 : 60, i == 2 ? 60 : 150, d, hiding[i]);

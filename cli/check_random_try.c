@@ -259,6 +259,7 @@ static int backward(struct subject *s) {
     struct gradients other = {0};
     subject_step(s, "backward");
     if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF)) return 1;
+    s->gradients_truth.may_overflow = !is_ordinary(s->trial);
     s->gradients_truth.allowance = gradients_allowance(&s->tensors);
     if (gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason)) return 1;
     if (gradients_create(&other, &s->tensors, &s->trial->lengths, s->trial->seed)) {

@@ -39,6 +39,7 @@ struct gradients_truth {
     int64_t count;
     double size[3];               /* of d_q, d_k, d_v: what one pair can bring */
     double pair;                  /* |dO|.|v| */
+    int may_overflow;             /* 1: where a float may overflow, the bound is infinite and nothing is asked */
     double allowance;             /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after it is created */
 };
 tp_status gradients_truth_create(struct gradients_truth *truth, const struct tensors *tensors,

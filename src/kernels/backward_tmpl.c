@@ -132,7 +132,6 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
     int64_t lo = t->lo[r], hi = t->hi[r];
     int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
     float *p = t->s + r * t->lds, *ds = b->ds + r * t->lds, bend[PIECE_KEYS];
-    if (b->slope != NULL) b->slope[r] = 0.0f;
     if (lo >= hi) {
         clear_keys(p, ds, e->lo, e->hi);
         return;

@@ -230,7 +230,7 @@ typedef struct tp__back {
     float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
     int not_finite;          /* something in q, d_o or k */
     float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
-    float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|; NULL: not wanted */
+    float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|, of rows that see any, over 0; NULL: not wanted */
     float *const *d_bias;    /* [rows] += ds, of each row's key 0 of the block; NULL: not wanted */
     int64_t d_bias_stride;   /* from key to key */
 } tp__back;

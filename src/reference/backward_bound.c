@@ -59,6 +59,7 @@ static difference of_row(const tp__backward_row *b) {
     }
     double walk =
         (double)(dv + 1) * UNIT * size + UNIT * (fabs(b->d_lse) + size) + (double)dv * TINY;
+    if (!(size * SECOND_ORDER < FLT_MAX)) walk = INFINITY;
     return (difference){sum, stored + walk};
 }
 
@@ -73,7 +74,9 @@ static difference of_pair(const tp__backward_row *b, const tp__key *key, const d
     if (!(size * SECOND_ORDER < FLT_MAX)) size = INFINITY;
     double value = key->stays * sum - delta->value;
     double error = (double)(dv + 3) * UNIT * key->stays * size + (double)dv * TINY + delta->error;
-    return (difference){value, error + UNIT * (fabs(value) + error)};
+    error += UNIT * (fabs(value) + error);
+    if (!((fabs(value) + error) * SECOND_ORDER < FLT_MAX)) error = INFINITY; /* the difference, too, is a float */
+    return (difference){value, error};
 }
 
 void tp__pairs_bound(tp__backward_row *b) {

@@ -191,7 +191,7 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
         if (back.lse[i] == -INFINITY) room->sight.tile_lo[i] = room->sight.tile_hi[i] = 0;
     tp__back_keep_deltas(b, task, slot, tile, &back.tile);
     if (p->bias_dtype != 0) point_at_bias(b, task, room, tile, &back);
-    if (p->alibi && b->gradients->d_alibi_slopes != NULL) back.slope = room->slope;
+    if (p->alibi && b->gradients->d_alibi_slopes != NULL) back.slope = memset(room->slope, 0, (size_t)back.tile.rows * sizeof(float));
     b->job->kernels->backward(room->trace, &back);
     for (int64_t i = 0; back.slope != NULL && i < back.tile.rows; i++)
         b->slopes[task->ticket * group + (row + i) % group] -= (double)back.slope[i];

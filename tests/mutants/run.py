@@ -60,18 +60,19 @@ def sh(command, cwd, timeout=None):
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file."""
 
-    def __init__(self, number):
+    def __init__(self, number, target):
         self.tree = ROOT / "build" / "mutants" / str(number)
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", ".git"))
         self.build = self.tree / "build"
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja"], ["cmake", "--build", "build"]):
+        self.make = ["cmake", "--build", "build", "--target", target]
+        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja"], self.make):
             code, text = sh(command, self.tree)
             if code != 0:
                 sys.exit(text)
 
     def compile(self):
-        return sh(["cmake", "--build", "build"], self.tree)
+        return sh(self.make, self.tree)
 
     def test(self, only=None):
         return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
@@ -118,10 +119,11 @@ def main():
     workers = queue.Queue()
     jobs = max(1, min(options.jobs, len(mutants)))
     print(f"mutants: building {jobs} copies", flush=True)
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        made = list(pool.map(Worker, range(jobs)))
     checks = sorted({m["command"] for m in mutants if "command" in m})
-    runs = [lambda: made[0].test()] if any("command" not in m for m in mutants) else []
+    by_tests = any("command" not in m for m in mutants)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        made = list(pool.map(lambda number: Worker(number, "all" if by_tests else "tileproof"), range(jobs)))
+    runs = [lambda: made[0].test()] if by_tests else []
     runs += [lambda c=c: sh(shlex.split(c), made[0].build, LIMIT) for c in checks]
     for run in runs:
         code, text = run()

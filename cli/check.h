@@ -14,6 +14,7 @@
  *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
  *     check_backward.c    gradients: a grid of their own, bits, what may not be reached
  *     check_report.c      failures with repro lines, the table, the states
+ *     check_random*.c     --random: check_random.h
  */
 #ifndef TILEPROOF_CLI_CHECK_H
 #define TILEPROOF_CLI_CHECK_H

@@ -53,6 +53,7 @@ struct check_list {
 
 struct check_env {
     tp_context *context;
+    tp_context *pool; /* of --random: one of several threads; NULL elsewhere */
     const tp_kernel_info *kernel;
     const struct check_case *test;
     const char *strategy; /* asked for; NULL: by rows */

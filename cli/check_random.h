@@ -66,7 +66,7 @@ struct draft {
     unsigned taken;    /* groups of words of which one excludes the others */
     int latent;
     int keys_for_rows; /* every row needs a key of its own */
-    int64_t heads, kv_heads, dim, dim_v, keys, cost; /* cost: pairs times head dims that are allowed */
+    int64_t heads, kv_heads, dim, dim_v, keys, rows, cost; /* cost: pairs times head dims that are allowed */
 };
 void draft_say(struct draft *draft, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* check_random_shapes.c: words with numbers that depend on each other. */
@@ -145,7 +145,7 @@ struct apart {
     uint64_t seed;
     int64_t count;     /* trials; INT64_MAX: until time is up */
     double seconds;    /* budget; 0: none */
-    int threads;       /* of a context */
+    int threads;       /* of the pool's context */
     int workers;
     int64_t done;      /* out */
     void (*found)(void *user, const struct finding *finding);

@@ -78,8 +78,12 @@ static void open_env(struct check_env *env, const struct apart *apart) {
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     *env = (struct check_env){.seed = apart->seed, .workspace = {.guarded = GUARDED_END}};
+    /* Most runs take a context of one thread: a pool's threads spin, and what they spin away is time for problems. */
+    options.threads = 1;
+    tp_status status = tp_context_create(&options, &env->context, &error);
     options.threads = apart->threads;
-    if (tp_context_create(&options, &env->context, &error) != TP_OK) {
+    if (status == TP_OK) status = tp_context_create(&options, &env->pool, &error);
+    if (status != TP_OK) {
         complain("%s", error.text);
         _exit(2);
     }
@@ -103,6 +107,7 @@ static void worker(const struct apart *apart, struct office *office, int seat, i
     }
     workspace_free(&env.workspace);
     tp_context_destroy(env.context);
+    tp_context_destroy(env.pool);
     _exit(0);
 }
 

@@ -67,6 +67,8 @@ static void resize_all(const struct trial *trial, struct tensors *t, enum tensor
 /* One to four places hold what is not finite. */
 static void put_nan(uint64_t seed, struct tensors *t, enum tensor_id first, enum tensor_id last) {
     static const float bad[] = {NAN, INFINITY, -INFINITY, NAN};
+    /* where scale * q underflows, an infinite k is not promised to score as one */
+    int tiny = t->problem.scale_set && fabsf(t->problem.scale) < 0x1p-100f;
     uint64_t count = 1 + random_bits(seed, STREAM_NAN, 0) % 4;
     for (uint64_t i = 1; i <= count; i++) {
         uint64_t bits = random_bits(seed, STREAM_NAN, i);
@@ -76,7 +78,7 @@ static void put_nan(uint64_t seed, struct tensors *t, enum tensor_id first, enum
         int64_t s = (int64_t)(bits >> 2 & 0xFF) % t->sequences, tokens = tensors_len(t, id, s);
         if (tokens == 0) continue;
         tensors_set(t, id, s, (int64_t)(bits >> 10 & 0xFFFF) % tokens, (int64_t)(bits >> 26 & 0xFF) % tensors_heads(t, id),
-                    (int64_t)(bits >> 34 & 0xFFFF) % tensors_dim(t, id), bad[bits >> 60 & 3]);
+                    (int64_t)(bits >> 34 & 0xFFFF) % tensors_dim(t, id), tiny ? NAN : bad[bits >> 60 & 3]);
     }
 }
 

@@ -73,18 +73,19 @@ static void draw_pair(struct draft *d, int64_t cost, int64_t *rows, int64_t *key
     if (dice_chance(&d->dice, 300)) *rows = least(most, 25 + dice_roll(&d->dice, 120));
     if (dice_chance(&d->dice, 150)) *rows = least(most, *keys);
     if (*keys > d->keys) d->keys = *keys;
+    d->rows += *rows;
 }
 
 void draw_lengths(struct draft *d) {
     int64_t rows, keys, batch = dice_chance(&d->dice, 600) ? 1 : dice_roll(&d->dice, 5);
-    d->keys = 0;
+    d->keys = d->rows = 0;
     draw_pair(d, d->cost / (batch ? batch : 1), &rows, &keys);
     draft_say(d, " b%lld q%lld k%lld", (long long)batch, (long long)rows, (long long)keys);
 }
 
 void draw_sequences(struct draft *d) {
     int64_t entries = 1 + dice_roll(&d->dice, 4), rows, keys;
-    d->keys = 0;
+    d->keys = d->rows = 0;
     for (int64_t i = 0; i < entries; i++) {
         int64_t repeat = dice_chance(&d->dice, 800) ? 1 : 1 + dice_roll(&d->dice, 3);
         draw_pair(d, d->cost / entries / repeat, &rows, &keys);

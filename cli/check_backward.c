@@ -246,6 +246,7 @@ static void add_shapes(struct check_list *list) {
         }
     add(list, plain, "q9 k4200 d16", "f32", "causal");
     add(list, plain, "q5 k8200 d8", "bf16", "");
+    add(list, plain, "h4/1 q3 k60 d27", "f32", "scale=1e-41"); /* q times it is subnormal */
     add(list, plain, "h2/1 q1100 k40 d16", "f32", "");
     add(list, plain, "h2/1 q300 k300 d64", "f32", "causal");
     add(list, plain, "q150 k520 d128", "bf16", "causal");

@@ -107,7 +107,7 @@ double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t d
     if (!isfinite(sum->value) || terms == 0) return 0; /* must be just that */
     double steps = (double)terms + 8, size = sum->size + sum->error;
     double error = sum->error + steps * UNIT / (1 - steps * UNIT) * size + steps * TINY;
-    error = fabs(factor) * error * SECOND_ORDER + TINY;
+    error = fabs(factor) * error * SECOND_ORDER + (2 * steps + 1) * TINY; /* d_k is summed with the factor in it */
     if (!(size * fmax(fabs(factor), 1) * SECOND_ORDER < FLT_MAX)) return INFINITY;
     return error + tp__store_error(dtype, fabs(factor * sum->value) + error);
 }

@@ -242,7 +242,8 @@ int gradients_compare(const struct gradients_truth *truth, const struct tensors 
         }
         tp_dtype dtype = tensors_dtype(tensors, (enum tensor_id)id);
         double floor = 4 * float_ulp * coarse * truth->size[id] + half_ulp(dtype) * t.largest +
-                       (dtype == TP_F16 ? 0x1p-25 : 0);
+                       (dtype == TP_F16 ? 0x1p-25 : 0) +
+                       (double)(p->q_len * (p->q_heads / p->kv_heads) + p->kv_len) * 0x1p-149;
         if (judge(truth, &t, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
     }
     if (overflows(truth, tensors)) return 0;

@@ -6,6 +6,7 @@
  *     mean error <= 2 * mean error of TP_NAIVE + floor / 2
  *     error of every row <= the bound tp_reference derives for it
  *
+ * (to each floor a step of subnormal floats for every term of a sum is added)
  * with floor = 4 ulp(f32) * max(1, |lse|/16) * max|V| + half an ulp of the output dtype * max|O|;
  * and the same for lse with floor = 4 ulp(f32) * max(1, |lse|). Scores beyond 16 are coarser than
  * the floor, which is why |lse| stands there. The largest error of naive is a matter of luck when

@@ -90,7 +90,7 @@ static void compare_sums(const double *want, const double *naive, const float *g
         most = fmax(most, fabs(want[i]));
     }
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs((double)got[i] - want[i]) <= 4 * worst + 64 * 0x1p-23 * most))
+        if (isnan(want[i]) ? !isnan(got[i]) : !(fabs((double)got[i] - want[i]) <= 4 * worst + 64 * 0x1p-23 * most))
             fail_msg("%s: %s[%lld] is %g instead of %g (a naive kernel is %g off)", what, name, (long long)i,
                      (double)got[i], want[i], worst);
 }

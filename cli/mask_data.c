@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mask_data.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,6 +184,11 @@ static void make_bits(struct maker *m, int64_t rows, int64_t keys) {
     c->bits_stride[0] = heads * rows * bytes;
 }
 
+/* Of its dtype: what programs write where they mean -inf. It hides nothing. */
+static float lowest(tp_dtype dtype) {
+    return dtype == TP_F16 ? -65504 : dtype == TP_BF16 ? -0x1.fep127f : -FLT_MAX;
+}
+
 static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
     int64_t heads = flip(m, OF_BIAS) ? 1 : m->problem->q_heads;
@@ -191,7 +197,8 @@ static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     for (int64_t i = 0; bias && i < c->batch * heads * rows * keys; i++) {
         uint64_t bits = draw(m, OF_BIAS, i, 0);
         float value = (float)(bits >> 40) * 0x1p-22f - 2; /* -2 to 2 */
-        tp_from_float((tp_dtype)m->problem->bias_dtype, bits % 16 ? value : -INFINITY, bias + i * unit);
+        if (bits % 16 == 0) value = bits % 32 ? lowest((tp_dtype)m->problem->bias_dtype) : -INFINITY;
+        tp_from_float((tp_dtype)m->problem->bias_dtype, value, bias + i * unit);
     }
     c->bias = bias;
     c->bias_stride[3] = 1;

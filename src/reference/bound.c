@@ -98,8 +98,8 @@ static double changed_error(const tp__reference_row *row, tp__key *key, double e
 /* Whether any float on the way to a score may overflow; fills in the keys' errors. */
 static int scores_overflow(tp__reference_row *row) {
     double reach = 0, best = -INFINITY;
-    int q_read = row->count > 0 && row->keys[0].index != TP__SINK, sinks = 0;
-    for (int64_t x = 0; x < row->problem->head_dim_qk && q_read; x++)
+    int sinks = 0;
+    for (int64_t x = 0; x < row->problem->head_dim_qk; x++)
         reach = fmax(reach, fabs(row->scale * row->q[x]));
     for (int64_t i = 0; i < row->count; i++) {
         tp__key *key = &row->keys[i];
@@ -301,7 +301,7 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns[x].bound = 0;
     if (!isfinite(row->lse)) return;
-    if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic */
+    if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic, and no q was read */
     if (scores_overflow(row)) {
         *bound = *lse_bound = INFINITY;
         return;

@@ -185,6 +185,7 @@ int command_check(const struct options *options) {
     check_add_grid(&list, (uint64_t)options->seed);
     check_add_definition(&list);
     check_add_values(&list);
+    check_add_large(&list);
     check_add_poison(&list);
     check_add_identity(&list);
     check_add_promise(&list);

@@ -7,6 +7,7 @@
  *     check_grid.c        the generated grid
  *     check_definition.c  the definition once more, against the library's own
  *     check_values.c      hostile cases whose answer is known by hand
+ *     check_large.c       of values near FLT_MAX, and of rows with nothing but a sink
  *     check_poison.c      NaN and infinity, where they may and may not reach
  *     check_identity.c    two runs that must agree, bit for bit or within the bound
  *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
@@ -113,6 +114,7 @@ int check_visible(const struct tensors *tensors, tp_row at, int64_t key);
 void check_add_grid(struct check_list *list, uint64_t seed);
 void check_add_definition(struct check_list *list);
 void check_add_values(struct check_list *list);
+void check_add_large(struct check_list *list);
 void check_add_poison(struct check_list *list);
 void check_add_identity(struct check_list *list);
 void check_add_promise(struct check_list *list);

@@ -188,6 +188,29 @@ static int bad_row(struct check_env *env) {
     return failed;
 }
 
+/* NaN at random places: what the reference says is NaN is NaN, everything else is as it says. */
+static int nan_anywhere(struct check_env *env) {
+    struct subject s;
+    struct gradients_truth truth = {0};
+    tp_error error = TP_ERROR_INIT;
+    uint64_t draw = env->seed * 0x9E3779B97F4A7C15u;
+    int failed = make(env, &s);
+    for (int i = 0; !failed && i < 3; i++) {
+        draw = (draw ^ (draw >> 29)) * 0xBF58476D1CE4E5B9u + 1;
+        enum tensor_id id = (enum tensor_id)(draw >> 60 & 3);
+        struct tensors *in = id == TENSOR_O ? &s.gradients.held : &s.tensors;
+        int64_t token = (int64_t)((draw >> 33) % (uint64_t)tensors_len(in, id, 0));
+        tensors_set(in, id, 0, token, (int64_t)(draw >> 20) % tensors_heads(in, id), 0, NAN);
+    }
+    if (!failed) failed = run(env, &s);
+    if (!failed && gradients_truth_create(&truth, &s.tensors, &s.gradients, &error) != TP_OK)
+        failed = check_fail(env, "the reference refused: %s", error.text);
+    if (!failed) failed = gradients_compare(&truth, &s.tensors, &s.gradients, env->reason, sizeof env->reason);
+    gradients_truth_destroy(&truth);
+    drop(&s);
+    return failed;
+}
+
 /* Gradients are linear in d_o and d_lse, and twice a float is exact. */
 static int linear(struct check_env *env) {
     static const enum tensor_id inputs[] = {TENSOR_O, TENSOR_LSE}, outputs[] = {TENSOR_Q, TENSOR_K, TENSOR_V};
@@ -325,6 +348,12 @@ void check_add_backward(struct check_list *list) {
         check_add(list, "hostile", "gradient-bad-row", bad_row, plain, "backward h2/1 q60 k150 d24 %s causal", d);
         check_add(list, "hostile", "gradient-bad-row", bad_row, plain, "backward h2/1 q90 k90 d24 %s window=9,4", d);
         check_add(list, "hostile", "gradient-bad-row", bad_row, plain, "backward h2/1 q90 k90 d24 %s bits dropout=0.4", d);
+        check_add(list, "hostile", "gradient-nan", nan_anywhere, plain,
+                  "backward h2/1 q70 k150 d260/24 %s causal documents", d);
+        check_add(list, "hostile", "gradient-nan", nan_anywhere, plain,
+                  "backward h2/1 q60 k90 d24 %s causal dropout=0.8 sinks", d);
+        check_add(list, "hostile", "gradient-nan", nan_anywhere, plain,
+                  "backward h2/1 q60 k40 d24 %s bits bias=f32 sinks", d);
         check_add(list, "hostile", "gradient-linear", linear, plain, "backward h4/2 q60 k150 d40 %s causal softcap=4", d);
     }
 }

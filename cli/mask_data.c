@@ -214,7 +214,7 @@ static float largest(int32_t dtype) {
     return dtype == TP_F16 ? 65504.0f : dtype == TP_BF16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
 }
 
-/* A value of -2 to 2, or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one has it
+/* A value of -2 to 2, the least float or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one has it
    here and there, one has values of every size. */
 static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
     float value = (float)(bits >> 40) * 0x1p-22f - 2, most = largest(m->problem->bias_dtype);
@@ -223,7 +223,7 @@ static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
     if (kind == 0) return -most;
     if (kind == 1 && bits % 3 == 0) return -most;
     if (kind == 2) return bits % 7 == 6 ? -INFINITY : sizes[bits % 7];
-    return bits % 16 ? value : -INFINITY;
+    return bits % 16 ? value : bits % 32 ? -most : -INFINITY; /* what programs write where they mean -inf hides nothing */
 }
 
 static void make_bias(struct maker *m, int64_t rows, int64_t keys) {

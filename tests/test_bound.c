@@ -40,6 +40,7 @@ typedef struct call {
     tp_problem problem;
     tp_tensors tensors;
     void *q, *k, *v;
+    float unit; /* of scores, in log2 */
 } call;
 
 typedef struct state {
@@ -100,9 +101,10 @@ static float chain(const kernel *how, float a, float b, float sum) {
     return how->fused ? fmaf(a, b, sum) : sum + a * b;
 }
 
-static float power_of_two(const kernel *how, float x) {
-    if (!(x >= -100.0f)) return isnan(x) ? x : 0;
-    float whole = rintf(x), f = x - whole;
+static float power_of_two(const kernel *how, float x, float unit) {
+    float whole = rintf(x * unit);
+    if (!(whole >= -100.0f)) return isnan(x) ? x : 0;
+    float f = chain(how, x, unit, -whole);
     const float c[] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f,
                        0x1.5bba14p-10f};
     float p = c[4];
@@ -146,9 +148,9 @@ static void block(const call *c, const kernel *how, const float *q, int64_t firs
         s[j - first] = sum;
         if (sum > m) m = sum;
     }
-    float safe = m == -INFINITY ? 0 : m, correction = power_of_two(how, to->m - safe);
+    float safe = m == -INFINITY ? 0 : m, correction = power_of_two(how, to->m - safe, c->unit);
     for (int64_t j = first; j < end; j++) {
-        float weight = power_of_two(how, s[j - first] - safe);
+        float weight = power_of_two(how, s[j - first] - safe, c->unit);
         if (how->fault == BF16_WEIGHTS) weight = rounded(TP_BF16, weight);
         s[j - first] = weight;
         lane[(j - first) % 16] += weight;
@@ -167,9 +169,9 @@ static void block(const call *c, const kernel *how, const float *q, int64_t firs
     }
 }
 
-static void fold(const kernel *how, int64_t dv, state *to, const state *from) {
+static void fold(const kernel *how, int64_t dv, float unit, state *to, const state *from) {
     float m = to->m > from->m ? to->m : from->m, safe = m == -INFINITY ? 0 : m;
-    float a = power_of_two(how, to->m - safe), b = power_of_two(how, from->m - safe);
+    float a = power_of_two(how, to->m - safe, unit), b = power_of_two(how, from->m - safe, unit);
     to->l = to->l * a + from->l * b;
     to->m = m;
     for (int64_t x = 0; x < dv; x++) to->o[x] = chain(how, from->o[x], b, to->o[x] * a);
@@ -186,22 +188,25 @@ static float run(const call *c, const kernel *how, float *o) {
     int64_t size = tp_block_keys(d > dv ? d : dv);
     float *memory = calloc((size_t)(d + 2 * dv), sizeof(float)), *q = memory;
     state total = {-INFINITY, 0, memory + d}, part = {-INFINITY, 0, memory + d + dv};
-    float log2_scale = (float)(scale_of(p) * 1.4426950408889634);
-    for (int64_t x = 0; x < d; x++) q[x] = element(p->q_dtype, c->q, x) * log2_scale;
+    int exponent = 0;
+    float gain = scale_of(p) == 0 ? 1 : 2 * frexpf(fabsf(scale_of(p)), &exponent), part_of_two = scale_of(p) / gain;
+    call scaled = *c;
+    scaled.unit = (float)(gain * 1.4426950408889634);
+    for (int64_t x = 0; x < d; x++) q[x] = element(p->q_dtype, c->q, x) * part_of_two;
     for (int64_t chunk = 0; chunk < keys; chunk += TP_CHUNK_KEYS) {
         int64_t chunk_end = chunk + TP_CHUNK_KEYS < keys ? chunk + TP_CHUNK_KEYS : keys;
         part.m = -INFINITY;
         part.l = 0;
         memset(part.o, 0, (size_t)dv * sizeof(float));
         for (int64_t first = chunk; first < chunk_end; first += size)
-            block(c, how, q, first, first + size < chunk_end ? first + size : chunk_end, &part);
-        fold(how, dv, &total, &part);
+            block(&scaled, how, q, first, first + size < chunk_end ? first + size : chunk_end, &part);
+        fold(how, dv, scaled.unit, &total, &part);
     }
     for (int64_t x = 0; x < dv; x++) {
         float value = total.m == -INFINITY ? 0 : total.o[x] / total.l;
         o[x] = p->o_dtype == TP_F32 ? value : rounded(p->o_dtype, value);
     }
-    double lse = 0.6931471805599453 * (total.m + log2(total.l));
+    double lse = (double)gain * total.m + log(total.l);
     free(memory);
     return total.m == -INFINITY ? -INFINITY : (float)lse;
 }
@@ -423,6 +428,43 @@ static void rows_without_arithmetic_are_exact(void **unused) {
     drop(&c);
 }
 
+/* Of a row that sees no key but has a sink the lse is the sink. Its q was never read: what another row left there
+   must not count. */
+static void a_row_with_only_a_sink_is_exact(void **unused) {
+    (void)unused;
+    call c = make(2, 4, 2, TP_F32, (data){1, 1, 1, 0});
+    float q[3 * 4] = {0}, sink = 3;
+    double o[3 * 2], lse[3], bound[3], lse_bound[3];
+    tp_row rows[3] = {{0, 0, 2}, {0, 0, 0}, {0, 0, 1}}; /* the last row sees both keys, the first none */
+    for (int i = 0; i < 4; i++) q[2 * 4 + i] = 3e38f;
+    c.problem.q_len = c.tensors.q_len = 3;
+    c.problem.sinks = 1;
+    c.tensors.q.data = q;
+    c.tensors.sinks = &sink;
+    tp_problem_causal(&c.problem);
+    assert_int_equal(
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 3, rows, o, lse, bound, lse_bound, NULL), TP_OK);
+    assert_true(bound[0] == INFINITY); /* its scores may overflow */
+    assert_true(lse[1] == 3 && bound[1] == 0 && lse_bound[1] == 0);
+    assert_true(isfinite(bound[2]) && lse_bound[2] > 0 && lse_bound[2] < 1e-5);
+    drop(&c);
+}
+
+/* Where a float cannot hold a score's small parts, the lse may be off by as much, and by no more. */
+static void it_is_finite_where_scores_are_huge(void **unused) {
+    (void)unused;
+    static const float scales[] = {1e4f, 1e10f, 1e30f};
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        call c = make(40, 16, 8, TP_F32, (data){1, 1, 1, 0});
+        c.problem.scale_set = 1;
+        c.problem.scale = scales[i];
+        verdict is = judge(&c, sound[1]);
+        assert_true(isfinite(is.bound) && is.lse_bound < scales[i] * 1e-4);
+        assert_sound(&c, "huge scores");
+        drop(&c);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_kernel_stays_under_it),
@@ -433,6 +475,8 @@ int main(void) {
         cmocka_unit_test(it_is_tight_on_ordinary_data),
         cmocka_unit_test(it_says_when_nothing_is_promised),
         cmocka_unit_test(rows_without_arithmetic_are_exact),
+        cmocka_unit_test(a_row_with_only_a_sink_is_exact),
+        cmocka_unit_test(it_is_finite_where_scores_are_huge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -156,6 +156,38 @@ static void powers_of_two_are_accurate(void **state) {
     call_free(c);
 }
 
+/* Products of 16-bit elements are exact, and so are sums of few small ones: with one key the lse is the score, rounded
+   once, whatever the scale. */
+static void scores_of_16_bits_are_exact(void **state) {
+    (void)state;
+    static const char *const texts[] = {"h2/1 q300 k1 d24 bf16", "h2/1 q300 k1 d100 f16", "h2/1 q5 k1 d48 bf16",
+                                        "h2/1 q300 k1 d33 f32 scale=-0.3"};
+    for (int t = 0; t < COUNT(texts); t++) {
+        call *c = call_new(texts[t], NULL);
+        int64_t d = c->problem.head_dim_qk;
+        float scale = c->problem.scale_set ? c->problem.scale : (float)(1 / sqrt((double)d));
+        for (int64_t x = 0; x < d; x++) call_set(c, CALL_K, 0, 0, 0, x, (float)(x * 29 % 51 - 25) / 4);
+        for (int64_t r = 0; r < c->problem.q_len; r++)
+            for (int64_t h = 0; h < 2; h++)
+                for (int64_t x = 0; x < d; x++)
+                    call_set(c, CALL_Q, 0, r, h, x, (float)((x * 37 + r * 11 + h) % 101 - 50) / 8);
+        for (int i = 0; call_kernel(i) != NULL; i++) {
+            call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
+            for (int64_t r = 0; r < c->problem.q_len; r++)
+                for (int64_t h = 0; h < 2; h++) {
+                    double dot = 0;
+                    for (int64_t x = 0; x < d; x++)
+                        dot += (double)call_get(c, CALL_Q, 0, r, h, x) * (double)call_get(c, CALL_K, 0, 0, 0, x);
+                    float want = (float)((double)scale * dot), got = call_get(c, CALL_LSE, 0, r, h, 0);
+                    if (got != want)
+                        fail_msg("%s, %s: the lse of row %lld is %.9g, not %.9g", texts[t], call_kernel(i),
+                                 (long long)r, (double)got, (double)want);
+                }
+        }
+        call_free(c);
+    }
+}
+
 static void extreme_scales(void **state) {
     (void)state;
     static const char *const scales[] = {"0",     "-0.5",  "1e-45", "1e-38", "1e30",
@@ -283,6 +315,7 @@ int main(void) {
         cmocka_unit_test(the_greatest_key_gives_its_value),
         cmocka_unit_test(rising_and_falling_scores),
         cmocka_unit_test(powers_of_two_are_accurate),
+        cmocka_unit_test(scores_of_16_bits_are_exact),
         cmocka_unit_test(extreme_scales),
         cmocka_unit_test(a_scale_of_zero_gives_the_mean),
         cmocka_unit_test(knobs_change_what_they_claim),

@@ -130,8 +130,7 @@ static void add_scores(const job *j, int64_t row_index, int64_t g) {
             continue;
         }
         double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
-        if (j->out->d_alibi_slopes != NULL && apart > 0)
-            j->out->d_alibi_slopes[g] -= apart * d_score;
+        if (j->out->d_alibi_slopes != NULL) j->out->d_alibi_slopes[g] -= apart * d_score;
         if (j->out->d_bias != NULL)
             j->out->d_bias[(row_index * j->group + g) * j->sequence.kv_len + key] = d_score;
     }

@@ -19,6 +19,7 @@ static double probability_error(const tp__reference_row *row, const tp__key *key
                                 double lse_error) {
     double score = key->score * LOG2_E, lse = row->lse * LOG2_E, gap = fabs(score - lse);
     double log_factor = LN_2 * (key->error + UNIT * (fabs(score) + 3 * gap)) + lse_error + EXP2_ERROR;
+    if (lse - score - key->error - lse_error / LN_2 > EXP2_LOWEST + 2) return 1; /* exactly 0 */
     double up = expm1(fmin(log_factor, 600));
     return gap > EXP2_LOWEST ? fmax(up, 1) : up;
 }

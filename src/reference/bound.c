@@ -97,7 +97,7 @@ static double changed_error(const tp__reference_row *row, tp__key *key, double e
 
 /* Whether any float on the way to a score may overflow; fills in the keys' errors. */
 static int scores_overflow(tp__reference_row *row) {
-    double reach = 0, best = 0;
+    double reach = 0, best = -INFINITY;
     int sinks = 0;
     for (int64_t x = 0; x < row->problem->head_dim_qk; x++)
         reach = fmax(reach, fabs(row->scale * row->q[x]));
@@ -112,11 +112,12 @@ static int scores_overflow(tp__reference_row *row) {
         }
         key->error = key->plain_error = score_error(row, key, &reach);
         if (tp__modifies_scores(row->problem)) key->error = changed_error(row, key, key->error, &reach);
-        best = fmax(best, fabs(key->score));
+        best = fmax(best, key->score);
     }
-    /* the maximum becomes natural before it meets the sink */
-    for (int64_t i = 0; sinks && i < row->count; i++)
-        if (row->keys[i].index != TP__SINK) row->keys[i].error += UNIT * best * LOG2_E;
+    /* the maximum becomes natural before it meets the sink; where scores change it is already */
+    int rounds = sinks && best > -INFINITY && !tp__modifies_scores(row->problem);
+    for (int64_t i = 0; rounds && i < row->count; i++)
+        if (row->keys[i].index != TP__SINK) row->keys[i].error += UNIT * fabs(best) * LOG2_E;
     return !(reach < OVERFLOWS);
 }
 
@@ -156,9 +157,9 @@ static void count_rescale(tp__key *keys, int64_t first, int64_t end) {
     for (int64_t i = first; i < end; i++) keys[i].rescales++;
 }
 
-/* A factor 2^(m - m') is exactly 1, and costs nothing, unless the maximum can have moved. Returns
-   what the greatest score can be. */
-static double count_rescales(tp__reference_row *row, const grid *g) {
+/* A factor c is exactly 1, and costs nothing, unless the maximum can have moved. Returns what the
+   greatest score can be. */
+static span count_rescales(tp__reference_row *row, const grid *g) {
     for (int64_t i = 0; i < row->count; i++) row->keys[i].rescales = 0;
     span nothing = {-INFINITY, -INFINITY}, total = nothing, chunk = nothing;
     int64_t chunk_first = 0;
@@ -177,12 +178,14 @@ static double count_rescales(tp__reference_row *row, const grid *g) {
         if (total.high > chunk.low) count_rescale(row->keys, chunk_first, part.end);
         span_join(&total, chunk);
     }
-    return total.high;
+    return total;
 }
 
-static growth weight_growth(const tp__key *key, double highest) {
+static growth weight_growth(const tp__key *key, const span *top) {
     if (key->score == -INFINITY) return (growth){0, 1, 0};
-    double gap = highest - (key->score * LOG2_E - key->error);
+    double score = key->score * LOG2_E, gap = top->high - (score - key->error);
+    double least = (top->low - (score + key->error)) * (1 - 3 * UNIT);
+    if (least > EXP2_LOWEST + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
     growth g = {expm1(fmin(log_factor, LOG_MOST)), exp(-log_factor), log_factor};
     if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0, log_factor};
@@ -215,7 +218,7 @@ static void add_key(tp__reference_row *row, const tp__key *key, double up) {
     }
 }
 
-static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
+static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
     int64_t block = g->block;
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
@@ -229,7 +232,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, double highest) {
             row->columns[x].block = 0;
         }
         for (; i < part.end; i++) {
-            growth factor = weight_growth(&row->keys[i], highest);
+            growth factor = weight_growth(&row->keys[i], &top);
             add_key(row, &row->keys[i], factor.up);
             mass += row->keys[i].weight;
             w.log = fmax(w.log, factor.log);
@@ -298,7 +301,7 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns[x].bound = 0;
     if (!isfinite(row->lse)) return;
-    if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic, and q was not loaded */
+    if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic, and no q was read */
     if (scores_overflow(row)) {
         *bound = *lse_bound = INFINITY;
         return;

@@ -55,8 +55,9 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);
 
-/* lse of rows in units of natural log from m (log2) and l, written to the tensor if wanted. */
-void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
+/* lse of rows of a query head, or of its group from that head on, in units of natural log from m (log2) and l, written
+   to the tensor if wanted: otherwise its strides may be anything. */
+void tp__store_lse(const tp_tensors *tensors, int64_t start, int64_t head, const tp__rows *rows, const float *m,
                    const float *l);
 
 /* Bytes that were read of a mask's bits or of a bias. */

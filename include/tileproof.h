@@ -73,6 +73,8 @@ TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=O
  *           counters, policy, and a grow-only workspace that tp_attention alone uses. One
  *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known.
  *           The library reads no environment variable.
+ * Floats    Every call computes in the default floating-point environment and gives the caller's back: its
+ *           rounding mode, flush to zero and trapping exceptions change nothing.
  * ------------------------------------------------------------------------------------------ */
 
 typedef enum tp_status {
@@ -201,7 +203,9 @@ typedef enum tp_layout {
 
 /* Alignment sets the default mask positions and nothing else; k_pos of key j is j. */
 typedef enum tp_align {
-    TP_BOTTOM_RIGHT = 0, /* q_pos of row i is i + kv_len - q_len: the last row sees the last key  */
+    TP_BOTTOM_RIGHT = 0, /* q_pos of row i is i + kv_len - q_len, by the used lengths of its sequence
+                            (q_lens and kv_lens, or what cu_seqlens holds): its last row stands at its
+                            last key, wherever padding or a page ends                             */
     TP_TOP_LEFT = 1      /* q_pos of row i is i                                                   */
 } tp_align;
 
@@ -290,7 +294,9 @@ typedef struct tp_problem {
    do nothing for NULL. */
 TP_API void tp_problem_init(tp_problem *problem);
 TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and o */
-/* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule. */
+/* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule; the problem is then as
+   it was. There is no tp_error: these set a problem up, and what can be wrong is the problem's struct_size, a tree of
+   TP_MAX_MASK_NODES, a window below -1 or beyond 2^40. tp_problem_check puts what a problem holds into words. */
 TP_API tp_status tp_problem_causal(tp_problem *problem);
 TP_API tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right);
 /* Join one more kind with the tree so far by TP_MASK_AND or TP_MASK_OR; the first one just stands:
@@ -339,18 +345,25 @@ typedef struct tp_tags {
 typedef struct tp_tensors {
     uint32_t struct_size;
     int32_t device;       /* tp_device */
-    int32_t index_type;   /* tp_index_type of the four arrays below */
+    int32_t index_type;   /* tp_index_type of every array of whole numbers below: cu_seqlens, used lengths,
+                             page tables, lists of keys, positions, ids, spans, parents            */
     int32_t reserved;
     int64_t batch;        /* sequences in this call */
-    int64_t q_len, kv_len;       /* TP_BATCH: tokens each sequence holds; ignored when packed */
+    int64_t q_len, kv_len;       /* TP_BATCH: tokens each sequence holds, at most the problem's; ignored when
+                                    packed. TP_PAGED: kv_len likewise, the keys of each sequence where
+                                    kv_lens is NULL; a page may hold more than are used              */
     int64_t q_tokens, kv_tokens; /* TP_PACKED: tokens the whole tensor holds; otherwise ignored */
     tp_tensor q, k, v;
     tp_tensor o;
     tp_tensor lse;               /* float32, one value a row and query head; data NULL: not wanted */
     const void *cu_seqlens_q, *cu_seqlens_kv; /* [batch+1], TP_PACKED only; starts at >= 0 */
     const void *q_lens, *kv_lens;             /* [batch] used lengths; NULL: all */
-    /* TP_PAGED: tables [batch][page_slots] of page numbers, of index_type. Entries of pages that no row sees
-       may hold anything; a key that only a bias hides counts as seen. */
+    /* TP_PAGED: tables [batch][page_slots] of page numbers. k.data is the pool: its page p begins at element
+       p*k.stride[0], whatever sequence holds it, and tp_tensors_init sets the strides of pages that lie one
+       after another, [page][token][head][dim] (NHD). For [page][head][token][dim] (HND) stride[1] is the
+       head dim and stride[2] page_size times that. Set page_slots, pages and k_pages; kv_lens in most
+       cases. Entries of pages that no row sees may hold anything; a key that only a bias hides counts as
+       seen. examples/paged.c is a whole program. */
     const void *k_pages, *v_pages;            /* v_pages NULL: the same table for both */
     int64_t page_slots;                       /* entries a sequence has in a table */
     int64_t pages;                            /* pages the pool of k, and that of v, holds */
@@ -393,7 +406,8 @@ TP_API tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int
                               void *bits, int64_t bits_row_bytes, tp_error *error);
 
 /* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
-   then batch times the bound). No lse, no length arrays. Change what differs afterwards. */
+   then batch times the bound), or pools of NHD pages when paged. No lse, no length arrays, no page tables.
+   Change what differs afterwards. */
 TP_API void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q,
                             const void *k, const void *v, void *o);
 
@@ -612,7 +626,8 @@ typedef struct tp_lengths {
    and `padded` says nothing. */
 TP_API tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
                                   tp_error *error);
-/* Prints the problem or, when tensors are given, the call. TP_INVALID when size is too small. */
+/* Prints the problem or, when tensors are given, the call, checked or not. TP_INVALID when size is too small, the tree
+   has no number of nodes that there can be, or the lengths cannot be read: no array, or not aligned. */
 TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
                                   size_t size);
 
@@ -867,7 +882,8 @@ TP_API tp_status tp_measure_read(tp_context *context, const char *kernel, int th
                                  const void *buffer, size_t bytes, int streams,
                                  double *gigabytes_per_second, tp_error *error);
 
-/* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. */
+/* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. A dtype that has no
+   kernels has no conversion: NaN comes back and nothing is read, or nothing is written. */
 TP_API float tp_to_float(tp_dtype dtype, const void *element);
 TP_API void tp_from_float(tp_dtype dtype, float value, void *element);
 

@@ -198,6 +198,33 @@ static void bounds_are_the_callers(void **state) {
     tp_context_destroy(context);
 }
 
+/* The decision is kept for lengths of a kind; the room is that of the call. */
+static void the_workspace_is_the_calls_own(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "b600 q1 k1 d1 f32 chunk=4", "b3 h2 q9 k70 d8 f32 documents", "b3 h2 q9 k700 d8 f32 documents", "h4/2 q1 k5000 d8 f32",
+        "h4/2 q1 k5 d8 f32",         "b5 h2 q33 k40 d8 f32 bits",     "h2 q600 k600 d8 f32 causal",     "h2 q3 k9 d8 f32 lists=3000",
+    };
+    tp_context *context = context_of(0);
+    for (int round = 0; round < 2; round++)
+        for (int n = 0; n < COUNT(texts); n++) {
+            call *c = call_new(texts[n], NULL), *fresh = call_new(texts[n], NULL);
+            tp_receipt receipt, own;
+            tp_receipt_init(&receipt);
+            tp_receipt_init(&own);
+            assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, &receipt, NULL), TP_OK);
+            call_run(fresh, &(call_how){0}, &own);
+            if (receipt.workspace_bytes != own.workspace_bytes)
+                fail_msg("%s: %lld bytes, and %lld by a plan", texts[n], (long long)receipt.workspace_bytes,
+                         (long long)own.workspace_bytes);
+            call_same(fresh, c, texts[n]);
+            call_free(c);
+            call_free(fresh);
+        }
+    assert_int_equal(count(context).cache_hits, COUNT(texts) + 2); /* one with 700 keys, one with 5 */
+    tp_context_destroy(context);
+}
+
 static void counters_tell_what_happened(void **state) {
     (void)state;
     tp_context *context = context_of(0);
@@ -244,6 +271,7 @@ int main(void) {
         cmocka_unit_test(different_choices_do_not_collide),
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(bounds_are_the_callers),
+        cmocka_unit_test(the_workspace_is_the_calls_own),
         cmocka_unit_test(counters_tell_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

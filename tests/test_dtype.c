@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/dtype.h"
+#include "support/guard.h"
 #include "tileproof.h"
 
 typedef struct format {
@@ -148,6 +149,12 @@ static void f32_passes_unchanged_and_others_write_nothing(void **state) {
     unsigned char byte = 0x5a;
     tp_from_float(TP_I8, 1.0f, &byte);
     assert_int_equal(byte, 0x5a);
+    /* the other way, nothing is read: not a byte there may be */
+    guard room = guard_new(1);
+    for (int dtype = -1; dtype <= 9; dtype++)
+        if (dtype != TP_F32 && dtype != TP_F16 && dtype != TP_BF16)
+            assert_true(isnan(tp_to_float((tp_dtype)dtype, (char *)guard_end(&room, 1) + 1)));
+    guard_free(&room);
 }
 
 static void names_and_sizes(void **state) {

@@ -362,6 +362,12 @@ static void bytes_become_bits(void **state) {
     assert_int_equal(tp_mask_pack(3, 19, NULL, 20, bits, 3, &error), TP_INVALID);
     assert_int_equal(tp_mask_pack(-1, 19, bytes, 20, bits, 3, &error), TP_INVALID);
     assert_int_equal(tp_mask_pack(0, 0, NULL, 0, NULL, 0, NULL), TP_OK);
+    assert_int_equal(tp_mask_pack(3, 19, bytes, INT64_MAX / 2, bits, 4, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "row_stride is 4611686018427387903"));
+    assert_int_equal(tp_mask_pack(3, 19, bytes, 20, bits, INT64_MAX / 2, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "bits_row_bytes is 4611686018427387903"));
+    assert_int_equal(tp_mask_pack(INT64_MAX, INT64_MAX, bytes, 20, bits, INT64_MAX, &error), TP_INVALID);
+    assert_int_equal(tp_mask_pack(1, 19, bytes, INT64_MAX, bits, INT64_MAX, &error), TP_OK); /* of one row no step */
 }
 
 /* Refused with index and value, and nothing is written. */
@@ -394,6 +400,37 @@ static void bad_data(void **state) {
     c->tensors.spans = far;
     offsets[0] = 3;
     refused(c, "span_offsets[0..1] is 3..2");
+    call_free(c);
+
+    c = call_new("h2/1 q6 k9 d8 f32 spans", NULL);
+    c->tensors.k_spans = c->tensors.q_spans = NULL;
+    c->tensors.spans = far;
+    c->tensors.span_offsets = (char *)offsets + 2;
+    refused(c, "span_offsets is");
+    refused(c, "aligned to its elements of 4 bytes");
+    call_free(c);
+
+    /* sizes that leave int64, and elements that stand where bytes may, too */
+    c = call_new("h2/1 seqs=1x6/9 d8 f32 packed positions causal bits documents", &(call_shape){.index_type = TP_I64});
+    tp_tensors kept = c->tensors;
+    c->tensors.kv_tokens = (int64_t)1 << 61;
+    c->tensors.k.stride[1] = c->tensors.v.stride[1] = 0;
+    refused(c, "k_positions spans");
+    c->tensors = kept;
+    c->tensors.k_documents = c->tensors.bits = (const char *)c->tensors.k_documents + 1;
+    refused(c, "k_documents is");
+    call_free(c);
+    /* a list of spans reaches as far as any sequence's do */
+    c = call_new("h2/1 seqs=1x2/9,1x0/9 d8 f32 padded spans", NULL);
+    int32_t fall[] = {0, 2, 0};
+    int32_t *spans = c->tensors.o.data;
+    spans[0] = 0, spans[1] = 4, spans[2] = 4, spans[3] = 9;
+    c->tensors.k_spans = c->tensors.q_spans = NULL;
+    c->tensors.span_offsets = fall;
+    c->tensors.spans = spans;
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_check_deep(&c->problem, &c->tensors, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "may overlap spans"));
     call_free(c);
 
     c = call_new("h2/1 q4 k9 d8 f32 tree", NULL);

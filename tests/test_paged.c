@@ -148,10 +148,10 @@ static void bad_pages(void **state) {
     call *c = call_new(text, NULL);
     int32_t *table = c->index[4];
     table[c->tensors.page_slots + 2] = (int32_t)c->tensors.pages;
-    REFUSED(c, "k_pages[1][2] is", "0..");
+    REFUSED(c, "k_pages[1][2] is", "below pages = ");
     c = call_new(text, &(call_shape){.two_tables = 1});
     ((int32_t *)c->index[5])[1] = -1;
-    REFUSED(c, "v_pages[0][1] is -1", "0..");
+    REFUSED(c, "v_pages[0][1] is -1", "below pages = ");
     c = call_new(text, NULL);
     c->tensors.page_slots = 4;
     REFUSED(c, "sequence 0 has 40 keys", "5 slots");
@@ -202,7 +202,7 @@ static void bad_lists(void **state) {
     REFUSED(c, "token 1, entry 1 is 5 after 5", "ascends");
     c = call_new("h2/1 q2 k40 d8 f32 lists=6", NULL);
     ((int32_t *)c->index[6])[0] = 40;
-    REFUSED(c, "token 0, entry 0 is 40", "0..39");
+    REFUSED(c, "token 0, entry 0 is 40", "below the sequence's 40 keys");
     c = call_new("h2/1 q2 k40 d8 f32 lists=6", NULL);
     ((int32_t *)c->index[6])[0] = -2;
     REFUSED(c, "entry 0 is -2", "-1");

@@ -474,6 +474,39 @@ static void test_locale(void **state) {
     setlocale(LC_NUMERIC, "C");
 }
 
+/* Values that nobody has checked: an answer at once, or TP_INVALID. */
+static void test_hostile(void **state) {
+    (void)state;
+    tp_problem p = plain();
+    tp_tensors t;
+    char text[512];
+    tp_tensors_init(&t, &p, NULL, NULL, NULL, NULL);
+    t.batch = INT64_MAX;
+    assert_int_equal(tp_problem_print(&p, &t, text, sizeof text), TP_OK);
+    assert_string_equal(text, "prefill b9223372036854775807 h1/1 q8 k8 d64 f32");
+    t.batch = 1;
+    p.q_layout = TP_PACKED;
+    int64_t cu[3] = {0, 8, 8};
+    t.index_type = TP_I64, t.cu_seqlens_q = (char *)cu + 4;
+    assert_int_equal(tp_problem_print(&p, &t, text, sizeof text), TP_INVALID);
+    t.cu_seqlens_q = cu, t.kv_lens = (char *)cu + 1;
+    assert_int_equal(tp_problem_print(&p, &t, text, sizeof text), TP_INVALID);
+    t.kv_lens = cu + 1;
+    assert_int_equal(tp_problem_print(&p, &t, text, sizeof text), TP_OK);
+    static const int nodes[] = {TP_MAX_MASK_NODES + 1, -1, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 4; i++) {
+        p.mask_nodes = nodes[i];
+        assert_int_equal(tp_problem_print(&p, NULL, text, sizeof text), TP_INVALID);
+        assert_int_equal(tp_problem_print(&p, &t, text, sizeof text), TP_INVALID);
+        assert_int_equal(tp_problem_class(&p, text, sizeof text), TP_INVALID);
+    }
+    for (int32_t kind = -3; kind < 40; kind++) { /* any tree of any kinds */
+        p.mask_nodes = TP_MAX_MASK_NODES;
+        for (int i = 0; i < TP_MAX_MASK_NODES; i++) p.mask[i] = (tp_mask_node){kind + i % 3, 0, INT64_MIN, INT64_MAX};
+        tp_problem_print(&p, NULL, text, sizeof text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
@@ -487,6 +520,7 @@ int main(void) {
         cmocka_unit_test(test_print_many),
         cmocka_unit_test(test_hash),
         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

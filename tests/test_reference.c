@@ -433,10 +433,10 @@ static void refusals_name_value_and_rule(void **state) {
     refuse(&c, 7, 1, &good, "precision is 7");
     refuse(&c, 0, -1, &good, "count is -1");
     refuse(&c, 0, 1, NULL, "rows is NULL");
-    refuse(&c, 0, 1, &(tp_row){2, 0, 0}, "rows[0].seq is 2: it must be in 0..1");
+    refuse(&c, 0, 1, &(tp_row){2, 0, 0}, "rows[0].seq is 2: it must be at least 0 and below batch = 2");
     refuse(&c, 0, 1, &(tp_row){-1, 0, 0}, "seq is -1");
     refuse(&c, 0, 2, pair, "rows[1].head is 9");
-    refuse(&c, 0, 1, &(tp_row){0, 0, 3}, "rows[0].row is 3: it must be in 0..2");
+    refuse(&c, 0, 1, &(tp_row){0, 0, 3}, "rows[0].row is 3: it must be at least 0 and below 3");
     c.tensors.v.data = NULL;
     refuse(&c, 0, 1, &good, "v.data is NULL");
     FRESH;

@@ -89,10 +89,49 @@ static void packed_sequences(void **state) {
     check("h4/2 seqs=1x3/9,1x2/4 d12 f16 packed causal");
 }
 
+/* Where there is one step, or nothing is wanted, a stride is never taken: it may be anything. Nothing may be computed
+   with it, which the undefined-behaviour sanitizer sees. */
+static void strides_that_are_never_taken(void **state) {
+    (void)state;
+    static const char *const texts[] = {"q1 k1 d12 f32", "q1 k1 d12 bf16 sinks alibi bias=f32", "q1 k1 d12 f16 bits",
+                                        "seqs=1x1/1 d8 f32 packed", "q1 k0 d8 f32 bias=f16 bits alibi", "q1 k1 d8 f32 paged=1"};
+    for (int n = 0; n < COUNT(texts); n++)
+        for (int k = 0; call_kernel(k) != NULL; k++)
+            for (int wanted = 0; wanted < 2; wanted++) {
+                call *near = call_new(texts[n], NULL), *far = call_new(texts[n], NULL);
+                tp_error error = TP_ERROR_INIT;
+                for (int which = 0; which < CALL_TENSORS; which++)
+                    for (int dim = 0; dim < 3; dim++)
+                        if (far->problem.kv_layout == TP_BATCH || dim == 2)
+                            call_tensor_of(far, which)->stride[dim] = INT64_MAX;
+                for (int i = 0; i < 4; i++) far->tensors.bias_stride[i] = INT64_MAX;
+                for (int i = 0; i < 3; i++) far->tensors.bits_stride[i] = INT64_MAX;
+                far->tensors.alibi_stride = INT64_MAX;
+                far->tensors.page_slots = far->problem.kv_layout == TP_PAGED ? far->tensors.page_slots : INT64_MAX;
+                if (far->tensors.k_pages == NULL) far->tensors.k_pages = far->tensors.v_pages = &error;
+                if (!wanted) near->tensors.lse.data = far->tensors.lse.data = NULL;
+                for (int i = 0; i < 3 && !wanted; i++) far->tensors.lse.stride[i] = INT64_MIN;
+                if (far->kv_lens[0] == 0) far->tensors.bias = far->tensors.bits = NULL;
+                call_run(near, &(call_how){.kernel = call_kernel(k)}, NULL);
+                if (call_try(far, &(call_how){.kernel = call_kernel(k)}, NULL, &error)) fail_msg("%s: %s", texts[n], error.text);
+                assert_memory_equal(near->room[CALL_O].memory, far->room[CALL_O].memory, near->room[CALL_O].bytes);
+                assert_memory_equal(near->room[CALL_LSE].memory, far->room[CALL_LSE].memory, near->room[CALL_LSE].bytes);
+                double one[12], other[12];
+                tp_row row = {0, 0, 0};
+                assert_int_equal(tp_reference(&near->problem, &near->tensors, TP_DOUBLE, 1, &row, one, NULL, NULL, NULL, &error), 0);
+                if (tp_reference(&far->problem, &far->tensors, TP_DOUBLE, 1, &row, other, NULL, NULL, NULL, &error))
+                    fail_msg("%s: reference: %s", texts[n], error.text);
+                assert_memory_equal(one, other, (size_t)near->problem.head_dim_v * sizeof(double));
+                call_free(near);
+                call_free(far);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_batches),
         cmocka_unit_test(packed_sequences),
+        cmocka_unit_test(strides_that_are_never_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

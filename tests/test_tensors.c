@@ -79,6 +79,19 @@ static void test_init(void **state) {
     accepted(&p, &t);
     t.lse.data = address(0x500000);
     accepted(&p, &t);
+    p.kv_layout = TP_PAGED, p.page_size = 4; /* a pool: pages lie one after another, NHD */
+    t = tensors_of(&p);
+    assert_int_equal(t.k.stride[0], 4 * KV_HEADS * DIM);
+    assert_int_equal(t.k.stride[1], KV_HEADS * DIM);
+    assert_int_equal(t.k.stride[2], DIM);
+    assert_int_equal(t.v.stride[0], 4 * KV_HEADS * DIM_V);
+    assert_int_equal(t.kv_len, KEYS);
+    const int32_t table[BATCH][2] = {{5, 1}, {0, 2}, {4, 3}};
+    t.k_pages = table, t.page_slots = 2;
+    refused(&p, &t, "k_pages[0][0] is 5", "pages = 0", "the pool");
+    t.pages = 6;
+    accepted(&p, &t);
+    p.page_size = INT64_MAX;
     p.batch = p.q_len = p.head_dim_v = INT64_MAX; /* not checked yet: only no undefined behaviour */
     tp_tensors_init(&t, &p, NULL, NULL, NULL, NULL);
 }

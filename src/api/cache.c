@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cache of decisions. Its key is the problem with lengths and batch rounded up, so that a loop whose
- * lengths grow meets the same plan again, and the choice. The least recently used plan goes first.
+ * lengths grow meets the same plan again, and the choice. What is kept is the decision; the bounds of a plan, and
+ * so its workspace, are those of the call at hand. The least recently used plan goes first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "problem/sequence.h"
 
 #define NAMES_MAX 96
-#define KV_LEN_MIN 131072 /* of keys: the workspace hardly depends on their number */
+#define KV_LEN_MIN 131072 /* of keys: what is decided does not depend on their number */
 
 typedef struct key {
     tp_problem problem;
@@ -125,8 +126,8 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     entry *found = keep ? find(cache, &k) : NULL;
     if (found == NULL) {
         *planned = 1;
-        /* math, a callback's answers and backward's rows need room for the very lengths asked: planned for those,
-           each time */
+        /* whether math, a callback's answers or backward's rows fit into memory is decided by the lengths: anew each
+           time */
         tp_status made = tp__plan_make(context, problem, choice, &cache->exact, error);
         if (cache->exact.decision.candidate_count > 0) *plan = &cache->exact;
         if (made != TP_OK) return made;
@@ -138,10 +139,11 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
                    sizeof *found);
         found->key = k;
         found->plan = cache->exact;
-        found->plan.problem = k.problem;
     } else {
         atomic_fetch_add(&context->cache_hits, 1);
     }
+    memcpy(&found->plan.problem, problem, sizeof found->plan.problem);
+    found->plan.problem.struct_size = sizeof found->plan.problem;
     found->used = ++cache->clock;
     cache->last = found;
     *plan = &found->plan;

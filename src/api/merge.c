@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/error.h"
 
 typedef struct merge {
@@ -129,7 +130,9 @@ tp_status tp_merge(int64_t parts, int64_t rows, int64_t dim, const float *const 
                (long long)rows, (long long)dim);
     const merge all = {parts, dim, o_parts, lse_parts};
     TP_TRY(check_pointers(&all, rows, o, lse, error));
+    tp__control saved = tp__control_take();
     for (int64_t row = 0; row < rows; row++)
         merge_row(&all, row, dim > 0 ? o + row * dim : o, lse + row);
+    tp__control_restore(saved);
     return TP_OK;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/dtype.h"
 
+#include <math.h>
+
 #include "tileproof.h"
 
 static const struct {
@@ -19,7 +21,10 @@ const char *tp_dtype_name(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].
 
 size_t tp_dtype_bytes(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].bytes : 0; }
 
-float tp_to_float(tp_dtype dtype, const void *element) { return tp__load(dtype, element, 0); }
+/* Of a dtype without a conversion nothing is read. */
+float tp_to_float(tp_dtype dtype, const void *element) {
+    return tp__dtype_is_float((int)dtype) ? tp__load(dtype, element, 0) : NAN;
+}
 
 void tp_from_float(tp_dtype dtype, float value, void *element) {
     switch (dtype) {

@@ -42,9 +42,11 @@ static inline uint16_t tp__to_f16(float x) {
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | ((a >> 13) & 0x3ff));
     if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); /* rounds to 65536 or more */
     if (a < 0x38800000u) {
-        /* below the least normal 2^-14: a multiple of 2^-24; adding 0.5 rounds to nearest even */
-        float rounded = tp__float(a) + 0.5f;
-        return (uint16_t)(sign | (tp__bits(rounded) - 0x3f000000u));
+        /* below the least normal 2^-14: a multiple of 2^-24, rounded to nearest even in whole numbers, which no
+           caller's rounding mode changes */
+        uint32_t shift = 126 - (a >> 23), m = (a & 0x7fffffu) | 0x800000u;
+        if (shift > 24) return (uint16_t)sign;
+        return (uint16_t)(sign | ((m + (1u << (shift - 1)) - 1 + (m >> shift & 1)) >> shift));
     }
     a += 0xfff + ((a >> 13) & 1); /* round to nearest even at bit 13 */
     return (uint16_t)(sign | ((a - 0x38000000u) >> 13));

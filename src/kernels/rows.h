@@ -8,15 +8,17 @@
 
 #define AHEAD_ROWS 32 /* rows to prefetch ahead of */
 
-/* About AHEAD_ROWS rows on. */
-static inline int64_t ahead(const tp__rows *rows) {
-    return (AHEAD_ROWS / rows->group + 1) * rows->stride_token;
+/* Elements to about AHEAD_ROWS rows on. It may lie anywhere, and wrap: with one token its stride is never taken and
+   may be anything. */
+static inline uintptr_t ahead(const tp__rows *rows) {
+    return (uintptr_t)(AHEAD_ROWS / rows->group + 1) * (uintptr_t)rows->stride_token;
 }
 
 /* The lines of a row that comes later: rows lie a stride apart, which hardware prefetchers miss. Into L2:
    with strides of 4 KiB and more, rows in L1 would drive each other out. */
-VEC_INLINE void prefetch_bytes(const void *p, int64_t bytes) {
-    for (int64_t x = 0; x < bytes; x += TP__LINE) __builtin_prefetch((const char *)p + x, 0, 2);
+VEC_INLINE void prefetch_row(const void *row, uintptr_t bytes_on, int64_t bytes) {
+    uintptr_t at = (uintptr_t)row + bytes_on;
+    for (int64_t x = 0; x < bytes; x += TP__LINE) __builtin_prefetch((const void *)(at + (uintptr_t)x), 0, 2);
 }
 
 /* Whether any lane is not 0. A sum of x*0 stays 0 while every x is finite. */

@@ -47,6 +47,14 @@ tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int64_t ro
                (long long)bits_row_bytes, (long long)(keys / 8 + (keys % 8 != 0)), (long long)keys);
     TP_REQUIRE(row_stride >= 0, error, TP_INVALID, "row_stride is %lld: it must be at least 0",
                (long long)row_stride);
+    int64_t steps = rows > 1 && keys > 0 ? rows - 1 : 0, last;
+    TP_REQUIRE(!__builtin_mul_overflow(steps, row_stride, &last) && last <= INT64_MAX - keys, error, TP_INVALID,
+               "row_stride is %lld for %lld rows: the last byte must be within the address space",
+               (long long)row_stride, (long long)rows);
+    TP_REQUIRE(!__builtin_mul_overflow(steps, bits_row_bytes, &last) && last <= INT64_MAX - keys, error, TP_INVALID,
+               "bits_row_bytes is %lld for %lld rows: the last byte must be within the address space",
+               (long long)bits_row_bytes, (long long)rows);
+    if (keys == 0) return TP_OK;
     TP_REQUIRE(rows == 0 || keys == 0 || (bytes != NULL && bits != NULL), error, TP_INVALID,
                "bytes is %p and bits %p: neither may be NULL", bytes, bits);
     for (int64_t row = 0; row < rows; row++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/control.h"
 #include "masks/mask.h"
 #include "strategies/prepare.h"
 
@@ -50,9 +51,21 @@ static void backward_figures(const tp_problem *p, const char *isa, int64_t dim, 
     decision->threads = (int32_t)tp__max(tp__min(threads, tasks), 1);
 }
 
+static void count_flops(const tp_problem *problem, tp_decision *decision) {
+    int64_t dims = problem->head_dim_qk + problem->head_dim_v;
+    tp__control saved = tp__control_take();
+    double usual = 2.0 * (double)dims;
+    if (problem->op == TP_BACKWARD) dims = 3 * problem->head_dim_qk + 2 * problem->head_dim_v;
+    if (problem->op == TP_BACKWARD) usual *= 2.5; /* ten for each four */
+    decision->flops = 2.0 * times(decision->pairs, dims);
+    decision->flops_usual = times(problem->batch, problem->q_heads) *
+                            times(problem->q_len, problem->kv_len) * usual *
+                            (tp__mask_has(problem, TP_MASK_CAUSAL) ? 0.5 : 1.0);
+    tp__control_restore(saved);
+}
+
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
                  const tp__kernels *kernels, int threads, tp_decision *decision) {
-    int64_t dims = problem->head_dim_qk + problem->head_dim_v;
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
     if (tp_problem_print(problem, NULL, decision->problem, sizeof decision->problem) != TP_OK)
         strcpy(decision->problem, "(its text form is too long)");
@@ -62,13 +75,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     if (problem->list_len > 0)
         decision->pairs = problem->lists_sorted ? tp__min(decision->pairs, listed) : listed;
     decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
-    double usual = 2.0 * (double)dims;
-    if (problem->op == TP_BACKWARD) dims = 3 * problem->head_dim_qk + 2 * problem->head_dim_v;
-    if (problem->op == TP_BACKWARD) usual *= 2.5; /* ten for each four */
-    decision->flops = 2.0 * times(decision->pairs, dims);
-    decision->flops_usual = times(problem->batch, problem->q_heads) *
-                            times(problem->q_len, problem->kv_len) * usual *
-                            (tp__mask_has(problem, TP_MASK_CAUSAL) ? 0.5 : 1.0);
+    count_flops(problem, decision);
     decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
     int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */

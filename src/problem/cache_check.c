@@ -47,8 +47,9 @@ static tp_status check_page(const tp_tensors *t, int64_t seq, int64_t slot, tp_e
         if (tables[i].table == NULL) continue;
         int64_t page = tp__index_at(t, tables[i].table, seq * t->page_slots + slot);
         TP_REQUIRE(page >= 0 && page < t->pages, error, TP_INVALID,
-                   "%s[%lld][%lld] is %lld: a page that is seen must be in 0..%lld", tables[i].name,
-                   (long long)seq, (long long)slot, (long long)page, (long long)t->pages - 1);
+                   "%s[%lld][%lld] is %lld: a page that is seen must be at least 0 and below pages = %lld, what the "
+                   "pool holds",
+                   tables[i].name, (long long)seq, (long long)slot, (long long)page, (long long)t->pages);
     }
     return TP_OK;
 }
@@ -109,10 +110,9 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
         int64_t key = tp__list_key(t, s, token, i);
         if (key == -1) return TP_OK;
         TP_REQUIRE(key >= 0 && key < s->kv_len, error, TP_INVALID,
-                   "key_lists: sequence %lld, token %lld, entry %lld is %lld: it must be in 0..%lld, or -1 "
-                   "at the end",
-                   (long long)seq, (long long)token, (long long)i, (long long)key,
-                   (long long)s->kv_len - 1);
+                   "key_lists: sequence %lld, token %lld, entry %lld is %lld: it must be at least 0 and below the "
+                   "sequence's %lld keys, or -1 at the end",
+                   (long long)seq, (long long)token, (long long)i, (long long)key, (long long)s->kv_len);
         TP_REQUIRE(!p->lists_sorted || key > last, error, TP_INVALID,
                    "key_lists: sequence %lld, token %lld, entry %lld is %lld after %lld: lists_sorted "
                    "promises that it ascends",

@@ -209,6 +209,10 @@ static tp_status check_read(void *user, const walk *w, int64_t seq, int64_t toke
 
 static tp_status check_arrays(checker *c) {
     const tp_tensors *t = c->tensors;
+    const tp_problem *p = c->problem;
+    int paged = p->kv_layout == TP_PAGED;
+    int64_t entries = paged ? t->batch * t->page_slots : 0, lists = p->list_len > 0 ? tp__list_rows(p, t) : 0;
+    if (lists > 0) lists = (lists - 1) * t->key_list_stride + p->list_len;
     const struct {
         const char *name;
         const void *data;
@@ -217,12 +221,13 @@ static tp_status check_arrays(checker *c) {
                   {"cu_seqlens_kv", t->cu_seqlens_kv, t->batch + 1},
                   {"q_lens", t->q_lens, t->batch},
                   {"kv_lens", t->kv_lens, t->batch},
-                  {"k_pages", t->k_pages, t->batch * t->page_slots},
-                  {"v_pages", t->v_pages, t->batch * t->page_slots}};
+                  {"k_pages", t->k_pages, entries},
+                  {"v_pages", t->v_pages, entries},
+                  {"key_lists", t->key_lists, lists}};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        if (arrays[i].data == NULL) continue;
+        if (arrays[i].data == NULL || arrays[i].count == 0) continue;
         uintptr_t lo = (uintptr_t)arrays[i].data;
-        uintptr_t size = (uintptr_t)arrays[i].count * (t->index_type == TP_I64 ? 8 : 4);
+        uintptr_t size = (uintptr_t)arrays[i].count * (uintptr_t)tp__index_size(t);
         uintptr_t byte = first_written(&c->written, (range){lo, lo + size});
         TP_REQUIRE(byte == 0, c->error, TP_INVALID,
                    "byte %p is written by %s and read by %s: output rows must share no byte",

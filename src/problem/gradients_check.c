@@ -9,10 +9,10 @@ tp__mask_array tp__gradient_array_at(const tp_problem *p, const tp_tensors *t, i
     const int64_t unit = sizeof(float), extent[4] = {t->batch, p->q_heads, tp__rows_most(p, t), tp__keys_most(p, t)};
     int touched = t->batch > 0 && extent[2] > 0 && extent[3] > 0;
     const tp__mask_array arrays[] = {
-        {"d_bias", g->d_bias, touched ? tp__span_bytes(g->d_bias_stride, extent, 4, unit, unit) : 0},
+        {"d_bias", g->d_bias, touched ? tp__span_bytes(g->d_bias_stride, extent, 4, unit, unit) : 0, unit},
         {"d_alibi_slopes", g->d_alibi_slopes,
-         tp__span_bytes(&g->d_alibi_stride, &t->batch, 1, unit, p->q_heads * unit)},
-        {"d_sinks", g->d_sinks, p->q_heads * unit},
+         tp__span_bytes(&g->d_alibi_stride, &t->batch, 1, unit, p->q_heads * unit), unit},
+        {"d_sinks", g->d_sinks, p->q_heads * unit, unit},
     };
     if (index >= (int)(sizeof arrays / sizeof arrays[0])) return (tp__mask_array){0};
     return arrays[index];
@@ -27,9 +27,9 @@ static tp_status check_arrays(const tp_problem *p, const tp_tensors *t, tp_error
         if (array.data == NULL) continue;
         TP_REQUIRE(asked[i], error, TP_INVALID, "%s is %p though the problem has no %s: it must be NULL",
                    array.name, array.data, array.name + 2);
-        TP_REQUIRE((uintptr_t)array.data % sizeof(float) == 0, error, TP_INVALID,
-                   "%s is %p: it must be aligned to its elements of %zu bytes", array.name, array.data,
-                   sizeof(float));
+        TP_REQUIRE((uintptr_t)array.data % (uintptr_t)array.unit == 0, error, TP_INVALID,
+                   "%s is %p: it must be aligned to its elements of %lld bytes", array.name, array.data,
+                   (long long)array.unit);
         TP_REQUIRE(!__builtin_add_overflow((uintptr_t)array.data, (uintptr_t)array.bytes, &end) &&
                        array.bytes < INT64_MAX,
                    error, TP_INVALID, "%s spans %lld bytes from %p: its last byte must be within the address space",

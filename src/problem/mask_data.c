@@ -42,49 +42,54 @@ static int64_t bias_bytes(const tp_problem *p, const tp_tensors *t) {
     return tp__span_bytes(t->bias_stride, extent, 4, unit, unit);
 }
 
+/* Spans up to the last one that any sequence with rows has. span_offsets is known to be aligned. */
+static int64_t spans_listed(const tp_problem *p, const tp_tensors *t) {
+    int64_t spans = 0;
+    for (int64_t s = 0; s < t->batch; s++)
+        if (tp__sequence_at(p, t, s).q_len > 0) spans = tp__max(spans, tp__index_at(t, t->span_offsets, s + 1));
+    return spans;
+}
+
+enum { SPANS = 9 }; /* behind span_offsets, which measures it and is found aligned before */
+
 tp__mask_array tp__mask_array_at(const tp_problem *p, const tp_tensors *t, int index) {
-    int64_t size = t->index_type == TP_I64 ? 8 : 4, unit = sizeof(float), spans = 0;
-    int64_t rows = tokens(p->q_layout == TP_PACKED, t->batch, t->q_len, t->q_tokens) * size;
-    int64_t keys = tokens(p->kv_layout == TP_PACKED, t->batch, t->kv_len, t->kv_tokens) * size;
+    int64_t size = tp__index_size(t), real = sizeof(float);
+    int64_t rows = tp__times(tokens(p->q_layout == TP_PACKED, t->batch, t->q_len, t->q_tokens), size);
+    int64_t keys = tp__times(tokens(p->kv_layout == TP_PACKED, t->batch, t->kv_len, t->kv_tokens), size);
     int documents = tp__mask_has(p, TP_MASK_DOCUMENTS), ids = tp__mask_has(p, TP_MASK_SPANS);
     int listed = ids && t->k_spans == NULL && t->span_offsets != NULL && t->batch > 0;
-    if (listed)
-        spans = t->index_type == TP_I64 ? ((const int64_t *)t->span_offsets)[t->batch]
-                                        : ((const int32_t *)t->span_offsets)[t->batch];
     const tp__mask_array arrays[] = {
-        {"q_positions", p->positions ? t->q_positions : NULL, rows},
-        {"k_positions", p->positions ? t->k_positions : NULL, keys},
-        {"prefix_lens", tp__mask_has(p, TP_MASK_PREFIX) ? t->prefix_lens : NULL, t->batch * size},
-        {"q_documents", documents ? t->q_documents : NULL, rows},
-        {"k_documents", documents ? t->k_documents : NULL, keys},
-        {"q_spans", ids ? t->q_spans : NULL, rows},
-        {"k_spans", ids ? t->k_spans : NULL, keys},
-        {"spans", listed ? t->spans : NULL, tp__times(spans > 0 ? spans : 0, 2 * size)},
-        {"span_offsets", listed ? t->span_offsets : NULL, (t->batch + 1) * size},
-        {"parents", tp__mask_has(p, TP_MASK_TREE) ? t->parents : NULL, rows},
-        {"bits", tp__mask_has(p, TP_MASK_BITS) ? t->bits : NULL, bits_bytes(p, t)},
-        {"bias", p->bias_dtype ? t->bias : NULL, bias_bytes(p, t)},
+        {"q_positions", p->positions ? t->q_positions : NULL, rows, size},
+        {"k_positions", p->positions ? t->k_positions : NULL, keys, size},
+        {"prefix_lens", tp__mask_has(p, TP_MASK_PREFIX) ? t->prefix_lens : NULL, t->batch * size, size},
+        {"q_documents", documents ? t->q_documents : NULL, rows, size},
+        {"k_documents", documents ? t->k_documents : NULL, keys, size},
+        {"q_spans", ids ? t->q_spans : NULL, rows, size},
+        {"k_spans", ids ? t->k_spans : NULL, keys, size},
+        {"parents", tp__mask_has(p, TP_MASK_TREE) ? t->parents : NULL, rows, size},
+        {"span_offsets", listed ? t->span_offsets : NULL, (t->batch + 1) * size, size},
+        [SPANS] = {"spans", listed ? t->spans : NULL, 0, size},
+        {"bits", tp__mask_has(p, TP_MASK_BITS) ? t->bits : NULL, bits_bytes(p, t), 1},
+        {"bias", p->bias_dtype ? t->bias : NULL, bias_bytes(p, t), (int64_t)tp_dtype_bytes((tp_dtype)p->bias_dtype)},
         {"alibi_slopes", p->alibi ? t->alibi_slopes : NULL,
-         tp__span_bytes(&t->alibi_stride, &t->batch, 1, unit, p->q_heads * unit)},
-        {"sinks", p->sinks ? t->sinks : NULL, p->q_heads * unit},
+         tp__span_bytes(&t->alibi_stride, &t->batch, 1, real, p->q_heads * real), real},
+        {"sinks", p->sinks ? t->sinks : NULL, p->q_heads * real, real},
     };
     if (index >= (int)(sizeof arrays / sizeof arrays[0])) return (tp__mask_array){0};
-    return arrays[index];
+    tp__mask_array array = arrays[index];
+    if (index == SPANS && array.data != NULL) array.bytes = tp__times(spans_listed(p, t), 2 * size);
+    return array;
 }
 
 static tp_status check_arrays(const tp_problem *p, const tp_tensors *t, tp_error *error) {
-    size_t size = t->index_type == TP_I64 ? 8 : 4;
     for (int i = 0;; i++) {
         tp__mask_array array = tp__mask_array_at(p, t, i);
-        uintptr_t end, unit = size;
+        uintptr_t end;
         if (array.name == NULL) return TP_OK;
         if (array.data == NULL) continue;
-        if (array.data == t->bits) unit = 1;
-        if (array.data == t->bias) unit = tp_dtype_bytes((tp_dtype)p->bias_dtype);
-        if (array.data == t->sinks || array.data == t->alibi_slopes) unit = sizeof(float);
-        TP_REQUIRE((uintptr_t)array.data % unit == 0, error, TP_INVALID,
-                   "%s is %p: it must be aligned to its elements of %zu bytes", array.name, array.data,
-                   (size_t)unit);
+        TP_REQUIRE((uintptr_t)array.data % (uintptr_t)array.unit == 0, error, TP_INVALID,
+                   "%s is %p: it must be aligned to its elements of %lld bytes", array.name, array.data,
+                   (long long)array.unit);
         TP_REQUIRE(!__builtin_add_overflow((uintptr_t)array.data, (uintptr_t)array.bytes, &end) &&
                        array.bytes < INT64_MAX,
                    error, TP_INVALID,

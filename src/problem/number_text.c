@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "problem/number_text.h"
 
+#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,14 +69,22 @@ int tp__read_float(const char **at, const char *end, float *value) {
     } else {
         snprintf(text, sizeof text, "%.*s", (int)(stop - *at), *at);
     }
+    fenv_t saved; /* the C library rounds by the caller's mode, of all its units */
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
     *value = strtof(text, NULL);
+    fesetenv(&saved);
     *at = stop;
     return 1;
 }
 
 void tp__write_float(float value, char text[TP__FLOAT_TEXT]) {
     char local[8];
+    fenv_t saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
     snprintf(text, TP__FLOAT_TEXT, "%.9g", (double)value);
+    fesetenv(&saved);
     locale_point(local);
     char *found = local[0] ? strstr(text, local) : NULL;
     if (found == NULL) return;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "masks/mask.h"
@@ -209,7 +210,7 @@ static tp_status check_backward(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
-tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
+static tp_status check_all(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE_STRUCT(problem, tp_problem, error);
     TP_REQUIRE(problem->op == TP_FORWARD || problem->op == TP_BACKWARD, error, TP_INVALID,
                "op is %d: it must be TP_FORWARD (0) or TP_BACKWARD (1)", problem->op);
@@ -235,6 +236,13 @@ tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
     TP_TRY(tp__mask_check(problem, error));
     TP_TRY(check_lists(problem, error));
     return check_backward(problem, error);
+}
+
+tp_status tp_problem_check(const tp_problem *problem, tp_error *error) {
+    tp__control saved = tp__control_take();
+    tp_status status = check_all(problem, error);
+    tp__control_restore(saved);
+    return status;
 }
 
 double tp__row_scale(const tp_problem *problem, int64_t q_pos) {

@@ -79,6 +79,11 @@ static void summarise(summary *s, const tp_problem *problem, const tp_tensors *t
         set_bounds(s, problem->batch, problem->q_len, problem->kv_len);
         return;
     }
+    if (problem->q_layout != TP_PACKED && problem->kv_layout != TP_PACKED && tensors->q_lens == NULL &&
+        tensors->kv_lens == NULL) { /* all alike, however many */
+        set_bounds(s, tensors->batch, tensors->q_len, tensors->kv_len);
+        return;
+    }
     int64_t last_q = 0, last_kv = 0;
     s->batch = tensors->batch;
     for (int64_t i = 0; i < tensors->batch; i++) {
@@ -171,10 +176,13 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
     put_rest(p, problem, tensors);
 }
 
-/* The arrays that the walk over the sequences reads must be there. */
+/* The arrays that the walk over the sequences reads must be there, and lie as their elements must. */
 static int can_walk(const tp_problem *problem, const tp_tensors *tensors) {
     if (tensors->struct_size < sizeof *tensors || tensors->batch < 0) return 0;
     if (tensors->index_type != TP_I32 && tensors->index_type != TP_I64) return 0;
+    const void *const arrays[] = {tensors->cu_seqlens_q, tensors->cu_seqlens_kv, tensors->q_lens, tensors->kv_lens};
+    for (int i = 0; i < 4; i++)
+        if ((uintptr_t)arrays[i] % (uintptr_t)tp__index_size(tensors) != 0) return 0;
     return tensors->batch == 0 || ((problem->q_layout != TP_PACKED || tensors->cu_seqlens_q) &&
                                    (problem->kv_layout != TP_PACKED || tensors->cu_seqlens_kv));
 }
@@ -184,6 +192,7 @@ tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors,
     TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
     if (text == NULL || size == 0) return TP_INVALID;
     text[0] = 0;
+    if (problem->mask_nodes < 0 || problem->mask_nodes > TP_MAX_MASK_NODES) return TP_INVALID;
     if (tensors != NULL && !can_walk(problem, tensors)) return TP_INVALID;
     printer p = {.used = 0};
     put_problem(&p, problem, tensors);

@@ -74,6 +74,7 @@ typedef struct tp__mask_array {
     const char *name;
     const void *data;
     int64_t bytes;
+    int64_t unit; /* bytes of an element, to which data is aligned */
 } tp__mask_array;
 tp__mask_array tp__mask_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
 /* The same of a backward call's outputs that are no tensors: gradients of bias, slopes and sinks. */

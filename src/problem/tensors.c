@@ -34,8 +34,9 @@ void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void 
     tensors->q_tokens = times(p->batch, p->q_len);
     tensors->kv_tokens = times(p->batch, p->kv_len);
     tensors->q = contiguous(q, p->q_len, p->q_heads, p->head_dim_qk);
-    tensors->k = contiguous(k, p->kv_len, p->kv_heads, p->head_dim_qk);
-    tensors->v = contiguous(v, p->kv_len, p->kv_heads, p->head_dim_v);
+    int64_t held = p->kv_layout == TP_PAGED ? p->page_size : p->kv_len; /* tokens of a page, or of a sequence */
+    tensors->k = contiguous(k, held, p->kv_heads, p->head_dim_qk);
+    tensors->v = contiguous(v, held, p->kv_heads, p->head_dim_v);
     tensors->o = contiguous(o, p->q_len, p->q_heads, p->head_dim_v);
     tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
 }

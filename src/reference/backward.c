@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/arena.h"
 #include "base/dtype.h"
 #include "base/error.h"
@@ -214,14 +215,16 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));
 
-    j.at.row =
-        (tp__reference_row){.problem = &forward, .tensors = &inputs, .scale = tp__scale(&forward)};
+    j.at.row = (tp__reference_row){.problem = &forward, .tensors = &inputs};
     size_t bytes = lay_out(&j, NULL);
     void *memory = bytes == SIZE_MAX ? NULL : calloc(1, bytes);
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for the gradients of %lld keys",
                (long long)j.sequence.kv_len);
     lay_out(&j, memory);
+    tp__control saved = tp__control_take();
+    j.at.row.scale = tp__scale(&forward);
     compute(&j);
+    tp__control_restore(saved);
     free(memory);
     return TP_OK;
 }

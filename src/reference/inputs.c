@@ -16,7 +16,10 @@ typedef struct side {
 } side;
 
 static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *error) {
-    int64_t start = 0;
+    int64_t start = 0, size = tp__index_size(tensors);
+    TP_REQUIRE((uintptr_t)s->cu % (uintptr_t)size == 0 && (uintptr_t)s->lens % (uintptr_t)size == 0, error, TP_INVALID,
+               "cu_seqlens_%s is %p and %s_lens %p: they must be aligned to their elements of %lld bytes", s->name, s->cu,
+               s->name, s->lens, (long long)size);
     if (s->packed) {
         TP_REQUIRE(s->cu != NULL, error, TP_INVALID,
                    "cu_seqlens_%s is NULL: a packed layout needs it", s->name);

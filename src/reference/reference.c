@@ -4,21 +4,21 @@
 
 #include <stdlib.h>
 
+#include "base/control.h"
 #include "base/error.h"
 
 static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors, int64_t i,
                            const tp_row *row, int64_t *kv_len, tp_error *error) {
     TP_REQUIRE(row->seq >= 0 && row->seq < tensors->batch, error, TP_INVALID,
-               "rows[%lld].seq is %lld: it must be in 0..%lld", (long long)i, (long long)row->seq,
-               (long long)tensors->batch - 1);
+               "rows[%lld].seq is %lld: it must be at least 0 and below batch = %lld", (long long)i, (long long)row->seq,
+               (long long)tensors->batch);
     TP_REQUIRE(row->head >= 0 && row->head < problem->q_heads, error, TP_INVALID,
                "rows[%lld].head is %lld: it must be a query head in 0..%lld", (long long)i,
                (long long)row->head, (long long)problem->q_heads - 1);
     tp__sequence sequence = tp__sequence_at(problem, tensors, row->seq);
     TP_REQUIRE(row->row >= 0 && row->row < sequence.q_len, error, TP_INVALID,
-               "rows[%lld].row is %lld: it must be in 0..%lld, the rows of sequence %lld",
-               (long long)i, (long long)row->row, (long long)sequence.q_len - 1,
-               (long long)row->seq);
+               "rows[%lld].row is %lld: it must be at least 0 and below %lld, the rows of sequence %lld",
+               (long long)i, (long long)row->row, (long long)sequence.q_len, (long long)row->seq);
     TP_TRY(tp__reference_data(tensors, row->seq, &sequence, error));
     int64_t keys = problem->list_len > 0 ? tp__list_count(problem, tensors, &sequence, row->row)
                                          : sequence.kv_len;
@@ -41,10 +41,11 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     for (int64_t i = 0; i < count; i++)
         TP_TRY(check_row(problem, &inputs, i, &rows[i], &kv_len, error));
 
-    tp__reference_row row = {.problem = problem, .tensors = &inputs, .scale = tp__scale(problem)};
     void *memory = malloc(tp__row_room(problem, kv_len));
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld keys",
                (long long)kv_len);
+    tp__control saved = tp__control_take();
+    tp__reference_row row = {.problem = problem, .tensors = &inputs, .scale = tp__scale(problem)};
     tp__row_memory(&row, kv_len, memory);
     for (int64_t i = 0; i < count; i++) {
         double row_bound = 0, row_lse_bound = 0;
@@ -57,6 +58,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
         if (bound != NULL) bound[i] = row_bound;
         if (lse_bound != NULL) lse_bound[i] = row_lse_bound;
     }
+    tp__control_restore(saved);
     free(memory);
     return TP_OK;
 }

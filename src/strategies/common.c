@@ -30,9 +30,10 @@ int64_t tp__key_bytes(const tp_problem *problem) {
     return problem->latent ? k : k + v;
 }
 
-void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
+void tp__store_lse(const tp_tensors *tensors, int64_t start, int64_t head, const tp__rows *rows, const float *m,
                    const float *l, float left) {
     if (tensors->lse.data == NULL) return;
+    int64_t offset = start + head * tensors->lse.stride[2];
     tp__rows lse_rows = *rows;
     lse_rows.stride_token = tensors->lse.stride[1];
     lse_rows.stride_head = tensors->lse.stride[2];

@@ -173,8 +173,8 @@ static void store_rows(const tp__work *work, const tp__state *state) {
         if (p->sinks)
             tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, left, state->m + at, state->l + at,
                            state->o + at * f->ldo);
-        tp__store_lse(tensors, work->keys.seq.lse + head * tensors->lse.stride[2], &rows, state->m + at,
-                      state->l + at, p->sinks ? 1.0f : left);
+        tp__store_lse(tensors, work->keys.seq.lse, head, &rows, state->m + at, state->l + at,
+                      p->sinks ? 1.0f : left);
         /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
         for (int64_t i = 0; i < rows.count && p->dropout > 0; i++) state->l[at + i] *= 1 - p->dropout;
         f->job->kernels->store_o[p->o_dtype](

@@ -229,7 +229,7 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
                           (any.hi - any.lo) * tp__key_bytes(problem) + 2 * scratch;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
-    tp__store_lse(tensors, seq->lse + head * tensors->lse.stride[2], &rows, slot->m, slot->l, natural ? 1.0f : units.left);
+    tp__store_lse(tensors, seq->lse, head, &rows, slot->m, slot->l, natural ? 1.0f : units.left);
     /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
     for (int64_t r = 0; r < count && problem->dropout > 0; r++) slot->l[r] *= 1 - problem->dropout;
     kernels->store_o[problem->o_dtype](

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "strategies/parallel.h"
 
-#include <fenv.h>
+#include "base/control.h"
 
 #ifdef TILEPROOF_PTHREADPOOL
 #include <pthreadpool.h>
@@ -30,38 +30,14 @@ typedef struct job {
     void *context;
 } job;
 
-#if defined(__SSE__)
-typedef unsigned int control_word;
-#define DEFAULT_MXCSR 0x1f80u /* all exceptions masked, round to nearest, no flush to zero */
-static inline control_word take_default(void) {
-    control_word saved = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(DEFAULT_MXCSR);
-    return saved;
-}
-static inline void restore(control_word saved) {
-    __builtin_ia32_ldmxcsr(saved);
-}
-#else
-typedef fenv_t control_word;
-static inline control_word take_default(void) {
-    fenv_t saved;
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
-    return saved;
-}
-static inline void restore(control_word saved) {
-    fesetenv(&saved);
-}
-#endif
-
 static void one_task(void *context, size_t index) {
     const job *j = context;
-    control_word saved = take_default();
+    tp__control saved = tp__control_take();
     int outer = inside;
     inside = 1;
     j->task(j->context, index);
     inside = outer;
-    restore(saved);
+    tp__control_restore(saved);
 }
 
 void tp__parallel_run(const tp__parallel *parallel, size_t count, tp_task task, void *context) {

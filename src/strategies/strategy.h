@@ -66,8 +66,9 @@ typedef struct tp__units {
 } tp__units;
 tp__units tp__units_of(const tp_problem *problem);
 
-/* lse of rows, left*m + log(l), written to the tensor if wanted. */
-void tp__store_lse(const tp_tensors *tensors, int64_t offset, const tp__rows *rows, const float *m,
+/* lse of rows of a query head, or of its group from that head on: left*m + log(l), written to the tensor if wanted;
+   otherwise its strides may be anything. */
+void tp__store_lse(const tp_tensors *tensors, int64_t start, int64_t head, const tp__rows *rows, const float *m,
                    const float *l, float left);
 
 /* Bytes that were read of a mask's bits or of a bias. */

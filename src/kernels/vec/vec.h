@@ -5,7 +5,7 @@
  *
  *     VEC_LANES, VEC_MR, VEC_NRV, VEC_ROWS(X)      register tile: MR rows x NRV vectors
  *     VEC_STRIPS                                   strips of MR rows that attend takes at a time
- *     vec_f, vec_i, vec_f_any                      float and int32 vectors; unaligned loads
+ *     vec_f, vec_i, vec_u, vec_f_any               float, int32 and uint32 vectors; unaligned loads
  *     vec_fma, vec_max, vec_scale                  fused where the ISA fuses; NaN rules as written
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
  *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of dots, and vec_sum16 of all its sums
@@ -70,7 +70,7 @@ VEC_INLINE vec_f vec_set1(float x) { return x - (vec_f){0}; }
    floats by one operation each, where elements in order take two. */
 typedef vec_i vec_pairs_any __attribute__((aligned(2), may_alias));
 VEC_INLINE vec_i vec_load_pairs(const uint16_t *p) { return *(const vec_pairs_any *)p; }
-VEC_INLINE vec_f vec_even_bf16(vec_i pairs) { return (vec_f)(pairs << 16); }
+VEC_INLINE vec_f vec_even_bf16(vec_i pairs) { return (vec_f)((vec_u)pairs << 16); }
 VEC_INLINE vec_f vec_odd_bf16(vec_i pairs) { return (vec_f)(pairs & (int32_t)0xffff0000); }
 /* Elements a, b in order become those with even indices and those with odd ones; and back. */
 VEC_INLINE void vec_part(vec_f *a, vec_f *b) {
@@ -114,7 +114,7 @@ VEC_INLINE vec_f vec_tanh(vec_f x, float unit) {
     vec_i sign = (vec_i)x & (int32_t)0x80000000;
     vec_f y = vec_max(vec_set1(-64.0f / unit), (vec_f)((vec_i)x | (int32_t)0x80000000));
     vec_f t = vec_fma(y, by, magic), n = t - magic, f = vec_fma(y, by, -n);
-    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    vec_f power = (vec_f)(((vec_u)t - (VEC_MAGIC_BITS - 127)) << 23);
     vec_f p = vec_set1(0x1.4308fap-13f);
     p = vec_fma(p, f, vec_set1(0x1.5f07b4p-10f));
     p = vec_fma(p, f, vec_set1(0x1.3b2ba0p-7f));

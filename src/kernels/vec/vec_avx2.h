@@ -22,6 +22,7 @@
 
 typedef float vec_f __attribute__((vector_size(32)));
 typedef int32_t vec_i __attribute__((vector_size(32)));
+typedef uint32_t vec_u __attribute__((vector_size(32))); /* of bits that are computed with: these wrap */
 typedef uint64_t vec_w __attribute__((vector_size(32)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 
@@ -32,7 +33,7 @@ static inline vec_f vec_max(vec_f a, vec_f b) { return _mm256_max_ps(a, b); }
 
 /* p * 2^n where n >= VEC_LEAST or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
-    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    vec_f power = (vec_f)(((vec_u)t - (VEC_MAGIC_BITS - 127)) << 23);
     return _mm256_and_ps(p * power, _mm256_cmp_ps(n, _mm256_set1_ps(VEC_LEAST), _CMP_NLT_UQ));
 }
 
@@ -73,8 +74,8 @@ static inline vec_f vec_load_f16(const uint16_t *p) {
 
 /* Round to nearest even; a NaN keeps its upper bits and becomes quiet. */
 static inline void vec_store_bf16(uint16_t *p, vec_f x) {
-    vec_i u = (vec_i)x, odd = (u >> 16) & 1;
-    vec_i rounded = u + 0x7fff + odd, quiet = u | 0x400000, nan = x != x;
+    vec_u u = (vec_u)x, odd = (u >> 16) & 1;
+    vec_u rounded = u + 0x7fff + odd, quiet = u | 0x400000, nan = (vec_u)(x != x);
     __m256i upper = (__m256i)(((rounded & ~nan) | (quiet & nan)) >> 16 & 0xffff);
     upper = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0x08);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(upper));

@@ -24,6 +24,7 @@
 
 typedef float vec_f __attribute__((vector_size(64)));
 typedef int32_t vec_i __attribute__((vector_size(64)));
+typedef uint32_t vec_u __attribute__((vector_size(64))); /* of bits that are computed with: these wrap */
 typedef uint64_t vec_w __attribute__((vector_size(64)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 

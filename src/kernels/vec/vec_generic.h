@@ -20,6 +20,7 @@
 
 typedef float vec_f __attribute__((vector_size(16)));
 typedef int32_t vec_i __attribute__((vector_size(16)));
+typedef uint32_t vec_u __attribute__((vector_size(16))); /* of bits that are computed with: these wrap */
 typedef uint64_t vec_w __attribute__((vector_size(16)));
 typedef vec_f vec_f_any __attribute__((aligned(4), may_alias));
 
@@ -33,7 +34,7 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
 
 /* p * 2^n where n >= VEC_LEAST or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
-    vec_f power = (vec_f)(((vec_i)t - (VEC_MAGIC_BITS - 127)) << 23);
+    vec_f power = (vec_f)(((vec_u)t - (VEC_MAGIC_BITS - 127)) << 23);
     return (vec_f)((vec_i)(p * power) & ~(n < VEC_LEAST));
 }
 

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The floating-point environment that all arithmetic here is written for: round to nearest, no flush to zero, no
+ * exception traps. A caller's own must neither change a result nor turn an overflow on the way into a signal, so it
+ * is put aside at every door behind which there is arithmetic, and given back.
+ */
+#ifndef TP_BASE_CONTROL_H
+#define TP_BASE_CONTROL_H
+
+#include <fenv.h>
+
+#if defined(__SSE__)
+typedef unsigned int tp__control;
+#define TP__DEFAULT_MXCSR 0x1f80u
+static inline tp__control tp__control_take(void) {
+    tp__control saved = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(TP__DEFAULT_MXCSR);
+    return saved;
+}
+static inline void tp__control_restore(tp__control saved) { __builtin_ia32_ldmxcsr(saved); }
+#else
+typedef fenv_t tp__control;
+static inline tp__control tp__control_take(void) {
+    fenv_t saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+static inline void tp__control_restore(tp__control saved) { fesetenv(&saved); }
+#endif
+
+#endif

@@ -80,7 +80,8 @@ typedef enum tp_status {
     TP_INVALID = 1,          /* an argument breaks a rule; the text names value and rule        */
     TP_UNSUPPORTED = 2,      /* well formed, but no kernel of this library serves it            */
     TP_FALLBACK_REFUSED = 3, /* only a slower tier would serve it, and the policy refuses that  */
-    TP_NO_MEMORY = 4,        /* an allocation failed; from tp_plan_run only with CHECK_DEEP      */
+    TP_NO_MEMORY = 4,        /* an allocation failed, from tp_plan_run only with CHECK_DEEP; or threads
+                                of a context could not be started                               */
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
@@ -171,6 +172,9 @@ typedef struct tp_context_options {
 #define TP_CONTEXT_OPTIONS_INIT \
     { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
+/* Exactly the threads asked for, or TP_NO_MEMORY: whether they can be started is tried, all at once, before the
+   pool is made. What cannot be guarded against is that others take the last threads of a limit in the instant
+   between: libpthreadpool would then wait for ever. */
 TP_API tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                                    tp_error *error);
 TP_API void tp_context_destroy(tp_context *context);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "machine/trial.h"
 
 #define THREADS_MAX 1024
 #define PLANS_DEFAULT 64
@@ -33,6 +34,19 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     return tp__names_check("disable", options->disable, error);
 }
 
+static tp_status start_pool(tp_context *context, tp_error *error) {
+    int failed, reason, more = context->threads - 1; /* the caller's own is one of them */
+    int started = more > 0 ? tp__threads_start(more, &reason) : more;
+    TP_REQUIRE(started == more, error, TP_NO_MEMORY,
+               "threads is %d: %d can be had, the caller's among them, and the next could not be started (%s). Ask for "
+               "fewer in tp_context_options.threads, or raise the limit of address space (ulimit -v), of processes "
+               "(ulimit -u) or of the cgroup (pids.max)",
+               context->threads, started + 1, strerror(reason));
+    context->pool = tp__pool_create(context->threads, &failed);
+    TP_REQUIRE(!failed, error, TP_NO_MEMORY, "threads is %d: no memory for a pool of so many", context->threads);
+    return TP_OK;
+}
+
 tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                             tp_error *error) {
     static const tp_context_options defaults = TP_CONTEXT_OPTIONS_INIT;
@@ -55,24 +69,23 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->threads = options->threads > 0 ? options->threads : host.threads;
     if (!tp__pool_available()) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
-    int failed = 0, most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
-    made->pool = tp__pool_create(made->threads, &failed);
+    int most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
     made->cache = tp__cache_create(most);
     made->permits = tp__permits_create();
     made->counts = tp__counts_create();
     if (options->recorded >= 0)
         made->recorder = tp__recorder_create(options->recorded > 0 ? options->recorded : RECORDED_DEFAULT);
     if (options->disable != NULL) made->disable = strdup(options->disable);
-    failed |= made->cache == NULL || made->permits == NULL || made->counts == NULL ||
-              (options->recorded >= 0 && made->recorder == NULL);
-    if (failed || (options->disable != NULL && made->disable == NULL)) {
-        int threads = made->threads;
+    int failed = made->cache == NULL || made->permits == NULL || made->counts == NULL ||
+                 (options->recorded >= 0 && made->recorder == NULL) ||
+                 (options->disable != NULL && made->disable == NULL);
+    tp_status status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
+                              : start_pool(made, error); /* last: all other memory has been had */
+    if (status == TP_OK)
+        *context = made;
+    else
         tp_context_destroy(made);
-        return tp__fail(error, TP_NO_MEMORY, "no memory or threads for a context of %d threads",
-                        threads);
-    }
-    *context = made;
-    return TP_OK;
+    return status;
 }
 
 void tp_context_destroy(tp_context *context) {

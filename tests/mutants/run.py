@@ -37,6 +37,8 @@ FIRST = [
     ("src/strategies/keys", "paged|mask_cache"),
     ("src/problem/cache_check", "paged|mask_cache"),
     ("src/problem/mask_data", "abuse|mask_kinds"),
+    ("src/machine/trial", "starting"),
+    ("src/api/", "starting|forked"),
     ("src/plan/", "selection"),
     ("", "borders|values"),
 ]

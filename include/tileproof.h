@@ -67,8 +67,10 @@ TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=O
  * Threads   A plan is immutable: any number of threads may run it, one workspace each.
  *           tp_attention may be called from any thread; calls on one context take turns, because
  *           they share its workspace and pool. Creating plans from one context is thread-safe.
- *           Calling into a context from inside one of its own tasks gives TP_BUSY, and from a
- *           forked child TP_FORKED; neither hangs.
+ *           Running attention from inside a task or a mask's callback gives TP_BUSY. In a forked child
+ *           every function that takes a context or a plan gives TP_FORKED, if it returns a status, and
+ *           none hangs; tp_context_count_next gives 0. A child may destroy its copy: what a thread of
+ *           the parent was changing at that instant is then not freed. It makes a context of its own.
  * State     No globals. A context owns the machine value, the pool, the cache of decisions,
  *           counters, policy, and a grow-only workspace that tp_attention alone uses. One
  *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known.
@@ -85,7 +87,7 @@ typedef enum tp_status {
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
-    TP_FORKED = 8,           /* the context was made in the parent of this process              */
+    TP_FORKED = 8,           /* the context was made before this process was forked             */
     TP_NOT_LOCKED = 9        /* the policy is locked, and what would serve is not permitted     */
 } tp_status;
 

@@ -20,6 +20,14 @@ done
 for name in $exported; do
     grep -qx "$name" <<<"$declared" || { echo "exported, but not declared: $name"; exit 1; }
 done
+# what takes a context or a plan is asked in a forked child
+if [ "$header" = tileproof.h ]; then
+    takers=$(tr '\n' ' ' <"$1/include/$header" | grep -oE '\btp_[a-z0-9_]+\([^()]*\btp_(context|plan) \*[^()]*\)' | grep -vE '\((const tp_context_options|[^()]*\*\*context)' | grep -oE '^[a-z0-9_]+')
+    for name in $takers; do
+        grep -q "ROW($name," "$1/tests/test_forked.c" || { echo "not asked in a forked child: $name"; exit 1; }
+    done
+    [ "$(wc -w <<<"$takers")" -ge 19 ] || { echo "fewer functions take a context than there were: $takers"; exit 1; }
+fi
 globals=$(nm --defined-only --extern-only "$3" | awk 'NF == 3 {print $3}' | grep -v '^tp_' || true)
 [ -z "$globals" ] || { echo "names without the prefix in the static library: $globals"; exit 1; }
 grep -q "SONAME.*lib${header%.h}\.so\.[0-9]" <<<"$(readelf -d "$2")" || { echo "no versioned SONAME"; exit 1; }

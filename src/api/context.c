@@ -63,7 +63,6 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->machine = options->machine != NULL ? *options->machine : host;
     made->machine.struct_size = sizeof made->machine;
     made->host_isa = host.isa;
-    made->pid = getpid();
     made->policy = options->policy;
     made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;
@@ -78,7 +77,7 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     if (options->disable != NULL) made->disable = strdup(options->disable);
     int failed = made->cache == NULL || made->permits == NULL || made->counts == NULL ||
                  (options->recorded >= 0 && made->recorder == NULL) ||
-                 (options->disable != NULL && made->disable == NULL);
+                 (options->disable != NULL && made->disable == NULL) || !tp__birth_note(&made->birth);
     tp_status status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
                               : start_pool(made, error); /* last: all other memory has been had */
     if (status == TP_OK)
@@ -91,14 +90,19 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
 void tp_context_destroy(tp_context *context) {
     if (context == NULL) return;
     /* in a forked child the pool's threads do not exist, so joining them would wait for ever */
-    if (context->pid == getpid()) tp__pool_destroy(context->pool);
+    if (tp__birth_is_here(&context->birth)) tp__pool_destroy(context->pool);
+    /* and where a thread of the parent was at work, what its lock guards may be half changed: it is left */
+    if (pthread_mutex_trylock(&context->lock) == 0) {
+        tp__cache_destroy(context->cache);
+        free(context->workspace);
+        pthread_mutex_unlock(&context->lock);
+    }
     pthread_mutex_destroy(&context->lock);
-    tp__cache_destroy(context->cache);
     tp__permits_destroy(context->permits);
     tp__counts_destroy(context->counts);
     tp__recorder_destroy(context->recorder);
+    tp__birth_forget(&context->birth);
     free(context->disable);
-    free(context->workspace);
     free(context);
 }
 
@@ -108,11 +112,15 @@ const tp_machine *tp_context_machine(const tp_context *context) {
     return context != NULL ? &context->machine : NULL;
 }
 
+tp_status tp__context_here(const tp_context *context, tp_error *error) {
+    TP_REQUIRE(tp__birth_is_here(&context->birth), error, TP_FORKED,
+               "the context was made before process %ld was forked: make one of its own after fork", (long)getpid());
+    return TP_OK;
+}
+
 tp_status tp__context_usable(const tp_context *context, tp_error *error) {
+    TP_TRY(tp__context_here(context, error));
     TP_REQUIRE(!tp__inside_task(), error, TP_BUSY,
                "called from inside a task of a run: it would wait for itself");
-    TP_REQUIRE(context->pid == getpid(), error, TP_FORKED,
-               "the context was made by process %ld and this is %ld: make one after fork",
-               (long)context->pid, (long)getpid());
     return TP_OK;
 }

@@ -19,6 +19,11 @@ static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     return tp__names_check("kernel", choice->kernel, error);
 }
 
+static tp_status check_context(const tp_context *context, tp_error *error) {
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    return tp__context_here(context, error);
+}
+
 /* Which loop the choice asks for. */
 static tp_status find_path(const tp_problem *problem, const tp_choice *choice, tp__path *path,
                            tp_error *error) {
@@ -54,7 +59,6 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
 static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_decision *decision, const tp__kernels **kernels, tp__path *path,
                         tp_error *error) {
-    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(check_choice(choice, error));
     TP_TRY(find_path(problem, choice, path, error));
@@ -97,6 +101,7 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
                          tp_plan **plan, tp_error *error) {
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL: it must point to a pointer");
     *plan = NULL;
+    TP_TRY(check_context(context, error));
     tp_plan *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     tp_status status = tp__plan_make(context, problem, choice, made, error);
@@ -132,6 +137,7 @@ tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_ch
     tp__path path;
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;
+    TP_TRY(check_context(context, error));
     tp_decision *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
                sizeof *made);

@@ -39,6 +39,7 @@ FIRST = [
     ("src/problem/mask_data", "abuse|mask_kinds"),
     ("src/machine/trial", "starting"),
     ("src/api/", "starting|forked"),
+    ("src/plan/permits", "forked|policy"),
     ("src/plan/", "selection"),
     ("", "borders|values"),
 ]

@@ -298,8 +298,26 @@ static int first_process(int *reached, pid_t (*way)(void)) {
     return WIFEXITED(result) ? WEXITSTATUS(result) : 6;
 }
 
+/* Old kernels do not, nor do emulators that ignore advice: there the process id is all there is. */
+static int pages_are_cleared(void) {
+    unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int result = -1;
+    assert_true(page != MAP_FAILED);
+    madvise(page, 4096, MADV_WIPEONFORK);
+    *page = 1;
+    pid_t pid = fork();
+    if (pid == 0) _exit(*(volatile unsigned char *)page);
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    munmap(page, 4096);
+    return result == 0;
+}
+
 static void process_one_notices_that_its_child_is_another(void **state) {
     (void)state;
+    if (!pages_are_cleared()) {
+        print_message("not run here: process 1 and its child, on a system that clears no page in a child\n");
+        return;
+    }
     int *reached = shared_int();
     for (int way = 0; way < 2; way++) {
         fflush(NULL);

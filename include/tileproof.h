@@ -229,8 +229,7 @@ typedef enum tp_mask_kind {
     TP_MASK_TREE = 23,   /* data: rows are the last q_len keys, drafts that each name a parent; a row
                             sees all keys before the drafts, itself and its ancestors              */
     TP_MASK_BITS = 24,   /* data: the bit of (sequence, head, row, key) is set                     */
-    TP_MASK_CALLBACK = 25 /* data: the caller's function says so, asked once for each (sequence, row,
-                            key) of a call                                                         */
+    TP_MASK_CALLBACK = 25 /* data: the caller's function says so: tp_mask_callback                 */
 } tp_mask_kind;
 
 typedef struct tp_mask_node {
@@ -313,7 +312,11 @@ typedef struct tp_tensor {
     int64_t stride[3]; /* {batch, token, head} */
 } tp_tensor;
 
-/* Is this key visible to this row of this sequence? May be called from any thread. */
+/* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each (sequence,
+   row, key), before anything is computed, and keeps the answers: one that would answer otherwise later changes
+   nothing, one that answers at random gives a random mask and no wrong access. tp_check_deep, TP_EXEC_CHECK_DEEP,
+   tp_reference and tp_mask_visible ask anew; to them a key of no page stays hidden, whatever is said of it later.
+   Inside a run's callback the library may be asked anything, but running attention gives TP_BUSY. */
 typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
 
 /* A backward call's own tensors. o and lse of tp_tensors are then inputs: what the forward call wrote. */

@@ -311,6 +311,7 @@ typedef struct tp_tensor {
     void *data;
     int64_t stride[3]; /* {batch, token, head} */
 } tp_tensor;
+#define TP_TENSOR_INIT { NULL, { 0, 0, 0 } }
 
 /* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each (sequence,
    row, key), before anything is computed, and keeps the answers: one that would answer otherwise later changes
@@ -333,7 +334,9 @@ typedef struct tp_gradients {
     int64_t d_alibi_stride;
     float *d_sinks;         /* out: [query head], summed over sequences                             */
 } tp_gradients;
-#define TP_GRADIENTS_INIT { .struct_size = sizeof(tp_gradients) }
+#define TP_GRADIENTS_INIT \
+    { sizeof(tp_gradients), 0, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, \
+      NULL, { 0, 0, 0, 0 }, NULL, 0, NULL }
 
 /* Whose call it is, for those who watch (section 4). A model is also a label of the counts, which know the
    first 32 of a context by name and call the others "other". */

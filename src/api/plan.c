@@ -40,19 +40,35 @@ static tp_status find_path(const tp_problem *problem, const tp_choice *choice, t
     return TP_OK;
 }
 
+/* What to do about it, first in an error text, whose end may be cut off. */
+static void remedy_of(const tp_decision *decision, char *text, size_t size) {
+    const char *kernel = "";
+    for (int i = decision->candidate_count - 1; i >= 0; i--) {
+        const tp_candidate *c = &decision->candidate[i];
+        if (c->reason_count == 1 && (c->reason[0].code == TP_WHY_POLICY || c->reason[0].code == TP_WHY_NOT_LOCKED))
+            kernel = c->kernel; /* the best of them in the end */
+    }
+    text[0] = '\0';
+    if (decision->status == TP_FALLBACK_REFUSED)
+        snprintf(text, size, " (policy TP_PERMIT, in tp_choice or tp_context_options, lets %s serve it, slower)", kernel);
+    if (decision->status == TP_NOT_LOCKED)
+        snprintf(text, size, " (tp_context_permit, or tp_preflight with a lock that names it, lets %s serve it)", kernel);
+}
+
 /* One line of the whole decision, for an error text. */
 static tp_status refuse(const tp_decision *decision, tp_error *error) {
-    char list[400];
+    char list[400], remedy[128];
     size_t used = 0;
     list[0] = '\0';
     for (int i = 0; i < decision->candidate_count && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
                                  decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
-    return tp__fail(error, (tp_status)decision->status, "%s for '%s': %s%s%s",
+    remedy_of(decision, remedy, sizeof remedy);
+    return tp__fail(error, (tp_status)decision->status, "%s%s for '%s': %s%s%s",
                     decision->status == TP_FALLBACK_REFUSED ? "fallback refused"
                     : decision->status == TP_NOT_LOCKED     ? "not permitted by policy locked"
                                                             : "nothing serves",
-                    decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
+                    remedy, decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
                     decision->hint);
 }
 

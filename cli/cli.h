@@ -52,7 +52,7 @@ struct options {
     const char *seconds, *format, *match, *goals_file, *against;
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
-    const char *models;                    /* replay: where models are found by name */
+    const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int generate, modelled;
     int64_t threads;
@@ -95,7 +95,9 @@ struct place {
 };
 int complain_at(const struct place *place, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-int complain_status(const tp_error *error); /* prints it and returns the exit code of its status */
+/* Prints it, with the option that would help where there is one, and returns the exit code of its status. */
+int complain_status(const tp_error *error);
+const char *option_for(const tp_error *error); /* "; on the command line: --fallback permit", or "" */
 int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
 void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
@@ -103,8 +105,8 @@ const char *grouped(int64_t value, char text[32]);               /* 67,108,864 *
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
-/* model.c: the file's model; exit code, reason printed. */
-int model_read(const char *path, tp_model **model);
+/* models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
+int model_read(const struct options *options, const char *name, tp_model **model);
 const char *base_name(const char *path);
 
 int command_info(const struct options *options);

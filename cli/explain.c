@@ -2,6 +2,14 @@
 /* The library writes the whole answer; the tool adds the exit code. */
 #include "cli.h"
 
+/* The best of those that only the policy refuses. */
+static const char *first_refused(const tp_decision *decision) {
+    for (int i = 0; i < decision->candidate_count; i++)
+        if (decision->candidate[i].reason_count == 1 && decision->candidate[i].reason[0].code == TP_WHY_POLICY)
+            return decision->candidate[i].kernel;
+    return "a lower tier";
+}
+
 int command_explain(const struct options *options) {
     tp_problem problem;
     tp_lengths lengths;
@@ -16,6 +24,8 @@ int command_explain(const struct options *options) {
     tp_status status = tp_explain(context, &problem, &choice, &decision, &error);
     if (status == TP_OK || status == TP_FALLBACK_REFUSED || status == TP_UNSUPPORTED) {
         tp_decision_write(decision, options->json ? TP_JSON : TP_TEXT, write_to_file, stdout);
+        if (status == TP_FALLBACK_REFUSED && !options->json)
+            printf("permit     --fallback permit: %s serves this, slower\n", first_refused(decision));
         tp_decision_destroy(decision);
         code = exit_code_of(status);
     } else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of subcommands, and help that teaches by example. */
 #include "cli.h"
+#include "nearest.h"
 
 #include <string.h>
 
@@ -62,11 +63,13 @@ static const struct command commands[] = {
     {"model", " CONFIG...", "what a model's config.json asks of attention, by layer groups",
      "  tileproof model config.json                  a table, with prefill and decode problems\n"
      "  tileproof model models/*.json -o md          one row a group\n"
+     "  tileproof model llama-3.2-1b                 a shipped model, by name\n"
      "  tileproof model config.json -o json\n"
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
     {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
      "  tileproof qualify config.json --quick        one matrix, a row a layer group\n"
+     "  tileproof qualify llama-3.2-1b --quick       a shipped model, by name\n"
      "  tileproof qualify models/*.json -o jsonl >cells.jsonl\n"
      "  tileproof qualify models/*.json --lock tileproof.lock --update --reason \"first release\"\n"
      "  tileproof qualify models/*.json --lock tileproof.lock    exit 5 when something differs\n"
@@ -125,7 +128,7 @@ static void print_help(void) {
            "  tileproof demo\n"
            "  tileproof explain q4k h32/8 d128 bf16 causal\n"
            "  tileproof run q1k d64 causal --verify\n"
-           "  tileproof COMMAND --help\n\n%s\n%s",
+           "  tileproof help COMMAND\n\n%s\n%s",
            problem_help, exit_help);
 }
 
@@ -148,31 +151,53 @@ static int run_command(const struct command *command, int count, char **words) {
     return command->function(&options);
 }
 
+static const struct command *find_command(const char *name) {
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (!strcmp(name, commands[i].name)) return &commands[i];
+    return NULL;
+}
+
+/* With the names of the table. */
+static int complain_command(const char *word) {
+    char names[256] = "";
+    struct nearest nearest = nearest_to(word ? word : "");
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        if (!commands[i].help) continue;
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? i + 1 == COMMAND_COUNT ? " or " : ", " : "",
+                 commands[i].name);
+        nearest_try(&nearest, commands[i].name);
+    }
+    if (word)
+        complain("unknown command '%s': it must be %s%s", word, names, nearest_question(&nearest));
+    else
+        complain("no command given: it must be %s (tileproof --help shows examples)", names);
+    return EXIT_USAGE;
+}
+
+/* "help", and "help COMMAND". */
+static int help(const char *word) {
+    const struct command *command = word ? find_command(word) : NULL;
+    if (word && (!command || !command->help)) return complain_command(word);
+    if (command)
+        print_command_help(command);
+    else
+        print_help();
+    return EXIT_FINE;
+}
+
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
-    if (!word) {
-        complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
-                 "canary, trace or replay "
-                 "(tileproof --help shows examples)");
-        return EXIT_USAGE;
-    }
-    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
-        print_help();
-        return EXIT_FINE;
-    }
+    if (!word) return complain_command(NULL);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return help(argv[2]);
     if (!strcmp(word, "--version")) {
         printf("tileproof %s\n", tp_version());
         return EXIT_FINE;
     }
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (!strcmp(word, commands[i].name)) {
-            int code = run_command(&commands[i], argc - 2, argv + 2);
-            if (fflush(stdout) == 0) return code;
-            complain("standard output could not be written");
-            return EXIT_FAILED;
-        }
-    complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
-             "canary, trace or replay",
-             word);
-    return EXIT_USAGE;
+    const struct command *command = find_command(word);
+    if (!command) return complain_command(word);
+    int code = run_command(command, argc - 2, argv + 2);
+    if (fflush(stdout) == 0) return code;
+    complain("standard output could not be written");
+    return EXIT_FAILED;
 }

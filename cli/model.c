@@ -2,26 +2,9 @@
 /* tileproof model: every file is read before a line is written, so that a bad one leaves no half
  * output. */
 #include "cli.h"
-#include "file_text.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int model_read(const char *path, tp_model **model) {
-    tp_error error = TP_ERROR_INIT;
-    size_t size;
-    char *text = file_text(path, TP_MODEL_MAX_BYTES, &size);
-    if (!text) return EXIT_USAGE;
-    tp_status status =
-        tp_model_parse(text, size, strcmp(path, "-") ? path : "standard input", model, &error);
-    free(text);
-    return status == TP_OK ? 0 : complain_status(&error);
-}
-
-const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 /* "28 text layers" is easier to read in a table than their numbers, which JSON has. */
 static void print_row(const tp_model *model, const tp_layer_group *group) {
@@ -89,7 +72,7 @@ int command_model(const struct options *options) {
         return EXIT_USAGE;
     }
     if (!count) {
-        complain("no file given: for example tileproof model config.json");
+        complain("no file given: for example tileproof model config.json, or tileproof model llama-3.2-1b");
         return EXIT_USAGE;
     }
     tp_model **models = calloc((size_t)count, sizeof *models);
@@ -99,7 +82,7 @@ int command_model(const struct options *options) {
     }
     /* all complaints are printed; the first decides the exit code */
     for (int i = 0; i < count; i++) {
-        int one = model_read(options->files[i], &models[i]);
+        int one = model_read(options, options->files[i], &models[i]);
         if (!code) code = one;
     }
     if (!code) code = print_models(models, count, format);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
+#include "nearest.h"
 #include "shape.h"
 
 #include <errno.h>
@@ -132,7 +133,8 @@ static const struct option_row rows[] = {
      COMMAND_TRACE},
     {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},
-    {"--models", "DIR", "where a model NAME is NAME.json; default models", TEXT, FIELD(models), COMMAND_REPLAY},
+    {"--models", "DIR", "where a model NAME is NAME.json; default models, or the installed ones", TEXT,
+     FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | COMMAND_QUALIFY},
     {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,
      FIELD(layers), COMMAND_REPLAY},
     {"--sample", "N", "run N of the requests, evenly spaced; default all", NUMBER, FIELD(sample),
@@ -180,6 +182,17 @@ static const struct option_row *find_row(const char *word, size_t length, enum c
             !memcmp(rows[i].name, word, length))
             return &rows[i];
     return NULL;
+}
+
+static int complain_option(const char *word, size_t length, const struct command *command) {
+    char given[80];
+    snprintf(given, sizeof given, "%.*s", (int)length, word);
+    struct nearest nearest = nearest_to(given);
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (rows[i].commands & command->bit) nearest_try(&nearest, rows[i].name);
+    complain("unknown option '%s' for %s: tileproof help %s lists them%s", given, command->name, command->name,
+             nearest_question(&nearest));
+    return EXIT_USAGE;
 }
 
 /* Appends with a separator; nonzero when it does not fit. */
@@ -271,11 +284,7 @@ int options_parse(struct options *options, const struct command *command, int co
         if (!strcmp(word, "-h")) word = "--help";
         size_t length = strcspn(word, "=");
         const struct option_row *row = find_row(word, length, command->bit);
-        if (!row) {
-            complain("unknown option '%.*s' for %s: tileproof %s --help lists them", (int)length,
-                     word, command->name, command->name);
-            return EXIT_USAGE;
-        }
+        if (!row) return complain_option(word, length, command);
         const char *value = word[length] ? word + length + 1 : NULL;
         if (row->kind == FLAG && value) {
             complain("%s takes no value: '%s' is one too many", row->name, value);

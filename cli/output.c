@@ -35,8 +35,20 @@ int exit_code_of(tp_status status) {
     }
 }
 
+const char *option_for(const tp_error *error) {
+    static const struct {
+        tp_status status;
+        const char *begins, *option; /* the text, and what to say behind it */
+    } helps[] = {{TP_FALLBACK_REFUSED, "", "; on the command line: --fallback permit"},
+                 {TP_NO_MEMORY, "threads is ", "; on the command line: --threads N"}};
+    for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
+        if (error->status == (int)helps[i].status && !strncmp(error->text, helps[i].begins, strlen(helps[i].begins)))
+            return helps[i].option;
+    return "";
+}
+
 int complain_status(const tp_error *error) {
-    complain("%s (%s)", error->text, tp_status_name((tp_status)error->status));
+    complain("%s%s (%s)", error->text, option_for(error), tp_status_name((tp_status)error->status));
     return exit_code_of((tp_status)error->status);
 }
 

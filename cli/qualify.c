@@ -138,7 +138,7 @@ static int collect(struct qualification *all, const struct options *options,
     if (!all->models || !cells) code = no_memory();
     /* all complaints are printed; the first decides the exit code */
     for (int i = 0; all->models && i < options->file_count; i++, all->model_count++) {
-        int one = model_read(options->files[i], &all->models[i]);
+        int one = model_read(options, options->files[i], &all->models[i]);
         if (!code) code = one;
     }
     for (int i = 0; !code && options->lock && i < all->model_count; i++)

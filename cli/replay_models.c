@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int ends_with(const char *text, const char *end) {
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && !strcmp(text + a - b, end);
-}
-
-/* A name stands for a file of the models' directory, a path for itself. */
-static int read_one(const struct replay *replay, const char *name, tp_model **model) {
-    char path[1024];
-    const char *directory = replay->options->models ? replay->options->models : "models";
-    if (strchr(name, '/') || ends_with(name, ".json")) return model_read(name, model);
-    int length = snprintf(path, sizeof path, "%s/%s.json", directory, name);
-    if (length >= (int)sizeof path) {
-        complain("--models is too long: at most %zu characters", sizeof path - 80);
-        return EXIT_USAGE;
-    }
-    return model_read(path, model);
-}
-
 /* Layers that generate text: the others do not run once a request. */
 static int take_groups(struct replay_model *m, const char *name) {
     for (int i = 0; i < m->model->group_count; i++) {
@@ -71,8 +53,8 @@ static int ask(const struct replay *replay, const struct request *request) {
             tp_decision_destroy(decision);
             if (status == TP_OK) continue;
             if (tp_layer_group_layers(m->group[i], layers, sizeof layers) != TP_OK) strcpy(layers, "?");
-            complain("model %s, layers %s, %s: %s (%s)", replay->requests->model[request->model], layers,
-                     phase_names[phase], error.text, tp_status_name(status));
+            complain("model %s, layers %s, %s: %s%s (%s)", replay->requests->model[request->model], layers,
+                     phase_names[phase], error.text, option_for(&error), tp_status_name(status));
             if (!code) code = exit_code_of(status);
         }
     return code;
@@ -82,7 +64,7 @@ int replay_load(struct replay *replay, const char *name) {
     int code = EXIT_FINE;
     unsigned char asked[REPLAY_MODELS] = {0};
     for (int i = 0; i < replay->requests->models; i++) {
-        int one = read_one(replay, replay->requests->model[i], &replay->models[i].model);
+        int one = model_read(replay->options, replay->requests->model[i], &replay->models[i].model);
         if (!one) one = take_groups(&replay->models[i], replay->requests->model[i]);
         if (!code) code = one;
     }

@@ -20,6 +20,7 @@ foreach(source ${test_sources})
   set_tests_properties(${short} PROPERTIES TIMEOUT 900)
 endforeach()
 # The statistics of the tool, without the tool.
+target_link_options(test_forked PRIVATE -Wl,--wrap=free)
 target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
 target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
 

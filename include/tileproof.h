@@ -67,8 +67,10 @@ TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=O
  * Threads   A plan is immutable: any number of threads may run it, one workspace each.
  *           tp_attention may be called from any thread; calls on one context take turns, because
  *           they share its workspace and pool. Creating plans from one context is thread-safe.
- *           Calling into a context from inside one of its own tasks gives TP_BUSY, and from a
- *           forked child TP_FORKED; neither hangs.
+ *           Running attention from inside a task or a mask's callback gives TP_BUSY. In a forked child
+ *           every function that takes a context or a plan gives TP_FORKED, if it returns a status, and
+ *           none hangs; tp_context_count_next gives 0. A child may destroy its copy: what a thread of
+ *           the parent was changing at that instant is then not freed. It makes a context of its own.
  * State     No globals. A context owns the machine value, the pool, the cache of decisions,
  *           counters, policy, and a grow-only workspace that tp_attention alone uses. One
  *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known.
@@ -82,11 +84,12 @@ typedef enum tp_status {
     TP_INVALID = 1,          /* an argument breaks a rule; the text names value and rule        */
     TP_UNSUPPORTED = 2,      /* well formed, but no kernel of this library serves it            */
     TP_FALLBACK_REFUSED = 3, /* only a slower tier would serve it, and the policy refuses that  */
-    TP_NO_MEMORY = 4,        /* an allocation failed; from tp_plan_run only with CHECK_DEEP      */
+    TP_NO_MEMORY = 4,        /* an allocation failed, from tp_plan_run only with CHECK_DEEP; or threads
+                                of a context could not be started                               */
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
-    TP_FORKED = 8,           /* the context was made in the parent of this process              */
+    TP_FORKED = 8,           /* the context was made before this process was forked             */
     TP_NOT_LOCKED = 9        /* the policy is locked, and what would serve is not permitted     */
 } tp_status;
 
@@ -173,6 +176,9 @@ typedef struct tp_context_options {
 #define TP_CONTEXT_OPTIONS_INIT \
     { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
+/* Exactly the threads asked for, or TP_NO_MEMORY: whether they can be started is tried, all at once, before the
+   pool is made. What cannot be guarded against is that others take the last threads of a limit in the instant
+   between: libpthreadpool would then wait for ever. */
 TP_API tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                                    tp_error *error);
 TP_API void tp_context_destroy(tp_context *context);
@@ -227,8 +233,7 @@ typedef enum tp_mask_kind {
     TP_MASK_TREE = 23,   /* data: rows are the last q_len keys, drafts that each name a parent; a row
                             sees all keys before the drafts, itself and its ancestors              */
     TP_MASK_BITS = 24,   /* data: the bit of (sequence, head, row, key) is set                     */
-    TP_MASK_CALLBACK = 25 /* data: the caller's function says so, asked once for each (sequence, row,
-                            key) of a call                                                         */
+    TP_MASK_CALLBACK = 25 /* data: the caller's function says so: tp_mask_callback                 */
 } tp_mask_kind;
 
 typedef struct tp_mask_node {
@@ -312,8 +317,13 @@ typedef struct tp_tensor {
     void *data;
     int64_t stride[3]; /* {batch, token, head} */
 } tp_tensor;
+#define TP_TENSOR_INIT { NULL, { 0, 0, 0 } }
 
-/* Is this key visible to this row of this sequence? May be called from any thread. */
+/* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each (sequence,
+   row, key), before anything is computed, and keeps the answers: one that would answer otherwise later changes
+   nothing, one that answers at random gives a random mask and no wrong access. tp_check_deep, TP_EXEC_CHECK_DEEP,
+   tp_reference and tp_mask_visible ask anew; to them a key of no page stays hidden, whatever is said of it later.
+   Inside a run's callback the library may be asked anything, but running attention gives TP_BUSY. */
 typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
 
 /* A backward call's own tensors. o and lse of tp_tensors are then inputs: what the forward call wrote. */
@@ -330,7 +340,9 @@ typedef struct tp_gradients {
     int64_t d_alibi_stride;
     float *d_sinks;         /* out: [query head], summed over sequences                             */
 } tp_gradients;
-#define TP_GRADIENTS_INIT { .struct_size = sizeof(tp_gradients) }
+#define TP_GRADIENTS_INIT \
+    { sizeof(tp_gradients), 0, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, \
+      NULL, { 0, 0, 0, 0 }, NULL, 0, NULL }
 
 /* Whose call it is, for those who watch (section 4). A model is also a label of the counts, which know the
    first 32 of a context by name and call the others "other". */

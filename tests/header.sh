@@ -1,14 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A public header stands alone as C99 and as C++; its libraries export and define tp_ names only.
+# A public header and its INIT macros stand alone in C and C++ of every standard, without a warning; its libraries export and define tp_ names only.
 #     header.sh SOURCE_DIR SHARED_LIBRARY STATIC_LIBRARY [HEADER LIBRARIES]
 set -euo pipefail
 header=${4:-tileproof.h}
 may_need=${5:-libm libpthreadpool}
-for how in "gcc -std=c99 -pedantic-errors -x c" "clang -std=c11 -pedantic-errors -x c" "g++ -std=c++11 -x c++"; do
-    command -v "${how%% *}" >/dev/null || { echo "not run here: ${how%% *} is not installed"; continue; }
-    # shellcheck disable=SC2086
-    echo "#include \"$header\"" | $how -Wall -Wextra -Werror -fsyntax-only -I "$1/include" -
+# the header, and one variable for each TP_..._INIT of it
+program="#include \"$header\""
+for name in $(grep -oE '^#define TP_[A-Z_]+_INIT\b' "$1/include/$header" | awk '{print $2}'); do
+    type=${name%_INIT}
+    program+=$'\n'"extern ${type,,} a_${type,,}; ${type,,} a_${type,,} = $name;"
+done
+[ "$header" != tileproof.h ] || [ "$(grep -c extern <<<"$program")" -ge 7 ] || { echo "INIT macros were not found"; exit 1; }
+for how in "c gcc" "c clang" "c++ g++" "c++ clang++"; do
+    read -r language compiler <<<"$how"
+    command -v "$compiler" >/dev/null || { echo "not run here: $compiler is not installed"; continue; }
+    standards="c99 c11 c17"
+    [ "$language" = c ] || standards="c++11 c++14 c++17 c++20"
+    for standard in $standards; do
+        "$compiler" -std="$standard" -x "$language" -Wall -Wextra -Wpedantic -pedantic-errors -Wmissing-field-initializers \
+            -Werror -fsyntax-only -I "$1/include" - <<<"$program" || { echo "$compiler -std=$standard"; exit 1; }
+    done
 done
 exported=$(nm -D --defined-only "$2" | awk '{print $3}')
 strangers=$(grep -v '^tp_[a-z]' <<<"$exported" || true)
@@ -20,6 +32,14 @@ done
 for name in $exported; do
     grep -qx "$name" <<<"$declared" || { echo "exported, but not declared: $name"; exit 1; }
 done
+# what takes a context or a plan is asked in a forked child
+if [ "$header" = tileproof.h ]; then
+    takers=$(tr '\n' ' ' <"$1/include/$header" | grep -oE '\btp_[a-z0-9_]+\([^()]*\btp_(context|plan) \*[^()]*\)' | grep -vE '\((const tp_context_options|[^()]*\*\*context)' | grep -oE '^[a-z0-9_]+')
+    for name in $takers; do
+        grep -q "ROW($name," "$1/tests/test_forked.c" || { echo "not asked in a forked child: $name"; exit 1; }
+    done
+    [ "$(wc -w <<<"$takers")" -ge 19 ] || { echo "fewer functions take a context than there were: $takers"; exit 1; }
+fi
 globals=$(nm --defined-only --extern-only "$3" | awk 'NF == 3 {print $3}' | grep -v '^tp_' || true)
 [ -z "$globals" ] || { echo "names without the prefix in the static library: $globals"; exit 1; }
 grep -q "SONAME.*lib${header%.h}\.so\.[0-9]" <<<"$(readelf -d "$2")" || { echo "no versioned SONAME"; exit 1; }

@@ -145,6 +145,7 @@ static void disabled_kernels(void **state) {
             assert_non_null(strstr(d->hint, "enable"));
             assert_int_equal(error.status, TP_FALLBACK_REFUSED);
             assert_non_null(strstr(error.text, "q64 k64 d64 f32"));
+            assert_non_null(strstr(error.text, "policy TP_PERMIT, in tp_choice or tp_context_options, lets"));
             for (int i = 0; i < d->candidate_count; i++)
                 assert_non_null(strstr(error.text, d->candidate[i].kernel));
             tp_decision_destroy(d);

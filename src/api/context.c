@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "machine/trial.h"
 
 #define THREADS_MAX 1024
 #define PLANS_DEFAULT 64
@@ -33,6 +34,19 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     return tp__names_check("disable", options->disable, error);
 }
 
+static tp_status start_pool(tp_context *context, tp_error *error) {
+    int failed, reason, more = context->threads - 1; /* the caller's own is one of them */
+    int started = more > 0 ? tp__threads_start(more, &reason) : more;
+    TP_REQUIRE(started == more, error, TP_NO_MEMORY,
+               "threads is %d: %d can be had, the caller's among them, and the next could not be started (%s). Ask for "
+               "fewer in tp_context_options.threads, or raise the limit of address space (ulimit -v), of processes "
+               "(ulimit -u) or of the cgroup (pids.max)",
+               context->threads, started + 1, strerror(reason));
+    context->pool = tp__pool_create(context->threads, &failed);
+    TP_REQUIRE(!failed, error, TP_NO_MEMORY, "threads is %d: no memory for a pool of so many", context->threads);
+    return TP_OK;
+}
+
 tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                             tp_error *error) {
     static const tp_context_options defaults = TP_CONTEXT_OPTIONS_INIT;
@@ -49,43 +63,46 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->machine = options->machine != NULL ? *options->machine : host;
     made->machine.struct_size = sizeof made->machine;
     made->host_isa = host.isa;
-    made->pid = getpid();
     made->policy = options->policy;
     made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;
     if (!tp__pool_available()) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
-    int failed = 0, most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
-    made->pool = tp__pool_create(made->threads, &failed);
+    int most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
     made->cache = tp__cache_create(most);
     made->permits = tp__permits_create();
     made->counts = tp__counts_create();
     if (options->recorded >= 0)
         made->recorder = tp__recorder_create(options->recorded > 0 ? options->recorded : RECORDED_DEFAULT);
     if (options->disable != NULL) made->disable = strdup(options->disable);
-    failed |= made->cache == NULL || made->permits == NULL || made->counts == NULL ||
-              (options->recorded >= 0 && made->recorder == NULL);
-    if (failed || (options->disable != NULL && made->disable == NULL)) {
-        int threads = made->threads;
+    int failed = made->cache == NULL || made->permits == NULL || made->counts == NULL ||
+                 (options->recorded >= 0 && made->recorder == NULL) ||
+                 (options->disable != NULL && made->disable == NULL) || !tp__birth_note(&made->birth);
+    tp_status status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
+                              : start_pool(made, error); /* last: all other memory has been had */
+    if (status == TP_OK)
+        *context = made;
+    else
         tp_context_destroy(made);
-        return tp__fail(error, TP_NO_MEMORY, "no memory or threads for a context of %d threads",
-                        threads);
-    }
-    *context = made;
-    return TP_OK;
+    return status;
 }
 
 void tp_context_destroy(tp_context *context) {
     if (context == NULL) return;
     /* in a forked child the pool's threads do not exist, so joining them would wait for ever */
-    if (context->pid == getpid()) tp__pool_destroy(context->pool);
+    if (tp__birth_is_here(&context->birth)) tp__pool_destroy(context->pool);
+    /* and where a thread of the parent was at work, what its lock guards may be half changed: it is left */
+    if (pthread_mutex_trylock(&context->lock) == 0) {
+        tp__cache_destroy(context->cache);
+        free(context->workspace);
+        pthread_mutex_unlock(&context->lock);
+    }
     pthread_mutex_destroy(&context->lock);
-    tp__cache_destroy(context->cache);
     tp__permits_destroy(context->permits);
     tp__counts_destroy(context->counts);
     tp__recorder_destroy(context->recorder);
+    tp__birth_forget(&context->birth);
     free(context->disable);
-    free(context->workspace);
     free(context);
 }
 
@@ -95,11 +112,15 @@ const tp_machine *tp_context_machine(const tp_context *context) {
     return context != NULL ? &context->machine : NULL;
 }
 
+tp_status tp__context_here(const tp_context *context, tp_error *error) {
+    TP_REQUIRE(tp__birth_is_here(&context->birth), error, TP_FORKED,
+               "the context was made before process %ld was forked: make one of its own after fork", (long)getpid());
+    return TP_OK;
+}
+
 tp_status tp__context_usable(const tp_context *context, tp_error *error) {
+    TP_TRY(tp__context_here(context, error));
     TP_REQUIRE(!tp__inside_task(), error, TP_BUSY,
                "called from inside a task of a run: it would wait for itself");
-    TP_REQUIRE(context->pid == getpid(), error, TP_FORKED,
-               "the context was made by process %ld and this is %ld: make one after fork",
-               (long)context->pid, (long)getpid());
     return TP_OK;
 }

@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/types.h>
 
+#include "api/birth.h"
 #include "api/watch.h"
 #include "plan/plan.h"
 #include "tileproof.h"
@@ -16,7 +16,7 @@ typedef struct tp__cache tp__cache;
 struct tp_context {
     tp_machine machine; /* what plans are made for: detected, or the caller's */
     uint32_t host_isa;  /* what really is here */
-    pid_t pid;          /* a forked child has the memory but not the threads */
+    tp__birth birth;
     int threads;
     int32_t policy;
     char *disable; /* NULL: none */
@@ -38,7 +38,9 @@ struct tp_context {
     size_t workspace_size;
 };
 
-/* Neither inside a task nor in a forked child. */
+/* TP_FORKED in a forked child. Every door asks it before it takes a lock or memory. */
+tp_status tp__context_here(const tp_context *context, tp_error *error);
+/* That, and not inside a task. */
 tp_status tp__context_usable(const tp_context *context, tp_error *error);
 
 /* The plan for the problem within the context's cache, made if need be; valid while lock is held. *plan is set

@@ -19,6 +19,11 @@ static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     return tp__names_check("kernel", choice->kernel, error);
 }
 
+static tp_status check_context(const tp_context *context, tp_error *error) {
+    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    return tp__context_here(context, error);
+}
+
 /* Which loop the choice asks for. */
 static tp_status find_path(const tp_problem *problem, const tp_choice *choice, tp__path *path,
                            tp_error *error) {
@@ -35,26 +40,41 @@ static tp_status find_path(const tp_problem *problem, const tp_choice *choice, t
     return TP_OK;
 }
 
+/* What to do about it, first in an error text, whose end may be cut off. */
+static void remedy_of(const tp_decision *decision, char *text, size_t size) {
+    const char *kernel = "";
+    for (int i = decision->candidate_count - 1; i >= 0; i--) {
+        const tp_candidate *c = &decision->candidate[i];
+        if (c->reason_count == 1 && (c->reason[0].code == TP_WHY_POLICY || c->reason[0].code == TP_WHY_NOT_LOCKED))
+            kernel = c->kernel; /* the best of them in the end */
+    }
+    text[0] = '\0';
+    if (decision->status == TP_FALLBACK_REFUSED)
+        snprintf(text, size, " (policy TP_PERMIT, in tp_choice or tp_context_options, lets %s serve it, slower)", kernel);
+    if (decision->status == TP_NOT_LOCKED)
+        snprintf(text, size, " (tp_context_permit, or tp_preflight with a lock that names it, lets %s serve it)", kernel);
+}
+
 /* One line of the whole decision, for an error text. */
 static tp_status refuse(const tp_decision *decision, tp_error *error) {
-    char list[400];
+    char list[400], remedy[128];
     size_t used = 0;
     list[0] = '\0';
     for (int i = 0; i < decision->candidate_count && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
                                  decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
-    return tp__fail(error, (tp_status)decision->status, "%s for '%s': %s%s%s",
+    remedy_of(decision, remedy, sizeof remedy);
+    return tp__fail(error, (tp_status)decision->status, "%s%s for '%s': %s%s%s",
                     decision->status == TP_FALLBACK_REFUSED ? "fallback refused"
                     : decision->status == TP_NOT_LOCKED     ? "not permitted by policy locked"
                                                             : "nothing serves",
-                    decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
+                    remedy, decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
                     decision->hint);
 }
 
 static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_decision *decision, const tp__kernels **kernels, tp__path *path,
                         tp_error *error) {
-    TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(check_choice(choice, error));
     TP_TRY(find_path(problem, choice, path, error));
@@ -97,6 +117,7 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
                          tp_plan **plan, tp_error *error) {
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL: it must point to a pointer");
     *plan = NULL;
+    TP_TRY(check_context(context, error));
     tp_plan *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     tp_status status = tp__plan_make(context, problem, choice, made, error);
@@ -132,6 +153,7 @@ tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_ch
     tp__path path;
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;
+    TP_TRY(check_context(context, error));
     tp_decision *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
                sizeof *made);

@@ -47,6 +47,14 @@ tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_e
     return tp__watch_end(&watch, plan->context, tensors, status);
 }
 
+/* It may ask a mask's callback, which is inside the call as it will be when tasks ask it. */
+static tp_status check_deep(const tp_problem *bounds, const tp_tensors *tensors, tp_error *error) {
+    int outer = tp__set_inside(1);
+    tp_status status = tp_check_deep(bounds, tensors, error);
+    tp__set_inside(outer);
+    return status;
+}
+
 /* What a run tells besides its receipt. */
 typedef struct ran {
     const char *kernel;
@@ -61,7 +69,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
                "the plan's leaves are %s, which this host lacks: it was made for another machine",
                plan->kernels->isa);
     TP_TRY(tp__tensors_check(bounds, tensors, error));
-    if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(tp_check_deep(bounds, tensors, error));
+    if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(check_deep(bounds, tensors, error));
 
     struct pthreadpool *pool = exec->pool != NULL ? exec->pool : context->pool;
     int threads = exec->threads;
@@ -86,6 +94,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
         .trace = &trace,
     };
     tp__prepare(&job);
+    TP_TRY(tp__prepared_check(&job, error));
     plan->strategy->run(&job);
     atomic_fetch_add(&context->calls, 1);
     if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);

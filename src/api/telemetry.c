@@ -7,6 +7,7 @@
 tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
     TP_REQUIRE(context != NULL, NULL, TP_INVALID, "context is NULL");
     TP_REQUIRE_STRUCT(counters, tp_counters, (tp_error *)NULL);
+    TP_TRY(tp__context_here(context, NULL));
     counters->calls = atomic_load(&context->calls);
     counters->plans = atomic_load(&context->plans);
     counters->cache_hits = atomic_load(&context->cache_hits);
@@ -17,6 +18,7 @@ tp_status tp_context_counters(const tp_context *context, tp_counters *counters) 
 
 int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count) {
     if (context == NULL || at == NULL || count == NULL || count->struct_size < sizeof *count) return 0;
+    if (tp__context_here(context, NULL) != TP_OK) return 0;
     return tp__counts_next(context->counts, at, count);
 }
 
@@ -27,6 +29,7 @@ const char *tp_lock_status_name(tp_lock_status status) {
 
 tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    TP_TRY(tp__context_here(context, error));
     TP_REQUIRE_STRUCT(state, tp_lock_state, error);
     TP_REQUIRE(state->status >= TP_LOCK_ABSENT && state->status <= TP_LOCK_STALE, error, TP_INVALID,
                "lock status is %d: it must be absent (0), matches (1) or stale (2)", state->status);
@@ -41,6 +44,7 @@ tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state,
 
 tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cookie) {
     if (context == NULL || write == NULL) return TP_INVALID;
+    TP_TRY(tp__context_here(context, NULL));
     tp__metrics m = {.counts = context->counts,
                      .totals = {.struct_size = sizeof(tp_counters)},
                      .lock = {.status = atomic_load(&context->lock_status),
@@ -56,11 +60,13 @@ tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cook
 
 tp_status tp_recorder_write(const tp_context *context, tp_write write, void *cookie) {
     if (context == NULL || write == NULL) return TP_INVALID;
+    TP_TRY(tp__context_here(context, NULL));
     return tp__recorder_write(context->recorder, 0, write, cookie);
 }
 
 tp_status tp_context_permit(tp_context *context, const tp_permit *permits, int64_t count, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
+    TP_TRY(tp__context_here(context, error));
     if (permits == NULL && count == 0)
         tp__permits_clear(context->permits);
     else

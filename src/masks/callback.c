@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * callback: the caller's function says so. A run asks it once for each row and key, before any tile, and
- * keeps the answers as bits; the scalar truth asks anew.
+ * keeps the answers as bits: from then on only these count, so that a function that changes its mind can do no
+ * harm. A view without answers asks.
  */
 #include "masks/kind.h"
 
@@ -12,6 +13,7 @@ static tp_status check(const tp_mask_node *node, tp_error *error) {
 static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
                    int64_t key) {
     (void)node, (void)head;
+    if (view->called != NULL) return tp__word_bit(view->called + row * view->called_words, key);
     return view->tensors->callback(view->tensors->callback_user, view->seq, row, key) != 0;
 }
 

@@ -32,6 +32,12 @@ typedef struct tp__mask_ids {
     tp__interval at;
 } tp__mask_ids;
 
+/* The callback's answers of a call. */
+typedef struct tp__answers {
+    const uint64_t *bits;  /* [batch][rows][words]; NULL: it has not been asked */
+    int64_t rows, words;
+} tp__answers;
+
 /* One sequence of a call, as masks see it. Copies are cheap; searches leave hints, so one view serves one
    thread. */
 typedef struct tp__mask_view {

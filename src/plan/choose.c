@@ -105,7 +105,7 @@ static void write_hint(tp_decision *decision) {
             snprintf(hint, size, "qualify this class with %s, update the lock, and it serves this", c->kernel);
             break;
         case TP_WHY_POLICY:
-            snprintf(hint, size, "permit fallback and %s serves this, slower than the first tier",
+            snprintf(hint, size, "policy permit lets %s serve this, slower than the first tier",
                      c->kernel);
             break;
         default: break;

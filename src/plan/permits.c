@@ -41,8 +41,12 @@ static void free_all(permit *all, int64_t count) {
 
 void tp__permits_destroy(tp__permits *permits) {
     if (permits == NULL) return;
+    /* a lock that a thread of a forked child's parent held: what it guards may be half changed, and is left */
+    if (pthread_mutex_trylock(&permits->lock) == 0) {
+        free_all(permits->permit, permits->count);
+        pthread_mutex_unlock(&permits->lock);
+    }
     pthread_mutex_destroy(&permits->lock);
-    free_all(permits->permit, permits->count);
     free(permits);
 }
 

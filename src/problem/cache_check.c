@@ -57,11 +57,13 @@ static tp_status check_page(const tp_tensors *t, int64_t seq, int64_t slot, tp_e
 /* A plain mask leaves no holes; with others, whether a page is seen is asked only of numbers that would be
    wrong. */
 static tp_status check_pages(const tp_problem *p, const tp_tensors *t, const tp__sequence *s,
-                             tp_error *error) {
+                             const tp__answers *answers, tp_error *error) {
     if (s->q_len == 0) return TP_OK; /* nothing of it is read */
     int plain = tp__mask_is_plain(p), looked = 0;
     tp__interval seen = plain ? tp__mask_hull(p, s->q_len, s->kv_len) : (tp__interval){0, s->kv_len};
     tp__mask_view view = tp__sequence_view(p, s);
+    view.called_words = answers->words;
+    if (answers->bits != NULL) view.called = answers->bits + s->index * answers->rows * answers->words;
     for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++) {
         if (plain) {
             TP_TRY(check_page(t, s->index, slot, error));
@@ -95,8 +97,20 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
         TP_REQUIRE(slots == 0 || t->k_pages != NULL, error, TP_INVALID,
                    "k_pages is NULL though sequence %lld has %lld keys: TP_PAGED needs its table",
                    (long long)seq, (long long)s.kv_len);
-        if (p->list_len > 0) continue; /* only the listed pages are seen */
-        TP_TRY(check_pages(p, t, &s, error));
+        if (p->list_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue; /* only the listed pages are seen; or
+                                                                               it has to be asked first */
+        TP_TRY(check_pages(p, t, &s, &(tp__answers){NULL, 0, 0}, error));
+    }
+    return TP_OK;
+}
+
+tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *tensors, const tp__answers *answers,
+                                 tp_error *error) {
+    if (problem->kv_layout != TP_PAGED || problem->list_len > 0 || !tp__mask_has(problem, TP_MASK_CALLBACK))
+        return TP_OK;
+    for (int64_t seq = 0; seq < tensors->batch; seq++) {
+        tp__sequence s = tp__sequence_at(problem, tensors, seq);
+        TP_TRY(check_pages(problem, tensors, &s, answers, error));
     }
     return TP_OK;
 }
@@ -175,7 +189,7 @@ static int by_page(const void *one, const void *other) {
     return (a->seq > b->seq) - (a->seq < b->seq);
 }
 
-/* The pages that are seen, of one table. */
+/* The pages that are seen, of one table: asked once each, into room for all. */
 static size_t list_owners(const tp_problem *p, const tp_tensors *t, const void *table, owner *owners) {
     size_t n = 0;
     for (int64_t seq = 0; seq < t->batch; seq++) {
@@ -185,12 +199,19 @@ static size_t list_owners(const tp_problem *p, const tp_tensors *t, const void *
         tp__interval seen = plain ? tp__mask_hull(p, s.q_len, s.kv_len) : (tp__interval){0, s.kv_len};
         tp__mask_view view = tp__sequence_view(p, &s);
         if (!plain) tp__mask_look(&view);
-        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++) {
-            if (!plain && !page_is_seen(p, &view, slot)) continue;
-            if (owners != NULL)
-                owners[n] = (owner){tp__index_at(t, table, seq * t->page_slots + slot), seq, slot};
-            n++;
-        }
+        for (int64_t slot = seen.lo / p->page_size; slot * p->page_size < seen.hi; slot++)
+            if (plain || page_is_seen(p, &view, slot))
+                owners[n++] = (owner){tp__index_at(t, table, seq * t->page_slots + slot), seq, slot};
+    }
+    return n;
+}
+
+/* Slots of all tables that hold keys. */
+static size_t count_slots(const tp_problem *p, const tp_tensors *t) {
+    size_t n = 0;
+    for (int64_t seq = 0; seq < t->batch; seq++) {
+        int64_t keys = tp__sequence_at(p, t, seq).kv_len;
+        if (keys > 0) n += (size_t)((keys - 1) / p->page_size + 1);
     }
     return n;
 }
@@ -199,13 +220,13 @@ tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *te
     const char *const names[] = {"k_pages", "v_pages"};
     const void *const tables[] = {tensors->k_pages, tensors->v_pages};
     if (problem->kv_layout != TP_PAGED || problem->list_len > 0) return TP_OK;
+    size_t room = count_slots(problem, tensors);
     for (int i = 0; i < 2; i++) {
         if (tables[i] == NULL) continue;
-        size_t n = list_owners(problem, tensors, tables[i], NULL);
-        owner *owners = n > 0 ? malloc(n * sizeof *owners) : NULL;
-        TP_REQUIRE(n == 0 || owners != NULL, error, TP_NO_MEMORY,
-                   "the deep check needs memory for %zu pages, which failed", n);
-        list_owners(problem, tensors, tables[i], owners);
+        owner *owners = room > 0 ? malloc(room * sizeof *owners) : NULL;
+        TP_REQUIRE(room == 0 || owners != NULL, error, TP_NO_MEMORY,
+                   "the deep check needs memory for %zu pages, which failed", room);
+        size_t n = room > 0 ? list_owners(problem, tensors, tables[i], owners) : 0;
         if (n > 1) qsort(owners, n, sizeof *owners, by_page);
         tp_status status = TP_OK;
         for (size_t j = 1; j < n && status == TP_OK; j++)

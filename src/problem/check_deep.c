@@ -270,6 +270,7 @@ tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, t
 tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(tp__tensors_check(problem, tensors, error));
+    TP_TRY(tp__called_pages_check(problem, tensors, &(tp__answers){NULL, 0, 0}, error));
     TP_TRY(tp__pages_check_owners(problem, tensors, error));
     return tp__check_rows(problem, tensors, error);
 }

@@ -43,6 +43,9 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
 /* Keys that one row can meet: those of its sequence, or of its list, which unless sorted may name a key twice. */
 int64_t tp__row_keys_most(const tp_problem *problem);
 
+/* Do the tables name pages of the pools for this key? 1 where nothing is paged. */
+int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t key);
+
 /* Rows of lists that a call has: one for each token of q. */
 int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors);
 /* How many keys a token's list holds, and which one stands in a slot. */
@@ -54,6 +57,11 @@ int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t
    proportional to the pages and to the entries of lists, and where a table holds numbers of no page, to what
    it takes to find out that no row sees them. */
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* The entries of page tables under a mask by callback, which the check above leaves to this one: with its answers; it
+   is asked where there are none. */
+tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *tensors, const tp__answers *answers,
+                                 tp_error *error);
 
 /* A page stands twice only where sequences share the beginning: at the same place of their tables. */
 tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);

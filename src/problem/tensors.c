@@ -110,6 +110,14 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
                            v_page * t->v.stride[0] + token * t->v.stride[1]};
 }
 
+int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t key) {
+    const tp_tensors *t = tensors;
+    if (problem->kv_layout != TP_PAGED) return 1;
+    int64_t slot = index * t->page_slots + key / problem->page_size;
+    int64_t k = tp__index_at(t, t->k_pages, slot), v = t->v_pages != NULL ? tp__index_at(t, t->v_pages, slot) : k;
+    return k >= 0 && k < t->pages && v >= 0 && v < t->pages;
+}
+
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
     return tp__index_at(tensors, tensors->key_lists, (seq->q_token + token) * tensors->key_list_stride + slot);
 }

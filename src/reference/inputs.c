@@ -111,7 +111,8 @@ static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tenso
     TP_TRY(check_strides("k", &tensors->k, kv_extent, error));
     TP_TRY(check_strides("v", &tensors->v, kv_extent, error));
     TP_TRY(tp__mask_data_check(problem, tensors, error));
-    return tp__cache_check(problem, tensors, error);
+    TP_TRY(tp__cache_check(problem, tensors, error));
+    return tp__called_pages_check(problem, tensors, &(tp__answers){NULL, 0, 0}, error);
 }
 
 tp_status tp__reference_inputs(const tp_problem *problem, const tp_tensors *tensors, tp_tensors *inputs,

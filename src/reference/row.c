@@ -124,6 +124,8 @@ void tp__row_double(tp__reference_row *row) {
     for (int64_t i = 0, met = keys_met(row); i < met; i++) {
         int64_t j = key_met(row, i);
         if (!tp__mask_allowed(&row->view, row->head, row->row, j)) continue;
+        /* the check was told that no row sees it: a callback that says otherwise now is not believed */
+        if (!tp__key_has_page(problem, tensors, row->view.seq, j)) continue;
         double bias = tp__bias_value(row, j);
         if (bias == -INFINITY) continue;
         if (row->count == 0) /* a row that sees no key does not even read q */

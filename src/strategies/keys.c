@@ -94,19 +94,12 @@ void tp__keys_seen(const tp__keys *keys, int64_t key, int64_t first, int64_t las
     }
 }
 
-static int has_page(const tp__keys *keys, int64_t key) {
-    const tp_tensors *t = keys->tensors;
-    int64_t slot = keys->index * t->page_slots + key / keys->problem->page_size;
-    int64_t k = tp__index_at(t, t->k_pages, slot), v = t->v_pages ? tp__index_at(t, t->v_pages, slot) : k;
-    return k >= 0 && k < t->pages && v >= 0 && v < t->pages;
-}
-
 void tp__keys_ahead(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
                     const char **v) {
     int64_t page = keys->problem->page_size, run;
     for (int64_t i = 0; i < count; i += run) {
         run = tp__min(page - (key + i) % page, count - i);
-        if (key + i < end && has_page(keys, key + i)) {
+        if (key + i < end && tp__key_has_page(keys->problem, keys->tensors, keys->index, key + i)) {
             paged_rows(keys, key + i, run, k + i, v + i);
         } else {
             repeat(k + i, v + i, run, k[-1], v[-1]);

@@ -80,6 +80,12 @@ void tp__prepare(tp__job *job) {
     tp__parallel_run(&job->parallel, (size_t)job->threads, ask, &a);
 }
 
+tp_status tp__prepared_check(const tp__job *job, tp_error *error) {
+    const tp__prepared *p = &job->prepared;
+    if (p->called == NULL) return TP_OK;
+    return tp__called_pages_check(job->problem, job->tensors, &(tp__answers){p->called, p->rows, p->words}, error);
+}
+
 tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq) {
     tp__mask_view view = tp__sequence_view(job->problem, seq);
     view.called_words = job->prepared.words;

@@ -16,6 +16,9 @@ size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, co
 /* Takes them from the job's workspace, asks the callback, clears the notes. */
 void tp__prepare(tp__job *job);
 
+/* What could not be checked of the tensors before the callback had been asked. */
+tp_status tp__prepared_check(const tp__job *job, tp_error *error);
+
 tp__mask_view tp__prepared_view(const tp__job *job, const tp__sequence *seq);
 /* Bits of the sequence's keys, of whole blocks; NULL for plain masks. */
 uint64_t *tp__prepared_seen(const tp__job *job, int64_t seq, int64_t kv_head);

@@ -34,6 +34,22 @@ while read -r problem; do
     expect "explain $problem" 0 'kernel ' "$tool" explain "$problem"
 done < <(awk 'NR % 6 == 1' "$scratch/problems")
 
+# by name: in models of the working directory, by --models, beside the installed tool; a file goes by its own name too
+expect by-name 0 '^models/gpt2.json: gpt2' env -C "$models/.." "$tool" model gpt2
+expect by-option 0 "gpt2.json: gpt2" "$tool" model gpt2 --models "$models"
+expect_error by-wrong-name 2 "model 'gtp2' is neither a file nor one of $models. Did you mean gpt2\? It has arctic-embed-m, .*, whisper-large-v3" \
+    "$tool" model gtp2 --models "$models"
+expect_error by-strange-name 2 "model 'zzzzzz' is neither a file nor one of $models. It has arctic" "$tool" model zzzzzz --models "$models"
+expect_error by-no-folder 2 "model 'gpt2' is neither a file nor a name: $scratch/none has no \*.json" "$tool" model gpt2 --models "$scratch/none"
+cp "$models/gpt2.json" "$scratch/config"
+expect plain-file 0 '^config: gpt2' env -C "$scratch" "$tool" model config
+mkdir -p "$scratch/prefix/bin" "$scratch/prefix/share/tileproof" "$scratch/elsewhere"
+cp "$tool" "$scratch/prefix/bin/tileproof"
+cp -r "$models" "$scratch/prefix/share/tileproof/models"
+expect installed 0 'share/tileproof/models/gpt2.json: gpt2' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model gpt2
+expect_error long-folder 2 '--models is too long' "$tool" model gpt2 --models "$(printf 'a%.0s' {1..2000})"
+expect_error long-name 2 "is neither a file nor" "$tool" model "$(printf 'a%.0s' {1..3000})" --models "$models"
+
 # usage
 expect_error no-file 2 'no file given' "$tool" model
 expect_error bad-format 2 "output is 'xml': it must be text, json or md" "$tool" model -o xml "$models/gpt2.json"

@@ -144,7 +144,7 @@ bad control "field 'model' is .*: it must be a text" '{"time":1,"model":"a\u0001
 bad long "field 'prompt' is 1000: with output, 100, it must be at most 1024, what model gpt2 takes" \
     '{"time":1,"model":"gpt2","prompt":1000,"cached":0,"output":100}'
 report bad-nothing-left "$(ls "$scratch"/bad.json "$scratch"/bad.calls "$scratch"/bad.prom "$scratch"/*.part >/dev/null 2>&1 || echo 1)" "$(ls "$scratch")"
-expect_error bad-model-file 2 'no-such-model.json: No such file' replay <(printf '{"time":0,"model":"no-such-model","prompt":9,"cached":0,"output":1}')
+expect_error bad-model-file 2 "model 'no-such-model' is neither a file nor one of .*It has " replay <(printf '{"time":0,"model":"no-such-model","prompt":9,"cached":0,"output":1}')
 expect_error bad-model-kind 3 'no causal text layers' replay <(printf '{"time":0,"model":"arctic-embed-m","prompt":9,"cached":0,"output":1}')
 expect_error no-trace 2 'one file of requests' "$tool" replay
 expect_error no-such-trace 2 'No such file' replay "$scratch/none.jsonl"

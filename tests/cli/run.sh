@@ -15,6 +15,45 @@ for command in info explain run check demo; do
     expect "help-$command-options" 0 -- "$tool" $command --help
 done
 
+for command in info explain run check demo bench compare plot model qualify canary trace replay; do
+    expect "help-of-$command" 0 "^tileproof $command: " "$tool" help $command
+    [ "$("$tool" help $command)" = "$("$tool" $command --help)" ] && same=1 || same=0
+    report "help-$command-is-its-help" $same "  help $command differs from $command --help"
+    expect_error "no-command-names-$command" 2 "\b$command\b" "$tool"
+done
+expect help-main 0 'Start with' "$tool" help
+expect_error help-unknown 2 "unknown command 'qualfy'.*Did you mean qualify\?" "$tool" help qualfy
+expect_error help-hidden 2 "unknown command 'simulated-run'" "$tool" help simulated-run
+
+# what was meant
+while read -r wrong right; do
+    expect_error "meant-$wrong" 2 "unknown command '$wrong'.*\. Did you mean $right\?\$" "$tool" "$wrong"
+done <<'END'
+expain explain
+qualfy qualify
+qual qualify
+cehck check
+replya replay
+benhc bench
+inof info
+comparee compare
+END
+while read -r command wrong right; do
+    expect_error "meant-$command-$wrong" 2 "unknown option '$wrong' for $command: .*\. Did you mean $right\?\$" "$tool" "$command" "$wrong" 1
+done <<'END'
+run --fallbak --fallback
+run --thread --threads
+explain --kernal --kernel
+bench --head_dim --head-dim
+qualify --upate --update
+replay --model --models
+END
+for nothing in zebra x qqqqqqq "" lock; do
+    "$tool" "$nothing" 2>"$scratch/errors"
+    grep -q 'Did you mean' "$scratch/errors" && none=0 || none=1
+    report "meant-nothing-$nothing" $none "$(cat "$scratch/errors")"
+done
+
 # usage
 expect_error no-command 2 'no command given' "$tool"
 expect_error bad-command 2 "unknown command 'expain'" "$tool" expain
@@ -29,6 +68,20 @@ expect_error zero-repeat 2 'repeat is 0' "$tool" run --repeat 0 q16
 expect_error word-too-many 2 "info takes no words: 'q16'" "$tool" info q16
 expect_error no-problem 2 'no problem given' "$tool" explain
 expect_error bad-machine-file 2 'No such file' "$tool" explain --machine "$scratch/none" q16
+
+# refusals name the remedy, and it is one
+expect_error remedy-fallback 3 'lets math serve it, slower.*; on the command line: --fallback permit \(TP_FALLBACK_REFUSED\)' \
+    "$tool" run q64 d640
+expect remedy-explain 3 '^permit     --fallback permit: math serves this, slower$' "$tool" explain q64 d640
+expect remedy-helps 0 'kernel +math' "$tool" run q64 d640 --fallback permit
+if ! nm "$tool" 2>/dev/null | grep -q __asan_init; then
+    few_threads() { (ulimit -v 300000 && timeout 60 "$tool" "$@"); }
+    expect_error remedy-threads 1 'threads is 256: [0-9]+ can be had.*could not be started.*; on the command line: --threads N \(TP_NO_MEMORY\)' \
+        few_threads run q64 d64 --threads 256
+    expect few-threads-do 0 'kernel' few_threads run q64 d64 --threads 4
+else
+    echo "not run here: a limit of address space, of which the address sanitizer reserves terabytes"
+fi
 
 # problems and shapes
 expect_error bad-problem 2 "word 'x9'" "$tool" explain "q16 k16 d64 x9"

@@ -27,8 +27,12 @@ LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|random_daily)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
 FIRST = [
+    ("cli/nearest", "cli"),
+    ("cli/models", "model_cli"),
     ("cli/", "verdict|compare"),
     ("proof/", "model_.*"),
+    ("src/masks/callback", "callback"),
+    ("src/reference/row", "callback"),
     ("src/masks/", "masks|mask_kinds|mask_cache"),
     ("src/strategies/sight", "masks|mask_kinds|mask_cache"),
     ("src/strategies/prepare", "mask_kinds"),
@@ -41,8 +45,11 @@ FIRST = [
     ("src/kernels/mix", "decode"),
     ("src/strategies/decode", "decode|mask_cache"),
     ("src/strategies/keys", "paged|mask_cache"),
-    ("src/problem/cache_check", "paged|mask_cache"),
+    ("src/problem/cache_check", "paged|mask_cache|callback"),
     ("src/problem/mask_data", "abuse|mask_kinds"),
+    ("src/machine/trial", "starting"),
+    ("src/api/", "starting|forked|callback"),
+    ("src/plan/permits", "forked|policy"),
     ("src/plan/", "selection"),
     ("", "borders|values"),
 ]

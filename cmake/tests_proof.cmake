@@ -10,6 +10,13 @@ foreach(source ${proof_tests})
   add_test(NAME ${short} COMMAND ${name})
 endforeach()
 
+# Its allocations go through the test, which lets each of them fail.
+target_compile_definitions(test_proof_memory PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
+target_include_directories(test_proof_memory PRIVATE ${JANSSON_INCLUDE})
+target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
+target_link_options(test_proof_memory PRIVATE
+  -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
+
 if(TILEPROOF_CLI)
   add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/qualify.sh $<TARGET_FILE:tileproof_cli>)

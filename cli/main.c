@@ -2,6 +2,8 @@
 /* The table of subcommands, and help that teaches by example. */
 #include "cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 static const struct command commands[] = {
@@ -145,8 +147,23 @@ static int run_command(const struct command *command, int count, char **words) {
     return command->function(&options);
 }
 
+/* Where a standard stream is closed the next file would take its place, and what is printed would go there. */
+static void hold_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY); /* so that use of it fails */
+}
+
+/* What was printed has arrived, or the command has failed. */
+static int printed(int code) {
+    errno = 0;
+    if (!ferror(stdout) && !fflush(stdout)) return code;
+    complain("standard output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
+    hold_streams();
     if (!word) {
         complain("no command given: it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
                  "canary, trace or replay "
@@ -155,19 +172,14 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
         print_help();
-        return EXIT_FINE;
+        return printed(EXIT_FINE);
     }
     if (!strcmp(word, "--version")) {
         printf("tileproof %s\n", tp_version());
-        return EXIT_FINE;
+        return printed(EXIT_FINE);
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
-        if (!strcmp(word, commands[i].name)) {
-            int code = run_command(&commands[i], argc - 2, argv + 2);
-            if (fflush(stdout) == 0) return code;
-            complain("standard output could not be written");
-            return EXIT_FAILED;
-        }
+        if (!strcmp(word, commands[i].name)) return printed(run_command(&commands[i], argc - 2, argv + 2));
     complain("unknown command '%s': it must be info, explain, run, check, demo, bench, compare, plot, model, qualify, "
              "canary, trace or replay",
              word);

@@ -22,6 +22,7 @@ if(TILEPROOF_CLI)
   add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/qualify.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME canary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/canary.sh $<TARGET_FILE:tileproof_cli>
     $<TARGET_FILE:tileproof_shared>)
+  add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)

@@ -70,7 +70,7 @@ static json_t *terms_of(const struct options *options, const tp_identity *now, c
 }
 
 static int refuse(const struct journal *journal, const char *why) {
-    complain("%s %s: give --journal another name, or remove it", journal->path, why);
+    complain("%s %s: give --journal another name", journal->path, why);
     return EXIT_USAGE;
 }
 

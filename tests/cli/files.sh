@@ -143,6 +143,8 @@ expect_error full-says-why 1 'standard output could not be written: No space lef
 # a closed stream's place is not taken by a file that is written
 "$tool" qualify tiny.json "${some[@]}" --lock closed.lock --update --reason x >&- 2>/dev/null
 expect closed-lock-whole 0 QUALIFIED "$tool" qualify tiny.json "${some[@]}" --lock closed.lock
+"$tool" run q16 d8 --repeat 3000 --json --trace closed.jsonl >&- 2>/dev/null # prints more than a buffer holds
+expect closed-trace-whole 0 '' "$tool" trace convert closed.jsonl -o closed.json
 
 # a link stays a link, and what it points to is replaced, with its permissions
 mkdir there

@@ -314,6 +314,37 @@ static void update_needs_a_reason(void **state) {
     tp_lock_destroy(lock);
 }
 
+/* A lock is JSON: texts of other bytes are refused as such, and change nothing. */
+static void texts_are_utf8(void **state) {
+    (void)state;
+    tp_model *model = read_config(config), *other;
+    tp_identity identity = here(), strange = identity;
+    struct text before = made(model, &identity), after;
+    tp_lock *lock = parse(&before);
+    tp_error error = TP_ERROR_INIT;
+    tp_cell cell;
+    assert_int_equal(tp_lock_reason_check("caf\xc3\xa9", &error), TP_OK);
+    assert_int_equal(tp_lock_reason_check("caf\xe9", &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "not UTF-8"));
+    assert_int_equal(tp_lock_finish(lock, &identity, "2026-11-16", "caf\xe9", &error), TP_INVALID);
+    strcpy(strange.cpu, "\xff");
+    assert_int_equal(tp_lock_finish(lock, &strange, "2026-11-16", "why", &error), TP_INVALID);
+    assert_int_equal(tp_lock_put_model(lock, "\xe9.json", "00", &error), TP_INVALID);
+    assert_int_equal(tp_lock_cell_at(lock, identity.isa, 0, &cell), TP_OK);
+    strcpy(cell.reason, "\x80");
+    assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "not UTF-8"));
+    assert_int_equal(tp_cell_write(&cell, 1, collect, &before), TP_INVALID);
+    assert_int_equal(tp_model_parse(config, strlen(config), "\xe9.json", &other, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "name of a config is not UTF-8"));
+    after = write_lock(lock);
+    assert_string_equal(before.bytes, after.bytes);
+    tp_lock_destroy(lock);
+    tp_model_destroy(model);
+    free(before.bytes);
+    free(after.bytes);
+}
+
 static void declared_versions(void **state) {
     (void)state;
     tp_identity a, b;
@@ -545,7 +576,7 @@ int main(void) {
         cmocka_unit_test(declared_versions), cmocka_unit_test(digests),
         cmocka_unit_test(preflight_permits), cmocka_unit_test(preflight_refuses),
         cmocka_unit_test(cells_of_groups),  cmocka_unit_test(config_hashes),
-        cmocka_unit_test(cells_fit),
+        cmocka_unit_test(cells_fit),        cmocka_unit_test(texts_are_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,6 +62,10 @@ struct bench_problem {
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);
 tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
                              tp_error *error);
+/* What must have run before the call itself: of a backward one the forward call, whose o and lse it reads. */
+tp_status bench_problem_prepare(struct bench_problem *problem, tp_context *context, tp_error *error);
+/* After a backward call: 0 when all gradients keep their rule. Costs more than any run. */
+int bench_gradients_wrong(const struct bench_problem *problem, char *reason, size_t size);
 void bench_problem_close(struct bench_problem *problem);
 
 /* bench_case.c */
@@ -89,6 +93,7 @@ tp_status bench_case_start(struct bench_case *one, tp_context *context, tp_error
 tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
                           const char *strategy, const char *like, int threads,
                           struct limits *limits, tp_error *error);
+double bench_flops(const tp_problem *problem, int64_t pairs); /* useful ones: two products forward, five backward */
 /* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown.
  */
 double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,

@@ -133,7 +133,7 @@ static void add_row(struct apart *apart, const char *words, const char *host,
     table_number(table, sum / bytes->first_sum);
     table_text(table, holds);
     table_integer(table, run->workspace_bytes);
-    table_integer(table, 2 * run->pairs_visible * (problem.head_dim_qk + problem.head_dim_v));
+    table_integer(table, (int64_t)bench_flops(&problem, run->pairs_visible));
     table_integer(table, bytes->caches.d1.bytes);
     table_integer(table, bytes->caches.ll.bytes);
     table_text(table, repro);

@@ -91,11 +91,8 @@ tp_status bench_case_start(struct bench_case *one, tp_context *context, tp_error
         return fail(error, "the workspace would take more than 3/4 of this host's memory");
     memset(one->workspace.memory, 0, one->workspace.bytes); /* its pages exist when time counts */
     tp_receipt_init(&one->receipt);
-    if (problem->op == TP_BACKWARD) {
-        status = gradients_forward(&one->problem->tensors, context, error);
-        if (status != TP_OK) return status;
-    }
-    return run(one, &one->receipt, error);
+    status = bench_problem_prepare(one->problem, context, error);
+    return status == TP_OK ? run(one, &one->receipt, error) : status;
 }
 
 /* Best first: what stands before it in the table is better. */
@@ -120,6 +117,12 @@ static double kv_bytes(const struct bench_case *one) {
                         p->head_dim_v * (int64_t)tp_dtype_bytes((tp_dtype)p->o_dtype));
 }
 
+double bench_flops(const tp_problem *problem, int64_t pairs) {
+    int64_t products = problem->op == TP_BACKWARD ? 3 * problem->head_dim_qk + 2 * problem->head_dim_v
+                                                  : problem->head_dim_qk + problem->head_dim_v;
+    return 2 * (double)pairs * (double)products;
+}
+
 double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,
                       double bytes) {
     return fmax(flops / limits_fma(limits, isa, threads), bytes / limits_read(limits, threads)) +
@@ -139,13 +142,10 @@ tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem,
         return status;
     }
     const tp_decision *decision = tp_plan_decision(one->plan);
-    const tp_problem *asked = &problem->tensors.problem;
     one->ran =
         one->receipt.kernel ? one->receipt.kernel : decision->candidate[decision->chosen].kernel;
     one->isa = limits_isa(limits, one->ran);
-    int64_t products = asked->op == TP_BACKWARD ? 3 * asked->head_dim_qk + 2 * asked->head_dim_v
-                                                : asked->head_dim_qk + asked->head_dim_v;
-    one->flops = 2 * (double)one->receipt.pairs_visible * (double)products;
+    one->flops = bench_flops(&problem->tensors.problem, one->receipt.pairs_visible);
     one->kv_bytes = kv_bytes(one);
     return TP_OK;
 }
@@ -176,20 +176,6 @@ tp_status bench_case_burst(const struct bench_case *one, double slice_ns, int le
     return TP_OK;
 }
 
-/* The gradients by the definition cost more than any run: each time anew, for one case after another. */
-static int verify_gradients(const struct bench_case *one, char *reason, size_t size) {
-    const struct bench_problem *problem = one->problem;
-    struct gradients_truth truth;
-    tp_error error = TP_ERROR_INIT;
-    if (gradients_truth_create(&truth, &problem->tensors, &problem->gradients, &error) != TP_OK) {
-        snprintf(reason, size, "%s", error.text);
-        return 1;
-    }
-    int wrong = gradients_compare(&truth, &problem->tensors, &problem->gradients, reason, size);
-    gradients_truth_destroy(&truth);
-    return wrong;
-}
-
 int bench_case_verify(const struct bench_case *one, const struct truth *truth, double *max_error) {
     struct measured_error measured;
     char reason[512] = "";
@@ -200,7 +186,7 @@ int bench_case_verify(const struct bench_case *one, const struct truth *truth, d
     else
         tensors_poison_outputs(&one->problem->tensors, 0xFF);
     if (run(one, NULL, &error) != TP_OK) return complain_status(&error);
-    int wrong = back ? verify_gradients(one, reason, sizeof reason)
+    int wrong = back ? bench_gradients_wrong(one->problem, reason, sizeof reason)
                      : truth_compare(truth, &one->problem->tensors, &measured, reason, sizeof reason);
     *max_error = back ? NAN : measured.max;
     if (!wrong) return EXIT_FINE;

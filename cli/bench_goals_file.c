@@ -8,12 +8,14 @@
  * strategy=NAME.
  */
 #include "bench.h"
+#include "file_text.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { GOALS_MAX_BYTES = 1 << 20 };
 enum argument {
     ARGUMENT_NONE,
     ARGUMENT_PROBLEM,
@@ -230,26 +232,12 @@ static int read_line(const struct place *place, char *line, struct goals *goals)
 }
 
 static char *read_text(const char *file) {
-    if (!file) return strdup(bench_goals_text);
-    FILE *stream = fopen(file, "r");
-    char *text = NULL;
-    size_t used = 0, room = 0;
-    while (stream && !ferror(stream) && !feof(stream)) {
-        if (room - used < 4096) {
-            char *larger = realloc(text, room += 65536);
-            if (!larger) break;
-            text = larger;
-        }
-        used += fread(text + used, 1, room - used - 1, stream);
-        text[used] = 0;
-    }
-    if (!stream || ferror(stream)) {
-        complain("--goals-file %s: %s", file, strerror(errno));
-        free(text);
-        text = NULL;
-    }
-    if (stream) fclose(stream);
-    return text;
+    size_t size;
+    char *text = file ? file_text(file, GOALS_MAX_BYTES, &size) : strdup(bench_goals_text);
+    if (!file || !text || strlen(text) == size) return text;
+    complain("--goals-file %s: it holds a byte of 0, which no text has", file);
+    free(text);
+    return NULL;
 }
 
 int goals_read(struct goals *goals, const char *file) {

@@ -169,6 +169,23 @@ tp_status bench_problem_open(struct bench_problem *problem, const char *words, u
     return fail(error, TP_NO_MEMORY, "the gradients could not be allocated");
 }
 
+tp_status bench_problem_prepare(struct bench_problem *problem, tp_context *context, tp_error *error) {
+    if (problem->tensors.problem.op != TP_BACKWARD) return TP_OK;
+    return gradients_forward(&problem->tensors, context, error);
+}
+
+int bench_gradients_wrong(const struct bench_problem *problem, char *reason, size_t size) {
+    struct gradients_truth truth;
+    tp_error error = TP_ERROR_INIT;
+    if (gradients_truth_create(&truth, &problem->tensors, &problem->gradients, &error) != TP_OK) {
+        snprintf(reason, size, "%s", error.text);
+        return 1;
+    }
+    int wrong = gradients_compare(&truth, &problem->tensors, &problem->gradients, reason, size);
+    gradients_truth_destroy(&truth);
+    return wrong;
+}
+
 void bench_problem_close(struct bench_problem *problem) {
     tensors_destroy(&problem->tensors);
     if (problem->gradients.memory) gradients_destroy(&problem->gradients);

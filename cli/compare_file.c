@@ -2,8 +2,9 @@
 /* A file of `bench -o jsonl`: one object a line. Fields that are not in the table are left alone.
  */
 #include "compare.h"
+#include "file_text.h"
+#include "lines.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -120,24 +121,16 @@ static int read_line(const struct place *place, const char *line, size_t length,
 
 int recording_read(struct recording *recording, const char *name) {
     struct place place = {name, 0};
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
+    size_t size, length;
     int code = EXIT_FINE;
     *recording = (struct recording){.name = name};
-    FILE *file = fopen(name, "r");
-    errno = file ? 0 : errno;
-    while (file && !code && (length = getline(&line, &room, file)) >= 0) {
+    char *text = file_text(name, LINES_MAX_BYTES, &size), *at = text, *line;
+    if (!text) return EXIT_USAGE;
+    while (!code && (line = text_line(&at, text + size, &length))) {
         place.line++;
-        if (strspn(line, " \t\r\n") < (size_t)length)
-            code = read_line(&place, line, (size_t)length, recording);
+        if (strspn(line, " \t\r") < length) code = read_line(&place, line, length, recording);
     }
-    if (!file || (!code && ferror(file))) {
-        complain("%s: %s", name, strerror(errno));
-        code = EXIT_USAGE;
-    }
-    if (file) fclose(file);
-    free(line);
+    free(text);
     if (!code && !recording->count) code = complain_at(&place, "the file holds no row");
     return code;
 }

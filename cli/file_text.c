@@ -20,11 +20,14 @@ static char *read_all(FILE *file, const char *name, size_t most, size_t *size) {
         }
         *size += fread(text + *size, 1, room - *size, file);
     }
-    if (text && !ferror(file)) {
+    if (text && !ferror(file) && *size <= most) {
         text[*size] = 0;
         return text;
     }
-    complain("%s: %s", name, text ? strerror(errno) : "out of memory");
+    if (text && !ferror(file))
+        complain("%s: it must have at most %zu bytes", name, most);
+    else
+        complain("%s: %s", name, text ? strerror(errno) : "out of memory");
     free(text);
     return NULL;
 }
@@ -39,4 +42,14 @@ char *file_text(const char *path, size_t most, size_t *size) {
     char *text = read_all(file, path, most, size);
     if (!standard) fclose(file);
     return text;
+}
+
+char *text_line(char **at, const char *end, size_t *length) {
+    char *line = *at;
+    if (line >= end) return NULL;
+    char *stop = memchr(line, '\n', (size_t)(end - line));
+    *length = (size_t)((stop ? stop : end) - line);
+    line[*length] = 0;
+    *at = line + *length + 1;
+    return line;
 }

@@ -4,8 +4,10 @@
 
 #include <stddef.h>
 
-/* The whole file, with a 0 behind it, or NULL with the reason printed. "-" is standard input. One byte more than
-   `most` may come, for the reader to refuse. */
+/* The whole file, with a 0 behind it, or NULL with the reason printed: it has more than `most` bytes, for example,
+   as /dev/zero has. "-" is standard input. */
 char *file_text(const char *path, size_t most, size_t *size);
+/* Cuts the next line off a text that a 0 stands behind, and ends it with a 0 of its own. NULL at the end. */
+char *text_line(char **at, const char *end, size_t *length);
 
 #endif

@@ -3,6 +3,8 @@
 #include "cli.h"
 #include "nearest.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 static const struct command commands[] = {
@@ -186,18 +188,30 @@ static int help(const char *word) {
     return EXIT_FINE;
 }
 
+/* Where a standard stream is closed the next file would take its place, and what is printed would go there. */
+static void hold_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)!open("/dev/null", fd ? O_RDONLY : O_WRONLY); /* so that use of it fails */
+}
+
+/* What was printed has arrived, or the command has failed. */
+static int printed(int code) {
+    errno = 0;
+    if (!ferror(stdout) && !fflush(stdout)) return code;
+    complain("standard output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    return EXIT_FAILED;
+}
+
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
+    hold_streams();
     if (!word) return complain_command(NULL);
-    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return help(argv[2]);
+    if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return printed(help(argv[2]));
     if (!strcmp(word, "--version")) {
         printf("tileproof %s\n", tp_version());
-        return EXIT_FINE;
+        return printed(EXIT_FINE);
     }
     const struct command *command = find_command(word);
     if (!command) return complain_command(word);
-    int code = run_command(command, argc - 2, argv + 2);
-    if (fflush(stdout) == 0) return code;
-    complain("standard output could not be written");
-    return EXIT_FAILED;
+    return printed(run_command(command, argc - 2, argv + 2));
 }

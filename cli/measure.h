@@ -12,7 +12,7 @@ struct measurement {
     int64_t scores_written, time_ns, pairs_visible;
     int64_t workspace_bytes; /* asked for */
     int64_t peak_bytes;      /* high-water mark of resident memory above the state before the run */
-    double max_error;        /* against double, over rows sampled */
+    double max_error;        /* against double, over rows sampled; NAN of a backward call, all of which is compared */
     int64_t rows;
     int threads;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
+#include "file_text.h"
 #include "nearest.h"
 #include "shape.h"
 
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MACHINE_MAX_BYTES = 1 << 16 };
 enum option_kind { FLAG, NUMBER, BYTES, TEXT, JOINED };
 
 struct option_row {
@@ -333,24 +335,18 @@ tp_choice options_choice(const struct options *options) {
 
 /* A recorded machine is the first line that is not empty and no '#' remark. */
 static int read_machine(const char *path, tp_machine *machine) {
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        complain("--machine %s: %s", path, strerror(errno));
-        return EXIT_USAGE;
-    }
-    char line[512] = "";
-    int found = 0;
-    while (!found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\r\n")] = 0;
-        found = line[0] && line[0] != '#';
-    }
-    fclose(file);
-    if (!found) {
-        complain("--machine %s: it holds no machine text", path);
-        return EXIT_USAGE;
-    }
     tp_error error = TP_ERROR_INIT;
-    return tp_machine_parse(line, machine, &error) == TP_OK ? 0 : complain_status(&error);
+    size_t size, length;
+    char *text = file_text(path, MACHINE_MAX_BYTES, &size), *at = text, *line = NULL;
+    if (!text) return EXIT_USAGE;
+    do
+        line = text_line(&at, text + size, &length);
+    while (line && (line[strspn(line, " \t\r")] == 0 || line[0] == '#'));
+    if (line) line[strcspn(line, "\r")] = 0;
+    int code = !line ? EXIT_USAGE : tp_machine_parse(line, machine, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
+    if (!line) complain("--machine %s: it holds no machine text", path);
+    free(text);
+    return code;
 }
 
 int options_context(const struct options *options, tp_context **context) {

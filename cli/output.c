@@ -56,15 +56,30 @@ int write_to_file(void *cookie, const char *bytes, size_t size) {
     return fwrite(bytes, 1, size, (FILE *)cookie) != size;
 }
 
+/* How many bytes the character takes; 0: these bytes are no UTF-8. */
+static int utf8_size(const unsigned char *c) {
+    int size = *c < 0x80 ? 1 : *c >= 0xC2 && *c < 0xE0 ? 2 : *c >= 0xE0 && *c < 0xF0 ? 3 : *c >= 0xF0 && *c < 0xF5 ? 4 : 0;
+    for (int i = 1; i < size; i++)
+        if (c[i] >> 6 != 2) return 0; /* the end of the text is no such byte either */
+    /* long forms, surrogates, beyond U+10FFFF */
+    int bad = (*c == 0xE0 && c[1] < 0xA0) || (*c == 0xED && c[1] > 0x9F) || (*c == 0xF0 && c[1] < 0x90) ||
+              (*c == 0xF4 && c[1] > 0x8F);
+    return bad ? 0 : size;
+}
+
 void print_json_text(FILE *out, const char *text) {
     fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int size = utf8_size(c);
         if (*c == '"' || *c == '\\')
             fprintf(out, "\\%c", *c);
         else if (*c < 0x20)
             fprintf(out, "\\u%04x", *c);
+        else if (!size)
+            fputs("\\ufffd", out); /* JSON has no other bytes */
         else
-            fputc(*c, out);
+            fwrite(c, 1, (size_t)size, out);
+        c += size ? size : 1;
     }
     fputc('"', out);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plot.h"
+#include "file_text.h"
+#include "lines.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -126,11 +127,11 @@ static int add_row(struct plot_rows *rows, const struct plot_row *row) {
     return EXIT_FINE;
 }
 
-static int read_line(struct plot_rows *rows, const struct place *at, const char *line) {
+static int read_line(struct plot_rows *rows, const struct place *at, const char *line, size_t length) {
     json_error_t error;
     struct plot_row row;
     memset(&row, 0, sizeof row);
-    json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(object)) {
         complain("%s:%d: a line must be a JSON object%s%s", at->file, at->line, object ? "" : ": ",
                  object ? "" : error.text);
@@ -150,21 +151,12 @@ static int read_line(struct plot_rows *rows, const struct place *at, const char 
 }
 
 int plot_read(struct plot_rows *rows, const char *file) {
-    char *line = NULL;
-    size_t room = 0;
+    size_t size, length;
     int code = EXIT_FINE;
-    FILE *from = fopen(file, "r");
-    if (!from) {
-        complain("%s: %s", file, strerror(errno));
-        return EXIT_USAGE;
-    }
-    for (struct place at = {file, 1}; !code && getline(&line, &room, from) >= 0; at.line++)
-        if (line[strspn(line, " \t\r\n")]) code = read_line(rows, &at, line);
-    if (!code && ferror(from)) {
-        complain("%s: %s", file, strerror(errno));
-        code = EXIT_USAGE;
-    }
-    free(line);
-    fclose(from);
+    char *text = file_text(file, LINES_MAX_BYTES, &size), *from = text, *line;
+    if (!text) return EXIT_USAGE;
+    for (struct place at = {file, 1}; !code && (line = text_line(&from, text + size, &length)); at.line++)
+        if (strspn(line, " \t\r") < length) code = read_line(rows, &at, line, length);
+    free(text);
     return code;
 }

@@ -59,10 +59,6 @@ struct wishes {
     int64_t page_size;
 };
 
-static int is_reason(const char *text) {
-    return strlen(text) <= 400 && strspn(text, " \t\r\n") < strlen(text);
-}
-
 static int parse_wishes(const struct options *options, struct wishes *wishes) {
     enum table_format format;
     *wishes = (struct wishes){0, TP_BF16, 16};
@@ -92,14 +88,15 @@ static int parse_wishes(const struct options *options, struct wishes *wishes) {
                           : options->update && !options->lock ? "--update needs --lock FILE"
                           : options->update && !options->reason
                               ? "--update needs --reason TEXT: the lock keeps why it changed"
-                          : options->update && !is_reason(options->reason)
-                              ? "--reason must be a text of 1..400 bytes, not blank"
                           : options->reason && !options->update ? "--reason is for --update"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
                               : NULL;
+    tp_error error = TP_ERROR_INIT;
     if (problem) complain("%s", problem);
-    return problem ? EXIT_USAGE : EXIT_FINE;
+    if (problem) return EXIT_USAGE;
+    if (options->update && tp_lock_reason_check(options->reason, &error) != TP_OK) return complain_status(&error);
+    return journal_places(options);
 }
 
 static int no_memory(void) {
@@ -210,7 +207,7 @@ int command_qualify(const struct options *options) {
         code = complain_status(&error);
     if (!code) code = qualify_open_lock(options, &lock);
     if (!code) code = collect(&all, options, &wishes);
-    if (!code) code = journal_open(&journal, options, now.build, &all);
+    if (!code) code = journal_open(&journal, options, &now, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = all.done == all.cell_count;
     if (!code && !whole) {

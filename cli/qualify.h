@@ -8,7 +8,7 @@
  *     qualify_trust.c    could this cell have failed at all?
  *     qualify_time.c     its time, and math's beside it
  *     qualify_report.c   the matrix, and a row a cell
- *     qualify_journal.c  finished cells of a run that was stopped
+ *     qualify_journal.c  finished cells of a run that was stopped; journal_text.c: as a text
  *     qualify_lock.c     cells against a lock, or into it
  *     lockfile.c         locks as files; a cell against the lock's
  *     canary.c           the command: everything a lock says, once more
@@ -20,6 +20,9 @@
 #include "attempt.h"
 #include "cli.h"
 #include "truth.h"
+
+/* Of every cell, for ever: other inputs have other bits, and locks keep those. */
+enum { CELL_SEED = 1 };
 
 struct qualifier {
     tp_context *context;
@@ -79,12 +82,15 @@ int worse_exit(int a, int b);
 
 /* qualify_journal.c. Exit codes, reasons printed. */
 struct journal {
-    char path[4096];
-    FILE *file;
-    char build[65];
+    char *path;
+    FILE *file; /* NULL: there is none */
+    int lines;  /* it holds cells */
 };
-int journal_open(struct journal *journal, const struct options *options, const char *build,
+/* With --resume cells are taken from it, if they were made as this run would make them. */
+int journal_open(struct journal *journal, const struct options *options, const tp_identity *now,
                  struct qualification *all);
+/* The files of a run are different files. Asked before it. */
+int journal_places(const struct options *options);
 int journal_add(struct journal *journal, const tp_cell *cell);
 void journal_close(struct journal *journal, int finished);
 

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of every cell, for ever: other inputs have other bits, and locks keep those. */
-enum { CELL_SEED = 1 };
 enum { MOST_ROWS = 48, LEAST_ROWS = 12, FEW_QUERIES = 8, SLOW_FILL = 1 << 22 };
 /* Elements of K and V that the reference may look at, so that no cell takes long. */
 static const double reference_elements = 2e7, reference_elements_quick = 6e6;

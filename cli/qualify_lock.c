@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "whole.h"
 
 /* A config that changed, even where no cell did: the lock speaks of another revision. */
 static int compare_config(const tp_model *model, const tp_lock *lock) {
@@ -71,6 +72,12 @@ int qualify_open_lock(const struct options *options, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
     *lock = NULL;
     if (!options->lock) return EXIT_FINE;
+    if (options->update) { /* what cannot be written is said before the run, not after it */
+        struct whole whole;
+        int code = whole_open(&whole, options->lock);
+        if (code) return code;
+        whole_close(&whole, 0);
+    }
     if (!options->update || !access(options->lock, F_OK)) return lock_read_file(options->lock, lock);
     return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
 }

@@ -42,9 +42,7 @@ int command_replay(const struct options *options) {
     char *text = file_text(options->files[0], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     int code = EXIT_USAGE;
-    if (size > LINES_MAX_BYTES)
-        complain("%s: it must have at most %u bytes", options->files[0], LINES_MAX_BYTES);
-    else if (requests_read(&requests, text, size, options->files[0], reason))
+    if (requests_read(&requests, text, size, options->files[0], reason))
         complain("%s", reason);
     else {
         code = run_all(options, &requests, options->files[0]);

@@ -49,11 +49,17 @@ static int count_run(const struct bench_case *one, int64_t cache_bytes, tp_recei
 }
 #endif
 
-static int64_t output_bytes(const struct tensors *tensors) {
+static int64_t tensor_bytes(const struct tensors *tensors, enum tensor_id id) {
     int64_t tokens = 0;
-    for (int64_t s = 0; s < tensors->sequences; s++) tokens += tensors_len(tensors, TENSOR_O, s);
-    return tokens * tensors_heads(tensors, TENSOR_O) * tensors_dim(tensors, TENSOR_O) *
-           (int64_t)tp_dtype_bytes(tensors_dtype(tensors, TENSOR_O));
+    for (int64_t s = 0; s < tensors->sequences; s++) tokens += tensors_len(tensors, id, s);
+    return tokens * tensors_heads(tensors, id) * tensors_dim(tensors, id) *
+           (int64_t)tp_dtype_bytes(tensors_dtype(tensors, id));
+}
+
+/* What the call must write: o, or the gradients, which lie as q, k and v do. */
+static int64_t output_bytes(const struct tensors *tensors) {
+    if (tensors->problem.op != TP_BACKWARD) return tensor_bytes(tensors, TENSOR_O);
+    return tensor_bytes(tensors, TENSOR_Q) + tensor_bytes(tensors, TENSOR_K) + tensor_bytes(tensors, TENSOR_V);
 }
 
 static int run(const struct options *options, struct bench_case *one, tp_context *context) {
@@ -65,7 +71,8 @@ static int run(const struct options *options, struct bench_case *one, tp_context
     choice.policy = TP_PERMIT;
     choice.kernel = one->kernel;
     if (tp_plan_create(context, &one->problem->tensors.problem, &choice, &one->plan, &error) !=
-        TP_OK)
+            TP_OK ||
+        bench_problem_prepare(one->problem, context, &error) != TP_OK)
         return complain_status(&error);
     size_t bytes = tp_plan_workspace(one->plan, one->threads);
     if (workspace_grow(&one->workspace, bytes)) {

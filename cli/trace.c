@@ -37,9 +37,7 @@ int command_trace(const struct options *options) {
     char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     int code = EXIT_USAGE;
-    if (size > LINES_MAX_BYTES)
-        complain("%s: it must have at most %u bytes", options->files[1], LINES_MAX_BYTES);
-    else if (traced_read(&calls, text, size, options->files[1], reason))
+    if (traced_read(&calls, text, size, options->files[1], reason))
         complain("%s", reason);
     else {
         code = write_events(&calls, options->format ? options->format : "-");

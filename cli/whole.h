@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are written whole or not at all: under another name beside the last one, then renamed. */
+/*
+ * Files that are written whole or not at all: under another name beside the last one, on the disk, then renamed. A
+ * symbolic link stays, and what it points to is replaced. What is no file (a pipe, /dev/null) is written as it is.
+ *
+ * The other name is PATH.tileproof-PID-N.part, new and locked while it is written. A kill leaves it behind; the next
+ * writer of the same PATH removes those that nobody holds the lock of, and no other file.
+ */
 #ifndef TILEPROOF_CLI_WHOLE_H
 #define TILEPROOF_CLI_WHOLE_H
 
@@ -8,7 +14,8 @@
 struct whole {
     FILE *file; /* NULL: not open */
     const char *path;
-    char *temporary; /* NULL: standard output, which "-" means */
+    char *target;    /* where the links end; NULL: standard output, which "-" means */
+    char *temporary; /* NULL: it is written as it is */
 };
 
 /* Exit codes, with the reason printed. */

@@ -13,6 +13,8 @@
  *     tp_model_destroy(model);
  *
  * Conventions (sizes, errors, ownership) are those of tileproof.h. Nothing here is global; a model is immutable.
+ * Out of memory, a call returns TP_NO_MEMORY, keeps what it was given as it was, and writes nothing: what goes to a
+ * tp_write function goes there in one piece.
  */
 #ifndef TILEPROOF_PROOF_H
 #define TILEPROOF_PROOF_H
@@ -113,7 +115,7 @@ typedef struct tp_model {
 
 /*
  * Reads a config.json, or a file of layer groups (docs/models.md), from memory; the text needs no ending 0.
- * name stands in error texts and may be NULL.
+ * name stands in error texts and in what is written, and may be NULL; it must be UTF-8.
  *     TP_INVALID      not JSON, or a field breaks a rule: "NAME:LINE: FIELD is VALUE: RULE"
  *     TP_UNSUPPORTED  well formed, but the model_type, a key or a value is not known to be understood
  * On failure *model is NULL.
@@ -257,7 +259,8 @@ TP_API tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use 
 TP_API tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size);
 
 /* Changing a lock. A model takes the place of the one with its name; a cell that of its problem. date is
-   "2026-11-16", reason what the history keeps: 1..400 bytes. Cells of an ISA that no model uses any more are
+   "2026-11-16", reason what the history keeps: 1..400 bytes of UTF-8, not blank. A call that fails leaves the lock as
+   it was. Cells of an ISA that no model uses any more are
    dropped by tp_lock_finish. Hosts with the same cells, library and declared versions share them. */
 TP_API tp_status tp_lock_put_model(tp_lock *lock, const char *name, const char *config_hash,
                                    tp_error *error);
@@ -265,6 +268,8 @@ TP_API tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_laye
                                  const tp_cell *cell, tp_error *error);
 TP_API tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell,
                                   tp_error *error);
+/* May this be the reason of an update? To be asked before what takes long. */
+TP_API tp_status tp_lock_reason_check(const char *reason, tp_error *error);
 TP_API tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
                                 const char *reason, tp_error *error);
 

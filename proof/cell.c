@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cell as a record: of a lock, of a journal. */
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "record.h"
@@ -53,13 +52,13 @@ const tp__field tp__cell_fields[] = {
 
 tp_status tp_cell_write(const tp_cell *cell, int measured, tp_write write, void *cookie) {
     if (!cell || cell->struct_size < sizeof *cell || !write) return TP_INVALID;
-    json_t *record = tp__record_make(tp__cell_fields, cell, measured);
-    char *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    tp_status status = TP_NO_MEMORY;
-    if (text) status = write(cookie, text, strlen(text)) ? TP_INVALID : TP_OK;
-    free(text);
+    tp_status status;
+    json_t *record = tp__record_make(tp__cell_fields, cell, measured, &status);
+    if (!record) return status;
+    tp__page page = {0};
+    tp__page_json(&page, record, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(record);
-    return status;
+    return tp__page_give(&page, write, cookie);
 }
 
 tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell *cell,
@@ -69,8 +68,8 @@ tp_status tp_cell_parse(const char *text, size_t size, const char *name, int lin
     if (!text || !cell) return tp__proof_fail(error, TP_INVALID, "text and cell must be given");
     memset(cell, 0, sizeof *cell);
     cell->struct_size = sizeof *cell;
-    json_t *record = tp__file_load(&file, 1u << 16);
-    if (!record) return TP_INVALID;
+    json_t *record;
+    TP_TRY(tp__file_load(&file, 1u << 16, &record));
     tp_status status = tp__record_read(&file, &path, record, tp__cell_fields, cell);
     json_decref(record);
     return status;

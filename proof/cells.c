@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which calls qualify a group. Lengths are where something changes: a block of keys, a chunk, the edge of a
- * window, odd tails, a long context. Real heads are used at lengths that fit; where even one call of a window
- * does not fit, one KV head stands for all and the purpose says so.
+ * window, odd tails, a long context. Real heads are used at lengths that fit; where a call does not fit, one KV head
+ * stands for all and the purpose says so. Where even that does not fit a border has no cell, and a cell that its phase
+ * cannot do without is refused by name.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "fail.h"
 
-/* Memory of K and V, and multiply-adds, that one cell may take. */
+/* Memory of q, k, v and o at 16 bits, and multiply-adds, that one cell may take. */
 static const double most_bytes = 192e6, most_flops = 12e9, most_flops_quick = 3e9;
 enum { EDGE_ROWS = 33, PAST_EDGE = 16, LONG_PREFILL = 16385, LONG_DECODE = 32769 };
 
@@ -33,7 +34,8 @@ typedef struct wish {
     int spans;        /* with the group's spans and prefix */
     const char *layout;
     int64_t batch, q, k;
-    const char *lengths; /* instead of the three */
+    const char *lengths; /* instead of the three, which then are 1 and the tokens of all sequences */
+    int border;          /* its phase has other cells */
 } wish;
 
 const char *tp_qualify_phase_name(uint32_t phase) {
@@ -59,9 +61,13 @@ static double flops(const maker *m, const wish *w) {
            (double)dims(m, w);
 }
 
-static double bytes(const maker *m, const wish *w) {
-    return (double)w->batch * (double)w->k * (double)kv_heads(m, w) * (double)dims(m, w) * 2;
+/* Of k and v, and of q and o, with one KV head and its query heads. */
+static double bytes_a_head(const maker *m, const wish *w) {
+    double group = (double)m->group->q_heads / (double)kv_heads(m, w);
+    return (double)w->batch * ((double)w->k + (double)w->q * group) * (double)dims(m, w) * 2;
 }
+
+static double bytes(const maker *m, const wish *w) { return bytes_a_head(m, w) * (double)kv_heads(m, w); }
 
 typedef struct words {
     char text[512];
@@ -111,18 +117,23 @@ static void add(maker *m, const wish *w) {
     tp_lengths lengths = {.struct_size = sizeof lengths};
     words text = {{0}, 0};
     if (!(m->phases & w->phase) || (m->quick && !w->quick) || m->count == TP_MAX_GROUP_CELLS) return;
-    int one_head = !w->lengths && bytes(m, w) > most_bytes;
-    if (one_head && bytes(m, w) / (double)kv_heads(m, w) > most_bytes) return;
+    int one_head = bytes(m, w) > most_bytes, fits = bytes_a_head(m, w) <= most_bytes;
+    if (!fits && w->border) return;
     tp_cell *cell = &m->cells[m->count];
     memset(cell, 0, sizeof *cell);
     cell->struct_size = sizeof *cell;
     cell->phase = w->phase;
     cell->timed = w->timed;
     cell->gain = w->gain > 0 ? w->gain : 1;
-    snprintf(cell->purpose, sizeof cell->purpose, "%s%s", w->purpose, one_head ? ", 1 KV head" : "");
+    snprintf(cell->purpose, sizeof cell->purpose, one_head ? "%.12s, 1 KV head" : "%s", w->purpose);
     compose(m, w, one_head, &text);
     snprintf(cell->problem, sizeof cell->problem, "%s", text.text);
-    if (tp_problem_parse(text.text, &problem, &lengths, &error) != TP_OK) {
+    if (!fits) {
+        cell->status = TP_CELL_UNSUPPORTED;
+        snprintf(cell->reason, sizeof cell->reason,
+                 "not run: q, k, v and o would take %.4g MB at 16 bits, with one KV head: at most %.0f", bytes_a_head(m, w) * 1e-6,
+                 most_bytes * 1e-6);
+    } else if (tp_problem_parse(text.text, &problem, &lengths, &error) != TP_OK) {
         cell->status = TP_CELL_UNSUPPORTED;
         snprintf(cell->reason, sizeof cell->reason, "the core does not read this problem: %s",
                  error.text);
@@ -162,7 +173,7 @@ static int64_t window_keys(const tp_layer_group *g) {
 static void add_edges(maker *m, uint32_t phase, int64_t rows, int64_t past) {
     const tp_layer_group *g = m->group;
     int64_t most = g->kv_max, window = window_keys(g), one_row = rows == 1;
-    wish w = {.phase = phase, .quick = 1, .batch = 1, .q = rows, .one_row = (int)one_row};
+    wish w = {.phase = phase, .quick = 1, .batch = 1, .q = rows, .one_row = (int)one_row, .border = 1};
     if (window && (!most || window + past <= most)) {
         w.purpose = "window", w.shows = "window=", w.k = window + past;
         add(m, &w);
@@ -186,7 +197,7 @@ static void add_prefill(maker *m) {
     add(m, &w);
     w.timed = 0, w.purpose = "short", w.q = w.k = 7;
     add(m, &w);
-    w.quick = 0, w.shows = NULL;
+    w.quick = 0, w.shows = NULL, w.border = 1;
     w.purpose = "tile", w.gain = 8, w.q = tile, w.k = cross ? least(tile, g->kv_max) : tile;
     add(m, &w);
     w.gain = 0;
@@ -219,8 +230,9 @@ static void add_decode(maker *m) {
     snprintf(rows, sizeof rows, "packed-q %s", pages);
     snprintf(lengths, sizeof lengths, "seqs=3x1/%lld,1x1/17,1x1/1", (long long)least(1030, g->kv_max));
     w.purpose = "rows in pages", w.layout = rows, w.lengths = lengths;
+    w.batch = 1, w.q = 5, w.k = 3 * least(1030, g->kv_max) + 18;
     add(m, &w);
-    w.quick = 0, w.layout = w.lengths = NULL, w.batch = 1;
+    w.quick = 0, w.layout = w.lengths = NULL, w.q = 1, w.border = 1;
     w.purpose = "key chunk", w.gain = 8, w.k = least(TP_DECODE_CHUNK_KEYS + 1, g->kv_max);
     add(m, &w);
     w.purpose = "drafts", w.gain = 0, w.q = 4, w.k = least(1031, g->kv_max);
@@ -234,19 +246,26 @@ static void add_decode(maker *m) {
         }
 }
 
-/* Sequences of every kind side by side: one row, odd tails, more than a block, none at all. */
+/* Sequences of every kind side by side: one row, odd tails, more than a block, none at all; with many query heads a
+   KV head fewer rows of each. */
 static void add_packed(maker *m) {
     const tp_layer_group *g = m->group;
     char lengths[160], layout[64];
     int generates = g->part == TP_PART_CROSS || g->all_of & TP_TERM_CAUSAL;
-    int64_t most = least(least(300, g->q_max), g->kv_max);
-    wish w = {.phase = TP_QUALIFY_VARLEN, .purpose = "packed", .quick = 1, .timed = 1};
-    if (g->part == TP_PART_CROSS)
-        snprintf(lengths, sizeof lengths, "seqs=1x1/300,1x65/%lld,1x0/5,1x7/33,1x129/129",
-                 (long long)least(700, g->kv_max));
-    else
-        snprintf(lengths, sizeof lengths, "seqs=1x1/1,1x%lld/%lld,1x0/5,1x7/7,1x129/129,1x64/64",
-                 (long long)most, (long long)most);
+    int64_t most = least(least(300, g->q_max), g->kv_max), keys = least(700, g->kv_max), some = 129, few = 64;
+    wish w = {.phase = TP_QUALIFY_VARLEN, .purpose = "packed", .quick = 1, .timed = 1, .batch = 1, .q = most + 201,
+              .k = most + 206};
+    if (g->part == TP_PART_CROSS) {
+        w.q = 202, w.k = keys + 467;
+        snprintf(lengths, sizeof lengths, "seqs=1x1/300,1x65/%lld,1x0/5,1x7/33,1x129/129", (long long)keys);
+    } else {
+        if (bytes_a_head(m, &w) > most_bytes) {
+            most = least(31, most), some = 33, few = 16;
+            w.q = most + 57, w.k = most + 62;
+        }
+        snprintf(lengths, sizeof lengths, "seqs=1x1/1,1x%lld/%lld,1x0/5,1x7/7,1x%lld/%lld,1x%lld/%lld", (long long)most,
+                 (long long)most, (long long)some, (long long)some, (long long)few, (long long)few);
+    }
     w.lengths = lengths, w.layout = "packed";
     add(m, &w);
     if (!generates) return;
@@ -256,7 +275,7 @@ static void add_packed(maker *m) {
              (long long)least(577, g->kv_max), (long long)least(1030, g->kv_max));
     snprintf(layout, sizeof layout, "packed-q paged=%lld%s", (long long)m->page_size,
              g->decode_dim_qk > 0 ? " latent" : "");
-    w.layout = layout;
+    w.layout = layout, w.q = 80, w.k = 2 * least(577, g->kv_max) + 4 * least(1030, g->kv_max) + 26;
     add(m, &w);
 }
 

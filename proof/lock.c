@@ -19,11 +19,16 @@ static tp_status adopt(json_t *root, tp_lock **lock, tp_error *error) {
         json_decref(root);
         return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
     }
-    (*lock)->root = root;
-    (*lock)->models = json_object_get(root, "models");
-    (*lock)->isas = json_object_get(root, "isas");
-    (*lock)->history = json_object_get(root, "history");
+    tp__lock_take(*lock, root);
     return TP_OK;
+}
+
+void tp__lock_take(tp_lock *lock, json_t *root) {
+    json_decref(lock->root);
+    lock->root = root;
+    lock->models = json_object_get(root, "models");
+    lock->isas = json_object_get(root, "isas");
+    lock->history = json_object_get(root, "history");
 }
 
 tp_status tp_lock_create(tp_lock **lock, tp_error *error) {
@@ -41,17 +46,17 @@ void tp_lock_destroy(tp_lock *lock) {
 
 int tp__lock_checksum(const json_t *root, char text[65]) {
     tp_digest digest;
-    json_t *copy = json_copy((json_t *)(uintptr_t)root);
+    tp__page page = {0};
+    json_t *copy = tp__json_with((json_t *)(uintptr_t)root, "checksum", json_null());
     if (copy) json_object_del(copy, "checksum");
-    char *bytes =
-        copy ? json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)) : NULL;
+    tp__page_json(&page, copy, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     json_decref(copy);
-    if (!bytes) return 1;
+    int failed = page.failed;
     tp_digest_begin(&digest);
-    tp_digest_add(&digest, bytes, strlen(bytes));
+    tp_digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
     tp_digest_end(&digest, text);
-    free(bytes);
-    return 0;
+    tp__page_close(&page);
+    return failed;
 }
 
 tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock,
@@ -60,8 +65,8 @@ tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
     *lock = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a lock");
-    json_t *root = tp__file_load(&file, TP_LOCK_MAX_BYTES);
-    if (!root) return TP_INVALID;
+    json_t *root;
+    TP_TRY(tp__file_load(&file, TP_LOCK_MAX_BYTES, &root));
     tp_status status = tp__lock_check(&file, root);
     if (status != TP_OK) {
         json_decref(root);

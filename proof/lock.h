@@ -26,6 +26,7 @@ typedef struct tp__history {
 } tp__history;
 extern const tp__field tp__history_fields[];
 
+void tp__lock_take(tp_lock *lock, json_t *root); /* this is the lock's tree from now on */
 /* SHA-256 of everything but the checksum itself. 0, or nonzero when memory ran out. */
 int tp__lock_checksum(const json_t *root, char text[65]);
 json_t *tp__lock_cells(const tp_lock *lock, const char *isa); /* borrowed; NULL: no such ISA */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changing a lock. Entries keep their places, so that a diff shows what changed and nothing else. */
+/*
+ * Changing a lock. Entries keep their places, so that a diff shows what changed and nothing else. What is new is made
+ * whole before the lock is touched: a call that fails, out of memory too, leaves the lock as it was.
+ */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lock.h"
@@ -10,152 +12,228 @@ static tp_status no_memory(tp_error *error) {
     return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
 }
 
-static json_t *find_model(const tp_lock *lock, const char *name) {
+static int is_text(const char *text, size_t most) {
+    return text && *text && strlen(text) <= most && tp__is_utf8(text, strlen(text));
+}
+
+/* The model's index in the list, or its size. */
+static size_t find_model(const tp_lock *lock, const char *name) {
     size_t i;
     json_t *model;
     json_array_foreach(lock->models, i, model) {
-        if (!strcmp(tp__json_text(model, "name"), name)) return model;
+        if (!strcmp(tp__json_text(model, "name"), name)) break;
     }
-    return NULL;
+    return i;
+}
+
+/* The list's entry, or one more; the value is taken over. */
+static tp_status put_at(json_t *list, size_t index, json_t *value, tp_error *error) {
+    int failed = index < json_array_size(list) ? json_array_set_new(list, index, value)
+                                               : json_array_append_new(list, value);
+    return failed ? no_memory(error) : TP_OK;
 }
 
 tp_status tp_lock_put_model(tp_lock *lock, const char *name, const char *config_hash,
                             tp_error *error) {
-    if (!lock || !name || !*name || strlen(name) > 255 || !config_hash || strlen(config_hash) > 64)
-        return tp__proof_fail(error, TP_INVALID, "a model of a lock needs a name and a config hash");
-    json_t *model = find_model(lock, name);
-    if (!model) {
-        model = json_object();
-        if (!model || json_object_set_new(model, "name", json_string(name)) ||
-            json_array_append_new(lock->models, model))
-            return no_memory(error);
-    }
-    return json_object_set_new(model, "config", json_string(config_hash)) ||
-                   json_object_set_new(model, "groups", json_array())
-               ? no_memory(error)
-               : TP_OK;
+    if (!lock || !is_text(name, 255) || !is_text(config_hash, 64))
+        return tp__proof_fail(error, TP_INVALID,
+                              "a model of a lock needs a name of 1..255 bytes and a config hash of 1..64, in UTF-8");
+    json_t *model = json_pack("{s:s, s:s, s:[]}", "name", name, "config", config_hash, "groups");
+    return put_at(lock->models, find_model(lock, name), model, error);
 }
 
-static json_t *find_group(json_t *groups, const char *part, const char *layers) {
+static size_t find_group(json_t *groups, const char *part, const char *layers) {
     size_t i;
     json_t *group;
     json_array_foreach(groups, i, group) {
         if (!strcmp(tp__json_text(group, "part"), part) &&
             !strcmp(tp__json_text(group, "layers"), layers))
-            return group;
+            break;
     }
-    group = json_pack("{s:s, s:s, s:{}}", "part", part, "layers", layers, "phases");
-    return group && !json_array_append_new(groups, group) ? group : NULL;
+    return i;
 }
 
 tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group *group,
                           const tp_cell *cell, tp_error *error) {
     static const int most = 8 * TP_MODEL_MAX_LAYERS;
     char layers[8 * TP_MODEL_MAX_LAYERS];
-    json_t *entry = lock && model ? find_model(lock, model) : NULL;
-    if (!entry || !cell || tp_layer_group_layers(group, layers, (size_t)most) != TP_OK)
+    json_t *entry = lock && model ? json_array_get(lock->models, find_model(lock, model)) : NULL;
+    if (!entry || !cell || tp_layer_group_layers(group, layers, (size_t)most) != TP_OK ||
+        !is_text(cell->problem, sizeof cell->problem - 1))
         return tp__proof_fail(error, TP_INVALID, "a use needs a model that was put, a group and a cell");
-    json_t *found = find_group(json_object_get(entry, "groups"),
-                               tp_part_name((tp_part)group->part), layers);
-    json_t *phases = json_object_get(found, "phases");
-    const char *phase = tp_qualify_phase_name(cell->phase);
-    if (phases && !json_object_get(phases, phase)) json_object_set_new(phases, phase, json_array());
-    return json_array_append_new(json_object_get(phases, phase), json_string(cell->problem))
-               ? no_memory(error)
-               : TP_OK;
-}
-
-static json_t *isa_of(tp_lock *lock, const char *isa) {
-    json_t *entry = json_object_get(lock->isas, isa);
-    if (entry) return entry;
-    entry = json_pack("{s:{}, s:[], s:[]}", "library", "hosts", "cells");
-    return entry && !json_object_set_new(lock->isas, isa, entry) ? entry : NULL;
+    json_t *groups = json_object_get(entry, "groups");
+    const char *part = tp_part_name((tp_part)group->part), *phase = tp_qualify_phase_name(cell->phase);
+    json_t *found = json_array_get(groups, find_group(groups, part, layers));
+    json_t *phases = json_object_get(found, "phases"), *list = json_object_get(phases, phase);
+    if (list) return put_at(list, json_array_size(list), json_string(cell->problem), error);
+    if (found)
+        return json_object_set_new(phases, phase, json_pack("[s]", cell->problem)) ? no_memory(error) : TP_OK;
+    found = json_pack("{s:s, s:s, s:{s:[s]}}", "part", part, "layers", layers, "phases", phase, cell->problem);
+    return put_at(groups, json_array_size(groups), found, error);
 }
 
 /* Numbers as a file has them: what was read and what is put must compare equal. */
 static json_t *rounded(json_t *record) {
-    char *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_t *again = text ? json_loads(text, 0, NULL) : NULL;
-    free(text);
+    tp__json_error unused;
+    tp__page page = {0};
+    tp__page_json(&page, record, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_t *again = page.failed ? NULL : tp__json_read(page.text, page.used, TP_MODEL_MAX_DEPTH, &unused);
+    tp__page_close(&page);
     json_decref(record);
     return again;
 }
 
 tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell, tp_error *error) {
-    if (!lock || !isa || !*isa || strlen(isa) > 63 || !cell || !cell->problem[0])
+    tp_status status;
+    if (!lock || !is_text(isa, 63) || !cell || !cell->problem[0])
         return tp__proof_fail(error, TP_INVALID, "a cell of a lock needs an ISA and a problem");
-    json_t *cells = json_object_get(isa_of(lock, isa), "cells");
-    json_t *record = rounded(tp__record_make(tp__cell_fields, cell, 0));
-    if (!cells || !record) {
-        json_decref(record);
-        return no_memory(error);
-    }
-    size_t index = tp__lock_index(cells, cell->problem);
-    if (index == json_array_size(cells)) {
+    json_t *record = rounded(tp__record_make(tp__cell_fields, cell, 0, &status));
+    if (status == TP_INVALID) return tp__proof_fail(error, TP_INVALID, "a text of the cell is not UTF-8");
+    if (!record) return no_memory(error);
+    json_t *cells = tp__lock_cells(lock, isa);
+    if (!cells) {
+        json_t *entry = json_pack("{s:{}, s:[], s:[]}", "library", "hosts", "cells");
+        int failed = json_array_append_new(json_object_get(entry, "cells"), record);
+        if (failed) json_decref(entry);
+        if (failed || json_object_set_new(lock->isas, isa, entry)) return no_memory(error);
         lock->added++;
-        return json_array_append_new(cells, record) ? no_memory(error) : TP_OK;
-    }
-    int equal = json_equal(json_array_get(cells, index), record);
-    lock->same += equal;
-    lock->changed += !equal;
-    return json_array_set_new(cells, index, record) ? no_memory(error) : TP_OK;
-}
-
-/* Cells whose problem no model asks for any more. */
-static void drop_unused(tp_lock *lock) {
-    json_t *used = json_object(), *isa;
-    tp_lock_use use;
-    const char *name;
-    for (int64_t i = 0; used && tp_lock_use_at(lock, i, &use) == TP_OK; i++)
-        json_object_set_new(used, use.problem, json_true());
-    json_object_foreach(lock->isas, name, isa) {
-        json_t *cells = json_object_get(isa, "cells");
-        for (size_t i = json_array_size(cells); used && i-- > 0;)
-            if (!json_object_get(used, tp__json_text(json_array_get(cells, i), "problem")))
-                json_array_remove(cells, i);
-    }
-    json_decref(used);
-}
-
-static tp_status put_host(tp_lock *lock, json_t *isa, const tp_identity *identity) {
-    json_t *library = tp__record_make(tp__library_fields, identity, 0), *hosts, *host, *one;
-    size_t i;
-    int same = library && json_equal(library, json_object_get(isa, "library"));
-    if (!library || json_object_set_new(isa, "library", library)) return TP_NO_MEMORY;
-    if (!same || lock->added || lock->changed) /* other hosts have not seen this */
-        json_object_set_new(isa, "hosts", json_array());
-    hosts = json_object_get(isa, "hosts");
-    host = tp__record_make(tp__host_fields, identity, 0);
-    json_array_foreach(hosts, i, one) {
-        if (!json_equal(one, host)) continue;
-        json_decref(host);
         return TP_OK;
     }
-    return json_array_append_new(hosts, host) ? TP_NO_MEMORY : TP_OK;
+    size_t index = tp__lock_index(cells, cell->problem);
+    int64_t *count = index == json_array_size(cells)                        ? &lock->added
+                     : json_equal(json_array_get(cells, index), record) ? &lock->same
+                                                                            : &lock->changed;
+    TP_TRY(put_at(cells, index, record, error));
+    ++*count;
+    return TP_OK;
+}
+
+/* The problems that a model asks for, as the keys of an object. */
+static json_t *used_problems(const tp_lock *lock) {
+    json_t *used = json_object();
+    tp_lock_use use;
+    for (int64_t i = 0; used && tp_lock_use_at(lock, i, &use) == TP_OK; i++)
+        if (json_object_set_new(used, use.problem, json_true())) {
+            json_decref(used);
+            return NULL;
+        }
+    return used;
+}
+
+/* The cells whose problem is used. */
+static json_t *kept_cells(json_t *cells, json_t *used) {
+    json_t *kept = json_array(), *cell;
+    size_t i;
+    json_array_foreach(cells, i, cell) {
+        if (!kept || !json_object_get(used, tp__json_text(cell, "problem"))) continue;
+        if (!json_array_append(kept, cell)) continue;
+        json_decref(kept);
+        return NULL;
+    }
+    return kept;
+}
+
+/* Hosts that saw the same cells with the same library, with this one among them. */
+static json_t *joined_hosts(json_t *hosts, json_t *host) {
+    json_t *all = json_array(), *one;
+    size_t i;
+    int failed = !all, met = 0;
+    json_array_foreach(hosts, i, one) {
+        failed = failed || json_array_append(all, one);
+        met |= json_equal(one, host);
+    }
+    if (!met && !failed) failed = json_array_append(all, host);
+    if (!failed) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* The entry of this process's ISA: its library, its hosts, the cells that are used. */
+static json_t *made_isa(const tp_lock *lock, json_t *old, const tp_identity *identity, json_t *used,
+                        tp_status *status) {
+    json_t *library = tp__record_make(tp__library_fields, identity, 0, status), *entry = json_object();
+    int same = json_equal(library, json_object_get(old, "library")) && !lock->added && !lock->changed;
+    json_t *host = library ? tp__record_make(tp__host_fields, identity, 0, status) : NULL;
+    /* where something is new other hosts have not seen it */
+    json_t *hosts = host ? joined_hosts(same ? json_object_get(old, "hosts") : NULL, host) : NULL;
+    json_decref(host);
+    int failed = json_object_set_new(entry, "library", library);
+    failed |= json_object_set_new(entry, "hosts", hosts);
+    failed |= json_object_set_new(entry, "cells", kept_cells(json_object_get(old, "cells"), used));
+    if (!failed) return entry;
+    json_decref(entry);
+    if (*status == TP_OK) *status = TP_NO_MEMORY;
+    return NULL;
+}
+
+/* All ISAs, without cells that are used no more. */
+static json_t *made_isas(const tp_lock *lock, const tp_identity *identity, tp_status *status) {
+    json_t *used = used_problems(lock), *isas = json_object(), *old;
+    const char *name;
+    int failed = !used || !isas;
+    *status = TP_OK;
+    json_object_foreach(lock->isas, name, old) {
+        json_t *entry = NULL;
+        if (!failed && !strcmp(name, identity->isa))
+            entry = made_isa(lock, old, identity, used, status);
+        else if (!failed)
+            entry = tp__json_with(old, "cells", kept_cells(json_object_get(old, "cells"), used));
+        failed = failed || json_object_set_new(isas, name, entry);
+    }
+    if (!failed && !json_object_get(lock->isas, identity->isa))
+        failed = json_object_set_new(isas, identity->isa, made_isa(lock, NULL, identity, used, status));
+    json_decref(used);
+    if (!failed) return isas;
+    if (*status == TP_OK) *status = TP_NO_MEMORY;
+    json_decref(isas);
+    return NULL;
+}
+
+static json_t *made_history(const tp_lock *lock, const tp__history *past, tp_status *status) {
+    json_t *record = tp__record_make(tp__history_fields, past, 0, status);
+    if (!record) return NULL;
+    json_t *history = json_copy(lock->history);
+    if (history && json_array_size(history) == json_array_size(lock->history) &&
+        !json_array_append(history, record)) {
+        json_decref(record);
+        return history;
+    }
+    json_decref(history);
+    json_decref(record);
+    *status = TP_NO_MEMORY;
+    return NULL;
+}
+
+tp_status tp_lock_reason_check(const char *reason, tp_error *error) {
+    if (!reason || strspn(reason, " \t\r\n") == strlen(reason) || strlen(reason) > 400)
+        return tp__proof_fail(error, TP_INVALID, "reason has %zu bytes: an update needs one of 1..400, not blank",
+                              reason ? strlen(reason) : (size_t)0);
+    if (!tp__is_utf8(reason, strlen(reason)))
+        return tp__proof_fail(error, TP_INVALID, "reason is not UTF-8: a lock is JSON, so its texts must be");
+    return TP_OK;
 }
 
 tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
                          const char *reason, tp_error *error) {
     tp__history past = {{0}, {0}, {0}, {0}, {0}};
-    if (!lock || !identity || !date || strlen(date) >= sizeof past.date)
+    tp_status status;
+    if (!lock || !identity || !is_text(identity->isa, 63) || !is_text(date, sizeof past.date - 1))
         return tp__proof_fail(error, TP_INVALID, "a lock needs an identity and a date");
-    if (!reason || strspn(reason, " \t\r\n") == strlen(reason) || strlen(reason) > 400)
-        return tp__proof_fail(error, TP_INVALID,
-                              "reason has %zu bytes: an update needs one of 1..400, not blank",
-                              reason ? strlen(reason) : (size_t)0);
-    json_t *isa = isa_of(lock, identity->isa);
-    if (!isa) return no_memory(error);
-    drop_unused(lock);
+    TP_TRY(tp_lock_reason_check(reason, error));
     snprintf(past.date, sizeof past.date, "%s", date);
     snprintf(past.isa, sizeof past.isa, "%s", identity->isa);
     snprintf(past.build, sizeof past.build, "%s", identity->build);
     snprintf(past.cells, sizeof past.cells, "%lld new, %lld changed, %lld same", (long long)lock->added,
              (long long)lock->changed, (long long)lock->same);
     snprintf(past.reason, sizeof past.reason, "%s", reason);
-    json_t *record = tp__record_make(tp__history_fields, &past, 0);
-    if (put_host(lock, isa, identity) != TP_OK || !record ||
-        json_array_append_new(lock->history, record))
-        return no_memory(error);
+    json_t *isas = made_isas(lock, identity, &status);
+    json_t *history = isas ? made_history(lock, &past, &status) : NULL;
+    json_t *half = tp__json_with(lock->root, "isas", isas), *root = tp__json_with(half, "history", history);
+    json_decref(half);
+    if (!root)
+        return status == TP_INVALID ? tp__proof_fail(error, TP_INVALID, "a text of the identity is not UTF-8")
+                                    : no_memory(error);
+    tp__lock_take(lock, root);
     lock->added = lock->changed = lock->same = 0;
     return TP_OK;
 }

@@ -6,7 +6,6 @@
 
 #include "declared.h"
 #include "encoders.h"
-#include "scan.h"
 #include "text.h"
 
 /* Models made of parts. Where flat is set old files keep the text's fields at the top. */
@@ -184,21 +183,22 @@ static tp_status read_ignore(tp__source *source, json_t *root) {
             return tp__proof_fail(source->error, TP_INVALID,
                                   "%s: _tileproof_ignore must hold strings, as entry %zu is not",
                                   source->name, i);
-        json_object_set_new(source->ignore, json_string_value(entry), json_true());
+        source->no_memory |= json_object_set_new(source->ignore, json_string_value(entry), json_true()) != 0;
     }
     return TP_OK;
 }
 
 /* How a file is laid out does not matter, so it is hashed as jansson writes it. */
 static tp_status hash_root(tp__source *source, const json_t *root) {
+    tp__page page = {0};
     tp_digest digest;
-    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
-    if (!text) return tp__proof_fail(source->error, TP_NO_MEMORY, "out of memory for a config");
+    tp__page_json(&page, root, JSON_COMPACT | JSON_SORT_KEYS);
+    int failed = page.failed;
     tp_digest_begin(&digest);
-    tp_digest_add(&digest, text, strlen(text));
+    tp_digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
     tp_digest_end(&digest, source->hash);
-    free(text);
-    return TP_OK;
+    tp__page_close(&page);
+    return failed ? tp__proof_fail(source->error, TP_NO_MEMORY, "out of memory for a config") : TP_OK;
 }
 
 static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
@@ -211,6 +211,9 @@ static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
     if (status == TP_OK)
         status =
             in_scope(&none, "", root, NULL, declared ? tp__declared_read : read_config, &builder);
+    /* a key that could not be noted as read looks like an unknown one: memory is what is at fault */
+    if (source->no_memory)
+        status = tp__proof_fail(source->error, TP_NO_MEMORY, "%s: out of memory for a config", source->name);
     if (status == TP_OK) status = tp__builder_finish(&builder, declared ? "declared" : type, model);
     tp__builder_discard(&builder);
     json_decref(source->ignore);
@@ -222,25 +225,18 @@ tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_mod
                          tp_error *error) {
     tp__source source = {
         .text = text, .size = size, .name = name ? name : "config", .error = error};
-    json_error_t reason;
+    tp_status status;
     if (!model) return tp__proof_fail(error, TP_INVALID, "tp_model is NULL");
     *model = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a config");
     if (size > TP_MODEL_MAX_BYTES)
         return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: a config has at most %u",
                               source.name, size, TP_MODEL_MAX_BYTES);
-    int line = tp__scan_too_deep(text, size, TP_MODEL_MAX_DEPTH);
-    if (line)
-        return tp__proof_fail(error, TP_INVALID, "%s:%d: nested deeper than %d levels", source.name,
-                              line, TP_MODEL_MAX_DEPTH);
-    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
-    if (!root)
-        return tp__proof_fail(error, TP_INVALID, "%s:%d: not JSON at column %d: %s", source.name,
-                              reason.line, reason.column, reason.text);
-    tp_status status =
-        json_is_object(root)
-            ? read_root(&source, root, model)
-            : tp__proof_fail(error, TP_INVALID, "%s:1: a config must be an object", source.name);
+    if (!tp__is_utf8(source.name, strlen(source.name)))
+        return tp__proof_fail(error, TP_INVALID,
+                              "the name of a config is not UTF-8: it stands in JSON, so the file must have another name");
+    json_t *root = tp__json_load(text, size, source.name, 0, error, &status);
+    if (root) status = read_root(&source, root, model);
     json_decref(root);
     return status;
 }

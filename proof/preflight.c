@@ -101,9 +101,10 @@ static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *m
 }
 
 /* The lock's own figure is that of one task; this context cuts calls into more. */
-static int64_t most_scratch(tp_context *context, const tp_lock *lock, const char *isa) {
-    int64_t most = 0;
+static tp_status most_scratch(tp_context *context, const tp_lock *lock, const char *isa, int64_t *most,
+                              tp_error *error) {
     tp_cell cell;
+    *most = 0;
     for (int i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
         tp_problem problem;
         tp_lengths lengths = {.struct_size = sizeof lengths};
@@ -111,14 +112,15 @@ static int64_t most_scratch(tp_context *context, const tp_lock *lock, const char
         tp_plan *plan;
         choice.policy = TP_PERMIT;
         choice.kernel = cell.kernel;
-        if (!is_qualified(&cell) || tp_problem_parse(cell.problem, &problem, &lengths, NULL) != TP_OK ||
-            tp_plan_create(context, &problem, &choice, &plan, NULL) != TP_OK)
-            continue;
+        if (!is_qualified(&cell) || tp_problem_parse(cell.problem, &problem, &lengths, NULL) != TP_OK) continue;
+        tp_status status = tp_plan_create(context, &problem, &choice, &plan, error);
+        if (status == TP_NO_MEMORY) return status;
+        if (status != TP_OK) continue; /* a kernel that is disabled here takes none */
         int64_t bytes = (int64_t)tp_plan_workspace(plan, tp_context_threads(context));
-        if (bytes > most) most = bytes;
+        if (bytes > *most) *most = bytes;
         tp_plan_destroy(plan);
     }
-    return most;
+    return TP_OK;
 }
 
 tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
@@ -138,12 +140,9 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
         return refuse(model, NULL, error, "STALE", why);
     }
     status = collect(lock, now.isa, model, &p, error);
+    if (status == TP_OK) status = most_scratch(context, lock, now.isa, &state.scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
-    if (status == TP_OK) {
-        state.status = TP_LOCK_MATCHES;
-        state.scratch_bytes = most_scratch(context, lock, now.isa);
-        status = tp_context_lock_state(context, &state, error);
-    }
-    return status;
+    state.status = TP_LOCK_MATCHES;
+    return status == TP_OK ? tp_context_lock_state(context, &state, error) : status;
 }

@@ -4,10 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "scan.h"
 
 void tp__path_key(tp__path *path, const char *key) {
     if (path->depth < 10) snprintf(path->part[path->depth++], sizeof path->part[0], "%.60s", key);
@@ -44,29 +41,13 @@ tp_status tp__file_fail(const tp__file *file, const tp__path *path, const char *
                           file->line + (line ? line : 1), where, *where ? " " : "", what);
 }
 
-json_t *tp__file_load(const tp__file *file, size_t most) {
-    json_error_t reason;
-    if (file->size > most) {
-        tp__proof_fail(file->error, TP_INVALID, "%s has %zu bytes: at most %zu", file->name,
-                       file->size, most);
-        return NULL;
-    }
-    int line = tp__scan_too_deep(file->text, file->size, TP_MODEL_MAX_DEPTH);
-    if (line) {
-        tp__proof_fail(file->error, TP_INVALID, "%s:%d: nested deeper than %d levels", file->name,
-                       file->line + line, TP_MODEL_MAX_DEPTH);
-        return NULL;
-    }
-    json_t *root = json_loadb(file->text, file->size, JSON_REJECT_DUPLICATES, &reason);
-    if (root && json_is_object(root)) return root;
-    if (root)
-        tp__proof_fail(file->error, TP_INVALID, "%s:%d: it must be an object", file->name,
-                       file->line + 1);
-    else
-        tp__proof_fail(file->error, TP_INVALID, "%s:%d: not JSON at column %d: %.160s", file->name,
-                       file->line + reason.line, reason.column, reason.text);
-    json_decref(root);
-    return NULL;
+tp_status tp__file_load(const tp__file *file, size_t most, json_t **root) {
+    tp_status status;
+    *root = NULL;
+    if (file->size > most)
+        return tp__proof_fail(file->error, TP_INVALID, "%s has %zu bytes: at most %zu", file->name, file->size, most);
+    *root = tp__json_load(file->text, file->size, file->name, file->line, file->error, &status);
+    return status;
 }
 
 static json_t *make_value(const tp__field *field, const void *at) {
@@ -91,15 +72,16 @@ static int is_empty(const tp__field *field, const void *at) {
     }
 }
 
-json_t *tp__record_make(const tp__field *fields, const void *from, int measured) {
+json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status) {
     json_t *object = json_object();
+    *status = object ? TP_OK : TP_NO_MEMORY;
     for (const tp__field *field = fields; object && field->name; field++) {
         const void *at = (const char *)from + field->offset;
         if ((field->measured && !measured) || (field->optional && is_empty(field, at))) continue;
-        if (json_object_set_new(object, field->name, make_value(field, at))) {
-            json_decref(object);
-            return NULL;
-        }
+        if (!json_object_set_new(object, field->name, make_value(field, at))) continue;
+        *status = field->type == TP__TEXT && !tp__is_utf8(at, strlen(at)) ? TP_INVALID : TP_NO_MEMORY;
+        json_decref(object);
+        return NULL;
     }
     return object;
 }
@@ -151,10 +133,11 @@ tp_status tp__record_read(const tp__file *file, tp__path *path, json_t *object,
         if (!value) return tp__file_fail(file, path, field->name, "is missing: it must be given");
         const char *rule = read_value(field, value, (char *)to + field->offset);
         if (rule) {
-            char *shown = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+            tp__page shown = {0};
+            tp__page_json(&shown, value, JSON_COMPACT | JSON_ENCODE_ANY);
             tp_status status = tp__file_fail(file, path, field->name, "is %.80s: it must be %s",
-                                             shown ? shown : "?", rule);
-            free(shown);
+                                             shown.failed ? "?" : tp__page_text(&shown), rule);
+            tp__page_close(&shown);
             return status;
         }
         known++;

@@ -6,9 +6,7 @@
 #ifndef TP_PROOF_RECORD_H
 #define TP_PROOF_RECORD_H
 
-#include <jansson.h>
-
-#include "fail.h"
+#include "json.h"
 
 typedef struct tp__file {
     const char *text, *name;
@@ -31,8 +29,8 @@ tp_status tp__file_fail(const tp__file *file, const tp__path *path, const char *
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The line on which the value at the path begins; 0 when it is not there. */
 int tp__path_line(const tp__file *file, const tp__path *path);
-/* Parses with limits on size and depth; NULL with the reason. */
-json_t *tp__file_load(const tp__file *file, size_t most);
+/* Parses with limits on size and depth. */
+tp_status tp__file_load(const tp__file *file, size_t most, json_t **root);
 
 typedef enum tp__field_type { TP__TEXT, TP__INT32, TP__INT64, TP__REAL, TP__PHASE, TP__STATUS } tp__field_type;
 typedef struct tp__field {
@@ -43,8 +41,8 @@ typedef struct tp__field {
     size_t offset, size; /* size: of a text, with its end */
 } tp__field;
 
-/* A record of a struct, NULL when memory ran out. */
-json_t *tp__record_make(const tp__field *fields, const void *from, int measured);
+/* A record of a struct. NULL: TP_NO_MEMORY, or TP_INVALID when a text is not UTF-8. */
+json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status);
 tp_status tp__record_read(const tp__file *file, tp__path *path, json_t *object,
                           const tp__field *fields, void *to);
 

@@ -21,24 +21,6 @@ static size_t skip_string(scanner *s, const char **start) {
     return size;
 }
 
-int tp__scan_too_deep(const char *text, size_t size, int most) {
-    scanner s = {text, text + size, 1};
-    int depth = 0;
-    while (s.at < s.end) {
-        const char *start;
-        if (*s.at == '"') {
-            skip_string(&s, &start);
-            continue;
-        }
-        if (*s.at == '\n') s.line++;
-        if (*s.at == '{' || *s.at == '[') depth++;
-        if (*s.at == '}' || *s.at == ']') depth--;
-        if (depth > most) return s.line;
-        s.at++;
-    }
-    return 0;
-}
-
 static int next_is_colon(const scanner *s) {
     const char *at = s->at;
     while (at < s->end && strchr(" \t\r\n", *at) && *at) at++;

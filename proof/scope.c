@@ -75,9 +75,10 @@ tp_status tp__scope_fail(const tp__scope *scope, tp_status status, const char *k
 
 /* A value as an error shows it: short, whatever it holds. */
 static const char *shown(const json_t *value, char text[64]) {
-    char *whole = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
-    snprintf(text, 64, whole && strlen(whole) > 40 ? "%.40s..." : "%s", whole ? whole : "?");
-    free(whole);
+    tp__page whole = {0};
+    tp__page_json(&whole, value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+    snprintf(text, 64, whole.used > 40 ? "%.40s..." : "%s", whole.failed ? "?" : tp__page_text(&whole));
+    tp__page_close(&whole);
     return text;
 }
 
@@ -96,7 +97,7 @@ json_t *tp__scope_find(tp__scope *scope, const char *names, const char **used) {
         json_t *value = json_object_get(scope->object, one);
         if (at == names || (value && !found)) strcpy(name, one);
         if (!value) continue;
-        json_object_set_new(scope->seen, one, json_true());
+        scope->source->no_memory |= json_object_set_new(scope->seen, one, json_true()) != 0;
         if (!found) found = value;
     }
     *used = name;
@@ -253,7 +254,7 @@ static tp_status judge(tp__scope *scope, const char *key, json_t *value) {
     }
     if (is_harmless(key) || !scope->complete) return TP_OK;
     if (json_object_get(scope->source->ignore, key)) {
-        json_object_set_new(scope->source->ignored, key, json_true());
+        scope->source->no_memory |= json_object_set_new(scope->source->ignored, key, json_true()) != 0;
         return TP_OK;
     }
     return tp__scope_fail(scope, TP_UNSUPPORTED, key,

@@ -10,9 +10,7 @@
 #ifndef TP_PROOF_SCOPE_H
 #define TP_PROOF_SCOPE_H
 
-#include <jansson.h>
-
-#include "fail.h"
+#include "json.h"
 
 typedef struct tp__source {
     const char *text, *name;
@@ -21,6 +19,7 @@ typedef struct tp__source {
     json_t *ignore;  /* object used as a set: keys the file asks to ignore */
     json_t *ignored; /* those that were met */
     char hash[65];   /* of the whole file */
+    int no_memory;   /* it ran out on the way: whatever was read after that means nothing */
 } tp__source;
 
 typedef struct tp__scope {

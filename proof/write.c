@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model as a table for people and as JSON for programs. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "fail.h"
+#include "json.h"
 
 enum { TEXT_SIZE = 512 };
 
@@ -31,57 +30,69 @@ static int core_reads(const char *text) {
     return tp_problem_parse(text, &problem, NULL, NULL) == TP_OK;
 }
 
-static void add_call(json_t *object, const tp_layer_group *group, int decode) {
+/* Below: nonzero when memory ran out. A value that could not be made is NULL, and setting that fails. */
+static int add_call(json_t *object, const tp_layer_group *group, int decode) {
     char text[TEXT_SIZE];
     call_text(group, decode, text);
     json_t *call = *text ? json_pack("{s:s,s:b}", "problem", text, "core_reads", core_reads(text))
                          : json_null();
-    json_object_set_new(object, decode ? "decode" : "prefill", call);
+    return json_object_set_new(object, decode ? "decode" : "prefill", call);
 }
 
-static void add_mask(json_t *object, const tp_layer_group *group) {
+/* A number that is left out when it is 0. */
+static int add_count(json_t *object, const char *name, int64_t value) {
+    return value && json_object_set_new(object, name, json_integer(value));
+}
+
+static int add_mask(json_t *object, const tp_layer_group *group) {
     char formula[96];
     tp_layer_group_formula(group, formula, sizeof formula);
     json_t *mask = json_pack("{s:s}", "formula", formula);
-    if (group->all_of & TP_TERM_WINDOW)
-        json_object_set_new(
-            mask, "window",
-            json_pack("[I,I]", (json_int_t)group->window_left, (json_int_t)group->window_right));
-    if (group->chunk) json_object_set_new(mask, "chunk", json_integer(group->chunk));
-    if (group->span) json_object_set_new(mask, "span", json_integer(group->span));
-    if (group->prefix) json_object_set_new(mask, "prefix", json_integer(group->prefix));
-    if (group->first) json_object_set_new(mask, "first", json_integer(group->first));
-    json_object_set_new(object, "mask", mask);
+    int failed = group->all_of & TP_TERM_WINDOW &&
+                 json_object_set_new(mask, "window",
+                                     json_pack("[I,I]", (json_int_t)group->window_left,
+                                               (json_int_t)group->window_right));
+    failed |= add_count(mask, "chunk", group->chunk);
+    failed |= add_count(mask, "span", group->span);
+    failed |= add_count(mask, "prefix", group->prefix);
+    failed |= add_count(mask, "first", group->first);
+    return failed | json_object_set_new(object, "mask", mask);
 }
 
-static void add_rope(json_t *object, const tp_layer_group *group) {
+/* A number above 0, or nothing. */
+static int add_real(json_t *object, const char *name, double value) {
+    return value > 0 && json_object_set_new(object, name, json_real(value));
+}
+
+static int add_rope(json_t *object, const tp_layer_group *group) {
     json_t *rope = json_pack("{s:s}", "kind", tp_rope_name((tp_rope)group->rope));
-    if (group->rope_dims) json_object_set_new(rope, "dims", json_integer(group->rope_dims));
-    if (group->rope_theta > 0) json_object_set_new(rope, "theta", json_real(group->rope_theta));
-    if (group->rope_factor > 0) json_object_set_new(rope, "factor", json_real(group->rope_factor));
+    int failed = add_count(rope, "dims", group->rope_dims);
+    failed |= add_real(rope, "theta", group->rope_theta);
+    failed |= add_real(rope, "factor", group->rope_factor);
     if (group->mrope_section[0]) {
-        json_object_set_new(rope, "mrope_section",
-                            json_pack("[i,i,i]", group->mrope_section[0], group->mrope_section[1],
-                                      group->mrope_section[2]));
-        json_object_set_new(rope, "mrope_interleaved", json_boolean(group->mrope_interleaved));
+        failed |= json_object_set_new(rope, "mrope_section",
+                                      json_pack("[i,i,i]", group->mrope_section[0], group->mrope_section[1],
+                                                group->mrope_section[2]));
+        failed |= json_object_set_new(rope, "mrope_interleaved", json_boolean(group->mrope_interleaved));
     }
-    json_object_set_new(object, "rope", rope);
+    return failed | json_object_set_new(object, "rope", rope);
 }
 
-static void add_scores(json_t *object, const tp_layer_group *group) {
-    json_object_set_new(object, "scale", json_real(group->scale));
-    json_object_set_new(object, "scale_source", json_string(group->scale_source));
-    if (group->softcap > 0) json_object_set_new(object, "softcap", json_real(group->softcap));
-    json_object_set_new(object, "sinks", json_boolean(group->sinks));
-    json_object_set_new(object, "alibi", json_boolean(group->alibi));
+static int add_scores(json_t *object, const tp_layer_group *group) {
+    int failed = json_object_set_new(object, "scale", json_real(group->scale));
+    failed |= json_object_set_new(object, "scale_source", json_string(group->scale_source));
+    failed |= add_real(object, "softcap", group->softcap);
+    failed |= json_object_set_new(object, "sinks", json_boolean(group->sinks));
+    failed |= json_object_set_new(object, "alibi", json_boolean(group->alibi));
     if (group->query_scale_beta > 0)
-        json_object_set_new(object, "query_scale",
-                            json_pack("{s:f,s:I,s:I}", "beta", group->query_scale_beta, "period",
-                                      (json_int_t)group->query_scale_period, "offset",
-                                      (json_int_t)group->query_scale_offset));
+        failed |= json_object_set_new(object, "query_scale",
+                                      json_pack("{s:f,s:I,s:I}", "beta", group->query_scale_beta, "period",
+                                                (json_int_t)group->query_scale_period, "offset",
+                                                (json_int_t)group->query_scale_offset));
+    return failed;
 }
 
-static void add_shape(json_t *object, const tp_layer_group *group) {
+static int add_shape(json_t *object, const tp_layer_group *group) {
     static const struct {
         const char *name;
         size_t offset;
@@ -94,48 +105,45 @@ static void add_shape(json_t *object, const tp_layer_group *group) {
                   {"decode_dim_v", offsetof(tp_layer_group, decode_dim_v)},
                   {"q_max", offsetof(tp_layer_group, q_max)},
                   {"kv_max", offsetof(tp_layer_group, kv_max)}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        int64_t value = *(const int64_t *)((const char *)group + fields[i].offset);
-        if (value) json_object_set_new(object, fields[i].name, json_integer(value));
-    }
-    json_object_set_new(object, "dtype",
-                        group->dtype ? json_string(tp_dtype_name((tp_dtype)group->dtype))
-                                     : json_null());
+    int failed = 0;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        failed |= add_count(object, fields[i].name,
+                            *(const int64_t *)(const void *)((const char *)group + fields[i].offset));
+    return failed | json_object_set_new(object, "dtype",
+                                        group->dtype ? json_string(tp_dtype_name((tp_dtype)group->dtype))
+                                                     : json_null());
 }
 
+/* NULL when memory ran out. */
 static json_t *group_json(const tp_layer_group *group) {
     json_t *object = json_object();
     char *layers = layers_text(group);
-    json_object_set_new(object, "part", json_string(tp_part_name((tp_part)group->part)));
-    json_object_set_new(object, "layers", json_string(layers ? layers : ""));
-    json_object_set_new(object, "layer_count", json_integer(group->layer_count));
+    int failed = !layers || json_object_set_new(object, "part", json_string(tp_part_name((tp_part)group->part)));
+    failed = failed || json_object_set_new(object, "layers", json_string(layers));
+    failed = failed || json_object_set_new(object, "layer_count", json_integer(group->layer_count));
     free(layers);
-    if (group->out_of_scope) {
-        json_object_set_new(object, "out_of_scope", json_string(group->out_of_scope));
-        return object;
-    }
-    add_shape(object, group);
-    add_mask(object, group);
-    add_scores(object, group);
-    add_rope(object, group);
-    add_call(object, group, 0);
-    add_call(object, group, 1);
-    return object;
+    if (group->out_of_scope)
+        failed = failed || json_object_set_new(object, "out_of_scope", json_string(group->out_of_scope));
+    else
+        failed = failed || add_shape(object, group) || add_mask(object, group) || add_scores(object, group) ||
+                 add_rope(object, group) || add_call(object, group, 0) || add_call(object, group, 1);
+    if (!failed) return object;
+    json_decref(object);
+    return NULL;
 }
 
 static tp_status write_json(const tp_model *model, tp_write write, void *cookie) {
-    json_t *groups = json_array();
-    for (int i = 0; i < model->group_count; i++)
-        json_array_append_new(groups, group_json(model->groups[i]));
-    json_t *object =
-        json_pack("{s:s,s:s,s:i,s:s,s:o}", "name", model->name, "model_type", model->model_type,
-                  "parser", TP_MODEL_PARSER_VERSION, "ignored", model->ignored, "groups", groups);
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_t *groups = json_array(),
+           *object = json_pack("{s:s,s:s,s:i,s:s}", "name", model->name, "model_type", model->model_type, "parser",
+                               TP_MODEL_PARSER_VERSION, "ignored", model->ignored);
+    int failed = 0;
+    for (int i = 0; i < model->group_count && !failed; i++)
+        failed = json_array_append_new(groups, group_json(model->groups[i]));
+    failed |= json_object_set_new(object, "groups", groups);
+    tp__page page = {.failed = failed};
+    tp__page_json(&page, object, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(object);
-    if (!text) return TP_NO_MEMORY;
-    int stopped = write(cookie, text, strlen(text));
-    free(text);
-    return stopped ? TP_INVALID : TP_OK;
+    return tp__page_give(&page, write, cookie);
 }
 
 static void put_extras(const tp_layer_group *group, char *text, size_t size) {
@@ -159,24 +167,18 @@ static void put_extras(const tp_layer_group *group, char *text, size_t size) {
                  group->mrope_interleaved ? " interleaved" : "");
 }
 
-typedef struct line_writer {
-    tp_write write;
-    void *cookie;
-    int stopped;
-} line_writer;
-
-static void put(line_writer *w, const char *text) {
-    if (!w->stopped) w->stopped = w->write(w->cookie, text, strlen(text));
-}
-
-static void write_group(line_writer *w, const tp_layer_group *group) {
+static void write_group(tp__page *w, const tp_layer_group *group) {
     char line[1024], formula[96], extras[256] = "", heads[48], dims[48], call[TEXT_SIZE];
     char *layers = layers_text(group);
+    if (!layers) {
+        w->failed = 1;
+        return;
+    }
     if (group->out_of_scope) {
         snprintf(line, sizeof line, "  %-6s layers %-12.200s out of scope: %s\n",
-                 tp_part_name((tp_part)group->part), layers ? layers : "", group->out_of_scope);
+                 tp_part_name((tp_part)group->part), layers, group->out_of_scope);
         free(layers);
-        put(w, line);
+        tp__page_put(w, line);
         return;
     }
     tp_layer_group_formula(group, formula, sizeof formula);
@@ -186,33 +188,33 @@ static void write_group(line_writer *w, const tp_layer_group *group) {
     snprintf(dims, sizeof dims, "%lld/%lld", (long long)group->head_dim_qk,
              (long long)group->head_dim_v);
     snprintf(line, sizeof line, "  %-6s layers %-12.200s h%-8s d%-8s %-5s %s, scale %s\n",
-             tp_part_name((tp_part)group->part), layers ? layers : "", heads, dims,
+             tp_part_name((tp_part)group->part), layers, heads, dims,
              group->dtype ? tp_dtype_name((tp_dtype)group->dtype) : "-", formula, extras);
     free(layers);
-    put(w, line);
+    tp__page_put(w, line);
     for (int decode = 0; decode < 2; decode++) {
         if (!*call_text(group, decode, call)) continue;
-        put(w, "           ");
-        put(w, call);
-        put(w, core_reads(call) ? "\n" : "   (words this core does not read)\n");
+        tp__page_put(w, "           ");
+        tp__page_put(w, call);
+        tp__page_put(w, core_reads(call) ? "\n" : "   (words this core does not read)\n");
     }
 }
 
 static tp_status write_text(const tp_model *model, tp_write write, void *cookie) {
-    line_writer w = {write, cookie, 0};
+    tp__page w = {0};
     char line[64];
-    put(&w, model->name);
-    put(&w, ": ");
-    put(&w, model->model_type);
+    tp__page_put(&w, model->name);
+    tp__page_put(&w, ": ");
+    tp__page_put(&w, model->model_type);
     snprintf(line, sizeof line, ", %d layer groups\n", (int)model->group_count);
-    put(&w, line);
+    tp__page_put(&w, line);
     if (*model->ignored) {
-        put(&w, "  ignored as the file asks: ");
-        put(&w, model->ignored);
-        put(&w, "\n");
+        tp__page_put(&w, "  ignored as the file asks: ");
+        tp__page_put(&w, model->ignored);
+        tp__page_put(&w, "\n");
     }
     for (int i = 0; i < model->group_count; i++) write_group(&w, model->groups[i]);
-    return w.stopped ? TP_INVALID : TP_OK;
+    return tp__page_give(&w, write, cookie);
 }
 
 tp_status tp_model_write(const tp_model *model, tp_format format, tp_write write, void *cookie) {

@@ -51,6 +51,12 @@ assert rows[0]['q_len'] == rows[0]['kv_len'] == 128 and rows[0]['head_dim'] == 3
 expect_python decode "$sane
 assert rows[0]['phase'] == 'decode' and rows[0]['compulsory_read'] == 2 * (2048 * 2 * 64 * 2 + 4 * 64 * 2), rows" \
     "$tool" bench --bytes --cache 1m 2q1s2k h4/1 d64 bf16 -o jsonl
+# a backward call must write d_q, d_k and d_v, and does five products
+expect_python backward "row = json.loads(text)
+assert row['phase'] == 'backward' and row['model_holds'] == 'yes' and row['sim_written'] >= row['compulsory_written'], row
+assert row['compulsory_written'] == 128 * 2 * 32 * 4 + 96 * 1 * (32 + 16) * 4, row
+assert row['flops'] == 2 * 2 * 128 * 96 * (3 * 32 + 2 * 16), row" \
+    "$tool" bench --bytes --cache 2m "backward h2/1 q128 k96 d32/16 f32" -k generic -o jsonl
 # A cache of 1 MiB holds neither the scores nor the probabilities, 4 MiB each: they go to memory and come back.
 expect_python scores "$sane
 ours, math = rows

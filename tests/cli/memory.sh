@@ -22,6 +22,12 @@ row = json.loads(text)
 again = json.loads(subprocess.check_output(['$tool'] + shlex.split(row['repro'])[1:] + ['-o', 'jsonl']))
 assert all(row[f] == again[f] for f in ['problem', 'kernel', 'workspace_bytes', 'repro']), again" \
     "$tool" bench --memory 2q9_1q1s40 h2/1 d8 causal -k generic -o jsonl
+# a backward call reads o and lse of a forward one, and its gradients are compared, not the o of that
+expect_python backward "row = json.loads(text)
+assert row['phase'] == 'backward' and row['max_abs_err'] is None and row['scores_written'] == 0, row
+assert row['workspace_bytes'] / 2 < row['peak_bytes'] < row['workspace_bytes'] + (512 << 10), row" \
+    "$tool" bench --memory "backward h2 q256 k256 d64 f32" -k best -o jsonl
+expect backward-math 0 'on math: not run here: .*op backward, need forward' "$tool" bench --memory "backward h1 q32 k32 d8 f32"
 expect too-large 0 'q1m d1 window=8,0 on math: not run here: the workspace would take 8 TiB: at most .* available' \
     "$tool" bench --memory q1m d1 window=8,0 -k math,generic
 expect_error too-large-alone 3 'nothing was measured' "$tool" bench --memory q1m d1 -k math

@@ -67,7 +67,7 @@ expect_error negative 2 'line.json:2: hidden_size is -1: it must be a whole numb
 expect_error unknown-type 3 'model_type is "brandnew": it is not known' "$tool" model "$scratch/type.json"
 expect_error unknown-key 3 'key.json:1: attention_window_shape is "ring": this key is not known' "$tool" model "$scratch/key.json"
 head -c 17000000 /dev/zero | tr '\0' '[' >"$scratch/huge.json"
-expect_error huge 2 'bytes: a config has at most 16777216' "$tool" model "$scratch/huge.json"
+expect_error huge 2 'it must have at most 16777216 bytes' "$tool" model "$scratch/huge.json"
 # one bad file among good ones: nothing is written
 expect_error one-bad 3 'brandnew' "$tool" model -o json "$models/gpt2.json" "$scratch/type.json"
 expect_error one-bad-md 2 'cut.json' "$tool" model -o md "$models/gpt2.json" "$scratch/cut.json" "$models/gpt2.json"

@@ -66,7 +66,7 @@ expect mistrusted 4 'decode \(main\): MISTRUSTED: .*two rows could be exchanged'
 # the lock
 lock=$scratch/t.lock
 expect_error update-without-reason 2 'needs --reason' "$tool" qualify "$one" --lock "$lock" --update
-expect_error update-blank-reason 2 'reason must be a text of 1..400 bytes, not blank' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --update --reason ' '
+expect_error update-blank-reason 2 'reason has 1 bytes: an update needs one of 1..400, not blank' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --update --reason ' '
 expect_error no-lock-yet 2 't.lock: No such file' "$tool" qualify "$one" --quick --phases decode --lock "$lock"
 expect lock-made 0 'QUALIFIED' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --update --reason 'first'
 [ -e "$lock" ] && [ ! -e "$lock.journal" ] && ok=1 || ok=0
@@ -110,7 +110,8 @@ report cut-untouched "$ok" ""
 
 if [ -z "${TILEPROOF_TEST_QUICK:-}" ]; then # real models
 # stop and resume: a journal beside the lock; a kill leaves no lock and no half line that counts
-"$tool" qualify "$models"/*.json --lock "$scratch/r.lock" --update --reason 'killed' >/dev/null 2>&1 &
+first=("$models/arctic-embed-m.json" "$models/falcon-40b.json")
+"$tool" qualify "${first[@]}" --lock "$scratch/r.lock" --update --reason 'killed' >/dev/null 2>&1 &
 pid=$!
 for _ in $(seq 600); do
     [ "$(grep -c problem "$scratch/r.lock.journal" 2>/dev/null)" -ge 3 ] 2>/dev/null && break
@@ -121,8 +122,7 @@ wait $pid 2>/dev/null
 [ ! -e "$scratch/r.lock" ] && ok=1 || ok=0
 report killed-no-lock "$ok" ""
 printf '{"problem":"half' >>"$scratch/r.lock.journal"
-first=$models/arctic-embed-m.json # the journal began with it
-expect resumed 0 'from the journal' "$tool" qualify "$first" --lock "$scratch/r.lock" --update --reason 'resumed' --resume
+expect resumed 0 'from the journal' "$tool" qualify "${first[@]}" --lock "$scratch/r.lock" --update --reason 'resumed' --resume
 [ -e "$scratch/r.lock" ] && [ ! -e "$scratch/r.lock.journal" ] && ok=1 || ok=0
 report resumed-lock "$ok" "$(ls "$scratch")"
 # SIGINT ends after the cell at hand
@@ -135,13 +135,8 @@ assert {row["part"] for row in rows} == {"text"} and all(" spans" in row["proble
 assert all(row["status"] == "QUALIFIED" for row in rows) and rows, rows' \
     "$tool" qualify "$models/gemma-3-4b-it.json" --quick --phases multimodal -o jsonl
 fi
-printf 'tileproof journal of build 00\n{"nonsense":1}\n' >"$scratch/other.journal"
-expect other-build 0 'cells of 1 models, [0-9]+ different problems: [0-9]+ QUALIFIED, in [0-9]+ s\.' "$tool" qualify "$one" --quick --phases decode --journal "$scratch/other.journal" --resume
-build=$("$tool" qualify "$one" --quick --phases decode -o jsonl | python3 -c 'import json, sys; print(json.loads(sys.stdin.readline())["build"])')
-printf 'tileproof journal of build %s\n{"nonsense":1}\n' "$build" >"$scratch/bad.journal"
-expect_error bad-journal 2 'bad.journal:2: problem is missing' "$tool" qualify "$one" --quick --phases decode --journal "$scratch/bad.journal" --resume
 printf 'nonsense\n' >"$scratch/no.journal"
-expect_error no-journal 2 'no.journal:1: no journal' "$tool" qualify "$one" --journal "$scratch/no.journal" --resume
+expect_error no-journal 2 'no.journal is no journal' "$tool" qualify "$one" --journal "$scratch/no.journal" --resume
 # usage
 expect_error no-file 2 'no file given' "$tool" qualify
 expect_error bad-phase 2 "phases has 'dream'" "$tool" qualify "$one" --phases decode,dream

@@ -314,6 +314,37 @@ static void update_needs_a_reason(void **state) {
     tp_lock_destroy(lock);
 }
 
+/* A lock is JSON: texts of other bytes are refused as such, and change nothing. */
+static void texts_are_utf8(void **state) {
+    (void)state;
+    tp_model *model = read_config(config), *other;
+    tp_identity identity = here(), strange = identity;
+    struct text before = made(model, &identity), after;
+    tp_lock *lock = parse(&before);
+    tp_error error = TP_ERROR_INIT;
+    tp_cell cell;
+    assert_int_equal(tp_lock_reason_check("caf\xc3\xa9", &error), TP_OK);
+    assert_int_equal(tp_lock_reason_check("caf\xe9", &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "not UTF-8"));
+    assert_int_equal(tp_lock_finish(lock, &identity, "2026-11-16", "caf\xe9", &error), TP_INVALID);
+    strcpy(strange.cpu, "\xff");
+    assert_int_equal(tp_lock_finish(lock, &strange, "2026-11-16", "why", &error), TP_INVALID);
+    assert_int_equal(tp_lock_put_model(lock, "\xe9.json", "00", &error), TP_INVALID);
+    assert_int_equal(tp_lock_cell_at(lock, identity.isa, 0, &cell), TP_OK);
+    strcpy(cell.reason, "\x80");
+    assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "not UTF-8"));
+    assert_int_equal(tp_cell_write(&cell, 1, collect, &before), TP_INVALID);
+    assert_int_equal(tp_model_parse(config, strlen(config), "\xe9.json", &other, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "name of a config is not UTF-8"));
+    after = write_lock(lock);
+    assert_string_equal(before.bytes, after.bytes);
+    tp_lock_destroy(lock);
+    tp_model_destroy(model);
+    free(before.bytes);
+    free(after.bytes);
+}
+
 static void declared_versions(void **state) {
     (void)state;
     tp_identity a, b;
@@ -468,6 +499,61 @@ static void cells_of_groups(void **state) {
     tp_model_destroy(model);
 }
 
+/* Tokens of all sequences of a cell: rows, or keys. */
+static double tokens(const char *text, int keys) {
+    tp_problem problem;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    double sum = 0;
+    assert_int_equal(tp_problem_parse(text, &problem, &lengths, NULL), TP_OK);
+    if (!lengths.count) return (double)problem.batch * (double)(keys ? problem.kv_len : problem.q_len);
+    for (int64_t i = 0; i < lengths.count; i++)
+        sum += (double)lengths.seq[i].repeat * (double)(keys ? lengths.seq[i].kv_len : lengths.seq[i].q_len);
+    return sum;
+}
+
+/* Whatever heads, dims and prefixes a file has: a cell that is to be run takes at most 192 MB at 16 bits, and what does
+   not fit is refused by name. */
+static void cells_fit(void **state) {
+    (void)state;
+    static tp_cell cells[TP_MAX_GROUP_CELLS];
+    static const int64_t heads[] = {1, 32, 4096, 65536}, dims[] = {64, 576, 4096}, prefixes[] = {0, 100000};
+    tp_error error = TP_ERROR_INIT;
+    int run = 0, refused = 0;
+    for (int i = 0; i < 4 * 4 * 3 * 2; i++) {
+        int64_t q = heads[i % 4], kv = heads[i / 4 % 4], dim = dims[i / 16 % 3], prefix = prefixes[i / 48];
+        char text[512];
+        int count, phases = 0;
+        if (kv > q) continue;
+        snprintf(text, sizeof text, "{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0\", \"problem\": "
+                 "\"h%lld/%lld d%lld bf16 causal%s\"}]}", (long long)q, (long long)kv, (long long)dim,
+                 prefix ? " prefix=100000" : "");
+        tp_model *model = read_config(text);
+        assert_int_equal(tp_layer_group_cells(model->groups[0], TP_QUALIFY_ALL, 0, TP_F32, 16, cells, TP_MAX_GROUP_CELLS,
+                                              &count, &error), TP_OK);
+        for (int c = 0; c < count; c++) {
+            tp_problem problem;
+            phases |= (int)cells[c].phase;
+            if (strstr(cells[c].reason, "not run")) {
+                assert_int_equal(cells[c].status, TP_CELL_UNSUPPORTED);
+                assert_non_null(strstr(cells[c].reason, "at most 192"));
+                refused++;
+                continue;
+            }
+            if (cells[c].status != TP_CELL_NOT_RUN) continue;
+            tp_lengths lengths = {.struct_size = sizeof lengths};
+            assert_int_equal(tp_problem_parse(cells[c].problem, &problem, &lengths, &error), TP_OK);
+            double bytes = 2.0 * (double)(problem.head_dim_qk + problem.head_dim_v) *
+                           (tokens(cells[c].problem, 1) * (double)problem.kv_heads +
+                            tokens(cells[c].problem, 0) * (double)problem.q_heads);
+            if (bytes > 192e6) fail_msg("%s takes %.0f MB", cells[c].problem, bytes * 1e-6);
+            run++;
+        }
+        assert_int_equal(phases, prefix ? TP_QUALIFY_ALL : TP_QUALIFY_ALL & ~TP_QUALIFY_MULTIMODAL);
+        tp_model_destroy(model);
+    }
+    assert_true(run > 100 && refused > 10);
+}
+
 /* How a config is written changes nothing, what it says does. */
 static void config_hashes(void **state) {
     (void)state;
@@ -490,6 +576,7 @@ int main(void) {
         cmocka_unit_test(declared_versions), cmocka_unit_test(digests),
         cmocka_unit_test(preflight_permits), cmocka_unit_test(preflight_refuses),
         cmocka_unit_test(cells_of_groups),  cmocka_unit_test(config_hashes),
+        cmocka_unit_test(cells_fit),        cmocka_unit_test(texts_are_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

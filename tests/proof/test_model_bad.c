@@ -20,7 +20,7 @@ static const bad files[] = {
     {"{", TP_INVALID, "f.json:1: not JSON"},
     {"{\n\"model_type\": \"llama\",\n\"a\" 1}", TP_INVALID, "f.json:3: not JSON"},
     {"{\"model_type\":\"llama\",\n\"num_hidden_layers\":2,\n\"num_hidden_layers\":3}", TP_INVALID, "f.json:3: not JSON at column"},
-    {"[]", TP_INVALID, "a config must be an object"},
+    {"[]", TP_INVALID, "it must be an object"},
     {"{} x", TP_INVALID, "not JSON"},
     {"{\"a\":1e400}", TP_INVALID, "not JSON"},
     {"{\"a\":\"\xff\"}", TP_INVALID, "not JSON"},

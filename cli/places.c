@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "places.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_LINKS = 40, LINK_BYTES = 4096 }; /* as Linux has them */
+
+char *place_folder(const char *path) {
+    const char *end = strrchr(path, '/');
+    if (!end) return strdup(".");
+    return strndup(path, end == path ? 1 : (size_t)(end - path));
+}
+
+char *place_resolved(const char *path) {
+    char link[LINK_BYTES], *now = strdup(path);
+    for (int i = 0; now; i++) {
+        ssize_t size = readlink(now, link, sizeof link - 1);
+        if (size < 0) return now; /* no link, or nothing at all: whoever opens it will say */
+        link[size] = 0;
+        const char *name = strrchr(now, '/');
+        size_t folder = link[0] == '/' || !name ? 0 : (size_t)(name + 1 - now);
+        char *next = i < MOST_LINKS ? malloc(folder + (size_t)size + 1) : NULL;
+        if (i >= MOST_LINKS) errno = ELOOP;
+        if (next) memcpy(next, now, folder), memcpy(next + folder, link, (size_t)size + 1);
+        free(now);
+        now = next;
+    }
+    return now;
+}
+
+/* The folder of a name, and what it is called there. */
+static int find(const char *path, struct stat *folder, char **resolved) {
+    char *where = NULL;
+    *resolved = place_resolved(path);
+    if (*resolved) where = place_folder(*resolved);
+    int found = where && !stat(where, folder);
+    free(where);
+    return found;
+}
+
+int place_same(const char *one, const char *other) {
+    struct stat a, b;
+    char *names[2] = {NULL, NULL};
+    int here = !stat(one, &a), there = !stat(other, &b);
+    if (here && S_ISCHR(a.st_mode)) return 0; /* /dev/null may be written twice */
+    if (here || there) return here && there && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    int same = find(one, &a, &names[0]) && find(other, &b, &names[1]) && a.st_dev == b.st_dev && a.st_ino == b.st_ino &&
+               !strcmp(base_name(names[0]), base_name(names[1]));
+    free(names[0]);
+    free(names[1]);
+    return same;
+}
+
+int place_sync_folder(const char *path) {
+    char *folder = place_folder(path);
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    int failed = fd < 0 || (fsync(fd) && errno != EINVAL && errno != EROFS);
+    int reason = errno;
+    if (fd >= 0) close(fd);
+    free(folder);
+    errno = reason;
+    return failed;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where files are: links, folders, and whether two names are one file. */
+#ifndef TILEPROOF_CLI_PLACES_H
+#define TILEPROOF_CLI_PLACES_H
+
+/* The path behind all symbolic links of the last part, which need not exist; the caller frees it. NULL, with errno. */
+char *place_resolved(const char *path);
+char *place_folder(const char *path); /* "." where there is none; the caller frees it. NULL, with errno */
+/* Two names of one file: by device and inode, or, of files that are not there yet, by folder and name. */
+int place_same(const char *one, const char *other);
+/* The folder's entries are on the disk. 0, or nonzero with errno; folders that cannot be synced count as done. */
+int place_sync_folder(const char *path);
+
+#endif

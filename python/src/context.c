@@ -3,6 +3,7 @@
  * with none. */
 #include "core.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -59,11 +60,24 @@ static shared_context *make(int threads) {
     return s;
 }
 
+static int host_threads(void) {
+    static int known; /* guarded by the GIL, like all here */
+    tp_error error = TP_ERROR_INIT;
+    tp_machine machine;
+    if (known == 0) known = tp_machine_detect(&machine, &error) == TP_OK ? machine.threads : INT_MAX;
+    return known;
+}
+
+int context_threads_of_plan(const call *c) {
+    int most = c->most_threads;
+    return c->threads == 0 && most > 0 && most < host_threads() ? most : c->threads;
+}
+
 int context_threads(const call *c) {
     const tp_problem *p = &c->problem;
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
     double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
-    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : c->threads;
+    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : context_threads_of_plan(c);
 }
 
 shared_context *context_take(int threads) {

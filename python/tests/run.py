@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package that is on sys.path: run.py numpy | torch | all
+"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | all
 "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
 import pathlib
@@ -9,7 +9,9 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-PARTS = {"numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",)}
+PARTS = {
+    "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "patch": ("test_torch_patch.py", "test_torch_others.py"), "all": ("test_*.py",),
+}  # fmt: skip
 
 if __name__ == "__main__":
     which = sys.argv[1] if len(sys.argv) == 2 else ""

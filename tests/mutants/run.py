@@ -21,10 +21,18 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import python_env
+import test_torch
+
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
+PATCH = "tests of patch(), with PyTorch"
 FIRST = [
+    ("python/tileproof/", PATCH),
+    ("python/", "python"),
+    ("scripts/python_env", "python"),
     ("cli/", "verdict|compare"),
     ("proof/", "model_.*"),
     ("src/masks/", "masks|mask_kinds|mask_cache"),
@@ -42,8 +50,8 @@ FIRST = [
 ]
 
 
-def sh(command, cwd, timeout=None):
-    env = dict(os.environ, TILEPROOF_TEST_QUICK="1")
+def sh(command, cwd, timeout=None, **more):
+    env = dict(os.environ, TILEPROOF_TEST_QUICK="1", **more)
     child = subprocess.Popen(command, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              errors="replace", start_new_session=True)
     try:
@@ -58,12 +66,14 @@ def sh(command, cwd, timeout=None):
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file."""
 
-    def __init__(self, number):
+    def __init__(self, number, python):
+        """python: None, or for whom the Python package is built."""
         self.tree = ROOT / "build" / "mutants" / str(number)
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", ".git"))
         self.build = self.tree / "build"
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja"], ["cmake", "--build", "build"]):
+        package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
+        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", *package], ["cmake", "--build", "build"]):
             code, text = sh(command, self.tree)
             if code != 0:
                 sys.exit(text)
@@ -72,6 +82,9 @@ class Worker:
         return sh(["cmake", "--build", "build"], self.tree)
 
     def test(self, only=None):
+        if only == PATCH:
+            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), "patch"]
+            return sh(command, self.build, LIMIT, PYTHONPATH=str(self.build / "python"))
         return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
 
     def run(self, mutant):
@@ -112,8 +125,10 @@ def main():
     workers = queue.Queue()
     jobs = max(1, min(options.jobs, len(mutants)))
     print(f"mutants: building {jobs} copies", flush=True)
+    with_python = any(m["file"].startswith(("python/", "scripts/")) for m in mutants)
+    python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        made = list(pool.map(Worker, range(jobs)))
+        made = list(pool.map(lambda number: Worker(number, python), range(jobs)))
     code, text = made[0].test()
     if code != 0:
         sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])

@@ -19,13 +19,14 @@ struct shared_context {
 };
 
 static shared_context *first; /* the most recently used; guarded by the GIL */
+static int host;              /* how many threads it allows; 0: not asked yet */
 
 /* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them
  * alone. */
 static void forget_after_fork(void) {
     static pid_t owner;
     pid_t pid = getpid();
-    if (pid != owner) first = NULL;
+    if (pid != owner) first = NULL, host = 0;
     owner = pid;
 }
 
@@ -61,11 +62,12 @@ static shared_context *make(int threads) {
 }
 
 static int host_threads(void) {
-    static int known; /* guarded by the GIL, like all here */
     tp_error error = TP_ERROR_INIT;
     tp_machine machine;
-    if (known == 0) known = tp_machine_detect(&machine, &error) == TP_OK ? machine.threads : INT_MAX;
-    return known;
+    forget_after_fork();
+    if (host == 0)
+        host = tp_machine_detect(&machine, &error) == TP_OK ? machine.threads : INT_MAX;
+    return host;
 }
 
 int context_threads_of_plan(const call *c) {

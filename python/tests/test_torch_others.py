@@ -8,6 +8,7 @@ import tileproof
 import tileproof.torch
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
@@ -167,6 +168,10 @@ class Modes(Case):
             got = tileproof.attention(x, x, x)
         self.assertEqual(mode.seen, ("tileproof.attention.default",))
         self.assertTrue(torch.equal(got, tileproof.attention(x, x, x)))
+        with FakeTensorMode():
+            fake = torch.empty(1, 5, 2, 8)
+            self.assertEqual(tileproof.attention(fake, fake, fake).shape, fake.shape)
+            self.assertEqual(tileproof.scaled_dot_product_attention(fake, fake, fake).shape, fake.shape)
 
 
 class Backends(Case):

@@ -63,6 +63,10 @@ def sh(command, cwd, timeout=None, **more):
         return "timeout", ""
 
 
+def first_asked(mutant):
+    return next(tests for path, tests in FIRST if mutant["file"].startswith(path))
+
+
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file."""
 
@@ -97,7 +101,7 @@ class Worker:
             code, text = self.compile()
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
-            code, text = self.test(next(tests for path, tests in FIRST if mutant["file"].startswith(path)))
+            code, text = self.test(first_asked(mutant))
             if code == 0:
                 code, text = self.test()
             if code == 0:
@@ -129,9 +133,10 @@ def main():
     python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(lambda number: Worker(number, python), range(jobs)))
-    code, text = made[0].test()
-    if code != 0:
-        sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
+    for only in [None, *({PATCH} & {first_asked(m) for m in mutants})]:
+        code, text = made[0].test(only)
+        if code != 0:
+            sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
     for worker in made:
         workers.put(worker)
 

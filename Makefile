@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The commands a newcomer types. CMake does the work; everything goes to build/.
 JOBS ?= $(shell nproc)
+# The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
+PYTHON ?= python3
 
 .PHONY: qualify test test-torch peers pictures build setup mutants compilers stats-proof canary-proof clean
 
@@ -16,10 +18,17 @@ qualify: build
 # Set-up, build, all tests; ends in ctest's summary. The sanitizer builds are tests of it.
 test: build
 	cd build/main && ctest --output-on-failure -j $(JOBS)
+ifeq ($(PYTHON),off)
+	@echo "not run here: python, peers (PYTHON=off)"
+endif
 
-# The Python package with PyTorch, installed by pip into build/test-torch; fills about 6 GB of disk once.
+# The Python package with PyTorch, which is kept in the user's cache folder: up to 4.4 GB, once for all clones.
 test-torch: setup
-	@python3 scripts/test_torch.py
+ifeq ($(PYTHON),off)
+	@echo "not run here: test-torch (PYTHON=off)"
+else
+	@$(PYTHON) scripts/test_torch.py
+endif
 
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
@@ -28,7 +37,13 @@ peers: build
 
 build: setup
 	@mkdir -p build
-	@cmake -S . -B build/main -G Ninja -DTILEPROOF_PYTHON=ON >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+ifeq ($(PYTHON),off)
+	@cmake -S . -B build/main -G Ninja -DTILEPROOF_PYTHON=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+else
+	@python=$$($(PYTHON) scripts/python_env.py) && { \
+	  cmake -S . -B build/main -G Ninja -U '_Python_*' -DTILEPROOF_PYTHON=ON -DPython_EXECUTABLE="$$python" >build/configure.log 2>&1 \
+	  || { cat build/configure.log; exit 1; }; }
+endif
 	@cmake --build build/main -j $(JOBS)
 
 setup:

@@ -22,7 +22,7 @@ if(TILEPROOF_PTHREADPOOL)
   install(FILES ${pool_file} DESTINATION tileproof COMPONENT python EXCLUDE_FROM_ALL)
 endif()
 if(TILEPROOF_TESTS AND NOT TILEPROOF_SANITIZE)
+  # The Python that the extension was built for; it fails without NumPy. scripts/python_env.py finds or makes one that has it.
   add_test(NAME python COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/python/tests/run.py numpy)
-  set_tests_properties(python PROPERTIES SKIP_RETURN_CODE 77
-    ENVIRONMENT PYTHONPATH=${CMAKE_BINARY_DIR}/python)
+  set_tests_properties(python PROPERTIES ENVIRONMENT PYTHONPATH=${CMAKE_BINARY_DIR}/python)
 endif()

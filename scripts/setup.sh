@@ -11,15 +11,19 @@ needs=(
     "command gnuplot:gnuplot-nox"
     "header pthreadpool.h:libpthreadpool-dev" "header cmocka.h:libcmocka-dev" "header jansson.h:libjansson-dev"
     "header stdio.h:libc6-dev" "runtime clang:libclang-rt-dev"
-    "pyheader Python.h:python3-dev" "pymodule numpy:python3-numpy" "pymodule ensurepip:python3-venv"
 )
+# The Python package and its tests; NumPy comes by scripts/python_env.py. `make ... PYTHON=off` leaves all of it out.
+python=${PYTHON:-python3}
+if [ "$python" != off ]; then
+    needs+=("pyheader Python.h:python3-dev" "pymodule ensurepip:python3-venv")
+fi
 
 have() {
     case $1 in
         command) command -v "$2" >/dev/null ;;
         header) [ -e "/usr/include/$2" ] ;;
-        pyheader) [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/$2" ] ;;
-        pymodule) python3 -c "import $2" 2>/dev/null ;;
+        pyheader) [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/$2" ] ;;
+        pymodule) "$python" -c "import $2" 2>/dev/null ;;
         # clang's sanitizer runtimes are a package of their own
         runtime) [ -n "$(find /usr/lib/llvm-*/lib/clang -name 'libclang_rt.asan*' -print -quit 2>/dev/null)" ] ;;
     esac

@@ -3,6 +3,7 @@
  * with none. */
 #include "core.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,13 +19,14 @@ struct shared_context {
 };
 
 static shared_context *first; /* the most recently used; guarded by the GIL */
+static int host;              /* how many threads it allows; 0: not asked yet */
 
 /* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them
  * alone. */
 static void forget_after_fork(void) {
     static pid_t owner;
     pid_t pid = getpid();
-    if (pid != owner) first = NULL;
+    if (pid != owner) first = NULL, host = 0;
     owner = pid;
 }
 
@@ -59,11 +61,25 @@ static shared_context *make(int threads) {
     return s;
 }
 
+static int host_threads(void) {
+    tp_error error = TP_ERROR_INIT;
+    tp_machine machine;
+    forget_after_fork();
+    if (host == 0)
+        host = tp_machine_detect(&machine, &error) == TP_OK ? machine.threads : INT_MAX;
+    return host;
+}
+
+int context_threads_of_plan(const call *c) {
+    int most = c->most_threads;
+    return c->threads == 0 && most > 0 && most < host_threads() ? most : c->threads;
+}
+
 int context_threads(const call *c) {
     const tp_problem *p = &c->problem;
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
     double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
-    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : c->threads;
+    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : context_threads_of_plan(c);
 }
 
 shared_context *context_take(int threads) {

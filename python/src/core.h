@@ -91,7 +91,7 @@ typedef struct call {
     tp_tensors tensors;
     tp_choice choice;
     layout layout;
-    int threads, return_lse, return_receipt;
+    int threads, most_threads, return_lse, return_receipt; /* of threads 0: not given */
     view in[IN_COUNT];
     view out, lse;
     PyObject *out_object, *lse_object; /* owned */
@@ -119,13 +119,15 @@ tp_status scores_pack(call *c, tp_error *error);
 /* One context for each number of threads (0: what the host allows); made anew after fork. */
 typedef struct shared_context shared_context;
 shared_context *context_take(int threads);
-int context_threads(
-    const call *c); /* what was asked for; 1 instead of 0 for a call too small to share */
+/* What was asked for; otherwise the host's number (0) or fewer, and 1 for a call too small to share. */
+int context_threads(const call *c);
+int context_threads_of_plan(const call *c); /* the same of any size */
 tp_context *context_of(shared_context *s);
 void context_give(shared_context *s);
 
 int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */
 extern PyObject *error_type, *refused_type, *unsupported_type;
+extern const char *const remedy; /* how the text of a refused fallback ends */
 int errors_init(PyObject *module);
 
 /* Text of a receipt or decision: (text, json). */

@@ -58,6 +58,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     if (module == NULL) return NULL;
     if (errors_init(module) == 0 && add(module, "arguments", arguments()) == 0 &&
         add(module, "kernels", kernels()) == 0 &&
+        add(module, "remedy", PyUnicode_FromString(remedy)) == 0 &&
         add(module, "version", PyUnicode_FromString(tp_version())) == 0)
         return module;
     Py_DECREF(module);

@@ -2,6 +2,7 @@
 /* Scalars and words of a call. */
 #include "core.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -94,9 +95,8 @@ static int seeds(call *c, PyObject *const *args) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threads) {
+static int choice(call *c, PyObject *fallback, PyObject *kernel) {
     static const char *const policies[] = {"refuse", "permit", NULL};
-    int64_t wanted = 0;
     int policy = word("fallback", fallback, policies, "\"refuse\" or \"permit\"");
     if (policy < 0) return -1;
     c->choice.policy = policy;
@@ -108,8 +108,18 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel, PyObject *threa
             return -1;
         }
     }
-    if (Py_IsNone(threads)) return 0;
-    if (integer("threads", threads, &wanted) != 0) return -1;
+    return 0;
+}
+
+/* How many exactly, or where that is None how many at most. */
+static int threads(call *c, PyObject *exactly, PyObject *most) {
+    int64_t wanted = 0;
+    if (!Py_IsNone(most)) {
+        if (integer("most_threads", most, &wanted) != 0) return -1;
+        c->most_threads = wanted < 1 ? 1 : wanted > INT_MAX ? INT_MAX : (int)wanted;
+    }
+    if (Py_IsNone(exactly)) return 0;
+    if (integer("threads", exactly, &wanted) != 0) return -1;
     if (wanted < 1 || wanted > 1024) {
         PyErr_Format(PyExc_ValueError, "threads is %lld: it must be in 1..1024, or None",
                      (long long)wanted);
@@ -137,5 +147,6 @@ int options_read(call *c, PyObject *const *args) {
         return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
-    return choice(c, args[ARG_fallback], args[ARG_kernel], args[ARG_threads]);
+    if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0) return -1;
+    return threads(c, args[ARG_threads], args[ARG_most_threads]);
 }

@@ -53,6 +53,8 @@ PyObject *decision_texts(const tp_decision *decision) {
     return texts(NULL, decision);
 }
 
+const char *const remedy = "; fallback=\"permit\" lets it serve";
+
 int raise_status(tp_status status, const tp_error *error) {
     PyObject *type = error_type;
     if (status == TP_INVALID) type = PyExc_ValueError;
@@ -60,7 +62,7 @@ int raise_status(tp_status status, const tp_error *error) {
     if (status == TP_FALLBACK_REFUSED) type = refused_type;
     if (status == TP_UNSUPPORTED) type = unsupported_type;
     const char *text = error->text[0] != '\0' ? error->text : tp_status_name(status);
-    PyErr_SetString(type, text);
+    PyErr_Format(type, "%s%s", text, status == TP_FALLBACK_REFUSED ? remedy : "");
     return -1;
 }
 

@@ -71,7 +71,7 @@ PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     tp_decision *decision = NULL;
     PyObject *result = NULL;
     int failed = open_shapes(&c, args, count, "explain");
-    shared_context *shared = failed ? NULL : context_take(c.threads);
+    shared_context *shared = failed ? NULL : context_take(context_threads_of_plan(&c));
     if (shared != NULL) {
         tp_status status = tp_explain(context_of(shared), &c.problem, &c.choice, &decision, &error);
         if (decision == NULL) raise_status(status, &error);
@@ -93,7 +93,7 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (p != NULL) {
         p->problem = c.problem;
         p->choice = c.choice;
-        p->threads = c.threads;
+        p->threads = context_threads_of_plan(&c);
         if (c.choice.kernel != NULL) {
             snprintf(p->kernel, sizeof p->kernel, "%s", c.choice.kernel);
             p->choice.kernel = p->kernel;

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package that is on sys.path: run.py numpy | torch | all
-"numpy" is what `make test` runs: Python and NumPy are enough. Exit code 77, which ctest shows as skipped, without NumPy."""
+"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | all
+"numpy" is what `make test` runs: Python and NumPy are enough."""
+import importlib.util
 import pathlib
 import sys
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-PARTS = {"numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",)}
+PARTS = {
+    "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "patch": ("test_torch_patch.py", "test_torch_others.py"), "all": ("test_*.py",),
+}  # fmt: skip
 
 if __name__ == "__main__":
     which = sys.argv[1] if len(sys.argv) == 2 else ""
     if which not in PARTS:
         sys.exit(f"usage: run.py {' | '.join(PARTS)}")
-    try:
-        import numpy
-    except ImportError:
-        print("not run here: numpy is not installed")
-        sys.exit(77)
+    if importlib.util.find_spec("numpy") is None:
+        sys.exit(f"{sys.executable} has no NumPy: `make test` finds or makes a Python that has it (scripts/python_env.py)")
     loader = unittest.TestLoader()
     suite = unittest.TestSuite(loader.discover(str(HERE), pattern) for pattern in PARTS[which])
     sys.exit(not unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful())

@@ -171,8 +171,9 @@ class Errors(unittest.TestCase):
 
     def test_only_slower_paths(self):
         wide = np.zeros((1, 3, 1, 640), np.float32)
-        with self.assertRaisesRegex(tileproof.FallbackRefused, "math"):
-            tileproof.attention(wide, wide, wide)
+        for call in (tileproof.attention, tileproof.plan):
+            with self.assertRaisesRegex(tileproof.FallbackRefused, 'math.*; fallback="permit" lets it serve$'):
+                call(wide, wide, wide)
         out, receipt = tileproof.attention(wide, wide, wide, fallback="permit", return_receipt=True)
         self.assertEqual((receipt.kernel, receipt.fallback, out.shape), ("math", True, wide.shape))
         self.assertTrue(issubclass(tileproof.FallbackRefused, tileproof.Error))

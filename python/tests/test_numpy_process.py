@@ -2,6 +2,7 @@
 """Threads, fork, memory."""
 import gc
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -23,6 +24,26 @@ class Process(unittest.TestCase):
         want = tileproof.attention(q, k, v)
         for threads in (1, 2, 3, 7):
             self.assertTrue((tileproof.attention(q, k, v, threads=threads) == want).all())
+
+    def test_omp_num_threads_is_kept(self):
+        code = """
+import numpy as np, tileproof
+x = np.ones((1, 256, 8, 64), np.float32)
+calls = [tileproof.attention(x, x, x, **o, return_receipt=True)[1] for o in ({}, dict(threads=3))]
+print(*(r.tasks for r in [*calls, tileproof.plan(x, x).run(x, x, x, return_receipt=True)[1]]))"""
+        plain = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+
+        def tasks(**more):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**plain, **more})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [int(word) for word in done.stdout.split()]
+
+        (host, _, _) = whole = tasks()
+        self.assertEqual(whole, [host, 3, host])
+        for text in ("1", " 01", "1,4,2"):
+            self.assertEqual(tasks(OMP_NUM_THREADS=text), [1, 3, 1], text)
+        for text in ("", "0", "-1", "many", "1.5", "9999", "9" * 5000):
+            self.assertEqual(tasks(OMP_NUM_THREADS=text), whole, text[:9])
 
     def test_many_thread_counts_leave_few_contexts(self):
         q, k, v = qkv(4, 4)
@@ -85,6 +106,19 @@ class Process(unittest.TestCase):
                 os._exit(0 if fine else 1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertTrue((tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all())
+
+    def test_pytorch_is_imported_when_it_is_asked_for_and_may_be_missing(self):
+        code = """
+import sys
+sys.modules["torch"] = None  # as where it is not installed
+import tileproof
+assert not hasattr(tileproof, "torch") and not hasattr(tileproof, "nosuch")
+try:
+    tileproof.torch.patch()
+except AttributeError as refused:
+    print(refused)"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertIn("tileproof.torch needs PyTorch (pip install torch)", done.stdout, done.stderr)
 
     def test_nothing_is_kept(self):
         q, k, v = qkv(8, 8)

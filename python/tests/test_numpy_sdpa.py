@@ -67,8 +67,10 @@ class Sdpa(unittest.TestCase):
 
     def test_a_fallback_is_served_with_a_warning(self):
         wide = data(1, 1, 3, 640)
-        with self.assertWarns(tileproof.FallbackWarning):
+        with self.assertWarns(tileproof.FallbackWarning) as warned:
             self.near(sdpa(wide, wide, wide), definition(wide, wide, wide))
+        self.assertRegex(str(warned.warning), "math")
+        self.assertNotIn('fallback="permit"', str(warned.warning))  # it served
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             sdpa(wide[..., :64], wide[..., :64], wide[..., :64])

@@ -135,7 +135,7 @@ class Gradients(unittest.TestCase):
         p, seed = 0.4, torch.tensor([12345])
         q, k, v = (torch.randn(2, n, 2, 16) for n in (8, 24, 24))
         eye = torch.eye(24)[None, :, None].expand(2, 24, 2, 24)  # makes out the probabilities that stay
-        call = lambda q, k, v: tileproof.torch._call(q, k, v, dropout_p=p, seed=seed)
+        call = lambda q, k, v: tileproof._torch_ops._call(q, k, v, dropout_p=p, seed=seed)
         stay = (call(q, k, eye)[0] != 0).permute(0, 2, 1, 3)
         self.assertTrue(0.4 < stay.double().mean() < 0.8)
         kept = stay.double() / (1 - p)
@@ -239,7 +239,7 @@ class Autograd(unittest.TestCase):
     def test_ops_pass_the_checks_of_pytorch(self):
         x = torch.randn(1, 6, 2, 8, requires_grad=True)
         plain = (x, x, x, *[None] * 9, True, "bottom_right", -1, -1, None, 0.0, "bshd", "refuse", None, None, 0.0)
-        torch.library.opcheck(tileproof.torch._forward, plain)
+        torch.library.opcheck(tileproof._torch_ops._forward, plain)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@
 >>> receipt.problem
 'prefill b1 h4/2 q5 k5 d64 f32 causal'
 """
+from typing import Any
+
 from ._api import Plan, attention, explain, plan
 from ._core import Error, FallbackRefused, Unsupported, kernels
 from ._core import version as __version__
@@ -30,3 +32,15 @@ __all__ = [
     "plan",
     "scaled_dot_product_attention",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """tileproof.torch is imported when it is first asked for: PyTorch is large, and may be missing."""
+    if name != "torch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    try:
+        return importlib.import_module(".torch", __name__)
+    except ModuleNotFoundError as missing:
+        raise AttributeError(f"tileproof.torch needs PyTorch (pip install torch): {missing}") from missing

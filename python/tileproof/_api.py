@@ -2,6 +2,8 @@
 """The doors in Python: names, types and docstrings. The extension takes everything by position (_core.arguments)."""
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import Any, Literal, Optional, Sequence, Tuple, Union
 
@@ -16,12 +18,45 @@ Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol o
 Shape = Union[Sequence[int], Array]
 
 
+def _omp_num_threads() -> Optional[int]:
+    """OMP_NUM_THREADS, as OpenMP reads it: when the process starts, the first number of a list; None: not set, or no number."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if re.fullmatch("0{0,9}[1-9][0-9]{0,8}", first) else None
+
+
+_OMP_NUM_THREADS = _omp_num_threads()
+
+
+def _most_threads(q: Any, dtype: Any = None) -> Optional[int]:
+    """What a call that names no number of threads may take: PyTorch's number for its tensors, otherwise OMP_NUM_THREADS;
+    None: as many as affinity and cgroup allow."""
+    torch = sys.modules.get("torch")
+    if torch is not None and (hasattr(q, "requires_grad") or isinstance(dtype, torch.dtype)):
+        return torch.get_num_threads()
+    return _OMP_NUM_THREADS
+
+
+def _refuse_tangents(torch: Any, tensors: tuple) -> None:
+    forward = torch.autograd.forward_ad
+    if forward._current_level < 0:
+        return
+    for x in tensors:
+        if isinstance(x, torch.Tensor) and forward.unpack_dual(x).tangent is not None:
+            raise TypeError(
+                "a tensor has a tangent: there is no forward-mode derivative here, and it would be lost; use PyTorch's "
+                "scaled_dot_product_attention inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), which has one"
+            )
+
+
 def _needs_torch(*tensors: Any) -> bool:
-    """PyTorch tensors that gradients flow through, or that are being traced by torch.compile."""
+    """PyTorch tensors that gradients flow through, or that are being traced by torch.compile or a dispatch mode."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
     if torch.compiler.is_compiling():
+        return True
+    _refuse_tangents(torch, tensors)
+    if torch._C._len_torch_dispatch_stack() > 0:
         return True
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in tensors)
 
@@ -29,6 +64,8 @@ def _needs_torch(*tensors: Any) -> bool:
 def _refuse_lost_gradient(name: str, first: Any, *others: Any) -> None:
     """A gradient could flow to the others, but the result follows the first, which knows none."""
     torch = sys.modules.get("torch")
+    if torch is not None:
+        _refuse_tangents(torch, others)
     if torch is not None and torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in others):
         raise TypeError(
             f"{name} is a {type(first).__name__} and another argument a PyTorch tensor that requires grad: its gradient "
@@ -85,12 +122,15 @@ def attention(
     out         written instead of a new tensor; it may have another of the three dtypes.
     fallback    "refuse": FallbackRefused if only a slower path than this host's best would serve. "permit": it serves, and
                 the receipt is flagged.
-    kernel      only this one, by name (tileproof.kernels). threads: default is what affinity and cgroup allow.
+    kernel      only this one, by name (tileproof.kernels).
+    threads     exactly so many. Default is what affinity and cgroup allow, and not more than torch.get_num_threads() for
+                PyTorch tensors, or OMP_NUM_THREADS (read at import) for others.
 
     Returns out; with return_lse also the log-sum-exp, float32 (batch, heads, rows), or (heads, tokens) for "thd"; with
     return_receipt also a Receipt. A row that sees no key gives 0, and -inf as its lse.
 
-    With PyTorch tensors it is differentiable, and one node of a torch.compile graph.
+    With PyTorch tensors it is differentiable, and one node of a torch.compile graph. It has no forward-mode derivative:
+    a tensor with a tangent is refused.
 
     >>> import numpy as np
     >>> q = np.array([[[[0.0]]]], np.float32)  # one row, one head of one dimension
@@ -104,7 +144,7 @@ def attention(
     TypeError: v is float64: it must be float32, float16 or bfloat16
     """
     if hasattr(q, "requires_grad") and _needs_torch(q, k, v, bias, alibi_slopes, sinks):
-        from .torch import differentiable
+        from ._torch_ops import differentiable
 
         return differentiable(
             q, k, v, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap, mask=mask,
@@ -117,6 +157,7 @@ def attention(
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
         cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0,
+        _most_threads(q),
     )  # fmt: skip
     return _with_receipt(result) if return_receipt else result
 
@@ -133,16 +174,19 @@ def _dtype_name(dtype: Any, q: Any) -> str:
     return getattr(given, "name", None) or getattr(given, "__name__", None) or str(given).removeprefix("torch.")
 
 
+_NOT_OF_A_PLAN = ("out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
+
+
 def _shapes_only(q, k, v, dtype, options):
     """The arguments of a call by position, with shapes for tensors, then the dtype."""
     known = dict(
         causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
         alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
         out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, dropout_p=0.0,
-        dropout_seed=0, dropout_offset=0,
+        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype),
     )  # fmt: skip
     for name in options:
-        if name not in known or name in ("out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset"):
+        if name not in known or name in _NOT_OF_A_PLAN:
             raise TypeError(f"{name!r} is no option of a plan")
     known.update(options)
     return [_shape(q), _shape(k), _shape(k if v is None else v), *known.values(), _dtype_name(dtype, q)]
@@ -191,7 +235,7 @@ class Plan:
         result = _core.plan_run(
             q, k, v, g["causal"], g["causal_align"], g["window"], g["scale"], g["softcap"], mask, bias, alibi_slopes,
             sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, g["layout"], out, return_lse, return_receipt,
-            g["fallback"], g["kernel"], g["threads"], 0.0, 0, 0, self._plan,
+            g["fallback"], g["kernel"], g["threads"], 0.0, 0, 0, None, self._plan,
         )  # fmt: skip
         return _with_receipt(result) if return_receipt else result
 

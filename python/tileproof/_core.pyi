@@ -2,6 +2,7 @@ from typing import Any
 
 arguments: tuple[str, ...]
 kernels: tuple[str, ...]
+remedy: str
 version: str
 
 class Error(RuntimeError): ...

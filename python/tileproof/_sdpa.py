@@ -8,7 +8,7 @@ import warnings
 from typing import Any, Optional
 
 from . import _core
-from ._api import Array, _needs_torch, _refuse_lost_gradient, _with_receipt
+from ._api import Array, _most_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
 class FallbackWarning(UserWarning):
@@ -91,7 +91,7 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
     def call(fallback):
         return _core.attention(
             query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
-            "bhsd", None, False, receipt, fallback, None, threads, dropout_p, seed, 0,
+            "bhsd", None, False, receipt, fallback, None, threads, dropout_p, seed, 0, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0
@@ -99,7 +99,8 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
         return call("refuse")
     except _core.FallbackRefused as refused:
         if not receipt:  # the receipt says it
-            warnings.warn(f"served by a fallback: {refused}", FallbackWarning, stacklevel=5)
+            why = str(refused).removesuffix(_core.remedy)  # it has been taken
+            warnings.warn(f"served by a fallback: {why}", FallbackWarning, stacklevel=5)
         return call("permit")
 
 
@@ -142,7 +143,7 @@ def scaled_dot_product_attention(
     [0.0, 0.5, 1.0, 1.5]
     """
     if hasattr(query, "requires_grad") and _needs_torch(query, key, value, attn_mask):
-        from .torch import _sdpa_traced
+        from ._torch_ops import _sdpa_traced
 
         return _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if not hasattr(query, "requires_grad"):

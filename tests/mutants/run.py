@@ -23,10 +23,18 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import python_env
+import test_torch
+
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|random_daily)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
+PATCH = "tests of patch(), with PyTorch"
 FIRST = [
+    ("python/tileproof/", PATCH),
+    ("python/", "python"),
+    ("scripts/python_env", "python"),
     ("cli/nearest", "cli"),
     ("cli/models", "model_cli"),
     ("cli/", "verdict|compare"),
@@ -55,8 +63,8 @@ FIRST = [
 ]
 
 
-def sh(command, cwd, timeout=None):
-    env = dict(os.environ, TILEPROOF_TEST_QUICK="1")
+def sh(command, cwd, timeout=None, **more):
+    env = dict(os.environ, TILEPROOF_TEST_QUICK="1", **more)
     child = subprocess.Popen(command, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              errors="replace", start_new_session=True)
     try:
@@ -68,16 +76,22 @@ def sh(command, cwd, timeout=None):
         return "timeout", ""
 
 
+def first_asked(mutant):
+    return next(tests for path, tests in FIRST if mutant["file"].startswith(path))
+
+
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file."""
 
-    def __init__(self, number, target):
+    def __init__(self, number, target, python):
+        """python: None, or for whom the Python package is built."""
         self.tree = ROOT / "build" / "mutants" / str(number)
         shutil.rmtree(self.tree, ignore_errors=True)
         shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", ".git"))
         self.build = self.tree / "build"
+        package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
         self.make = ["cmake", "--build", "build", "--target", target]
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja"], self.make):
+        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", *package], self.make):
             code, text = sh(command, self.tree)
             if code != 0:
                 sys.exit(text)
@@ -86,6 +100,9 @@ class Worker:
         return sh(self.make, self.tree)
 
     def test(self, only=None):
+        if only == PATCH:
+            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), "patch"]
+            return sh(command, self.build, LIMIT, PYTHONPATH=str(self.build / "python"))
         return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
 
     def run(self, mutant):
@@ -102,7 +119,7 @@ class Worker:
                 code, text = sh(shlex.split(mutant["command"]), self.build, LIMIT)
                 found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
-            code, text = self.test(next(tests for path, tests in FIRST if mutant["file"].startswith(path)))
+            code, text = self.test(first_asked(mutant))
             if code == 0:
                 code, text = self.test()
             if code == 0:
@@ -131,10 +148,12 @@ def main():
     jobs = max(1, min(options.jobs, len(mutants)))
     print(f"mutants: building {jobs} copies", flush=True)
     checks = sorted({m["command"] for m in mutants if "command" in m})
-    by_tests = any("command" not in m for m in mutants)
+    asked = sorted({first_asked(m) for m in mutants if "command" not in m})
+    with_python = any(m["file"].startswith(("python/", "scripts/")) for m in mutants)
+    python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        made = list(pool.map(lambda number: Worker(number, "all" if by_tests else "tileproof"), range(jobs)))
-    runs = [lambda: made[0].test()] if by_tests else []
+        made = list(pool.map(lambda number: Worker(number, "all" if asked else "tileproof", python), range(jobs)))
+    runs = [lambda only=only: made[0].test(only) for only in asked]
     runs += [lambda c=c: sh(shlex.split(c), made[0].build, LIMIT) for c in checks]
     for run in runs:
         code, text = run()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collecting the receipts of PyTorch's calls."""
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import Any, Iterator
+
+from ._papers import Receipt
+
+
+class Log:
+    """What ran while it was open: `receipts`, oldest first, and `passed`, the reason of each call that was left to
+    PyTorch. Of more than `limit` the older half goes, and `forgotten` counts it. With a limit of 0 nothing is kept."""
+
+    def __init__(self, limit: int = 10000) -> None:
+        if operator.index(limit) < 0:
+            raise ValueError(f"limit is {limit}: it must be at least 0")
+        self.receipts: list[Receipt] = []
+        self.passed: list[str] = []
+        self.limit, self.forgotten = limit, 0
+
+    def _add(self, to: list, entry: Any) -> None:
+        if len(to) >= self.limit:
+            gone = (len(to) + 1) // 2
+            self.forgotten += gone
+            del to[:gone]
+        if self.limit > 0:
+            to.append(entry)
+        else:
+            self.forgotten += 1
+
+    def __repr__(self) -> str:
+        kernels: dict[str, int] = {}
+        for x in self.receipts:
+            kernels[x.kernel] = kernels.get(x.kernel, 0) + 1
+        ran = ", ".join(f"{n} on {name}" for name, n in kernels.items()) or "none"
+        return f"<tileproof.torch.Log: {ran}; {len(self.passed)} left to PyTorch>"
+
+
+_logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so they are the process's
+
+
+def wants_receipts() -> bool:
+    return any(x.limit > 0 for x in _logs)
+
+
+def note_receipt(receipt: Receipt | None) -> None:
+    """None: nobody wants them."""
+    for x in tuple(_logs):  # another thread may open or close one
+        x._add(x.receipts, receipt)
+
+
+def note_passed(why: str) -> None:
+    for x in tuple(_logs):
+        x._add(x.passed, why)
+
+
+@contextlib.contextmanager
+def log(limit: int = 10000) -> Iterator[Log]:
+    """Collects the receipts of all calls that need gradients or are compiled, and of patched ones, while it is open."""
+    made = Log(limit)
+    _logs.append(made)
+    try:
+        yield made
+    finally:
+        _logs.remove(made)

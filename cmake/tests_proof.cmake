@@ -18,7 +18,7 @@ target_link_options(test_proof_memory PRIVATE
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 
 # Files of the tool, without the tool, and with calls of the system that fail.
-foreach(part whole places file_text qualify_journal journal_text lines output model)
+foreach(part whole places file_text qualify_journal journal_text lines output models nearest)
   target_sources(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli/${part}.c)
 endforeach()
 target_include_directories(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})

@@ -31,6 +31,8 @@ assert max(map(len, lines)) <= 80, lines
 assert lines[1].split()[:3] == ["tiny", "QUALIFIED", "3"], lines
 assert lines[-1] == "PASS: 1 models, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
     bash -c "'$tool' qualify '$one' --quick --phases decode 2>/dev/null"
+# however many cores there are, the reference may be shared among threads
+expect shared-reference 0 '^PASS: 1 models, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
 expect_python worst-first '
 lines = text.splitlines()
 assert lines[1].split()[:2] == ["wide", "UNSUPPORTED"] and lines[2].split()[:2] == ["tiny", "QUALIFIED"], lines

@@ -29,6 +29,8 @@ LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
 FIRST = [
+    ("cli/qualify", "qualify"),
+    ("cli/truth", "qualify"),
     ("cli/", "verdict|compare"),
     ("proof/", "model_.*"),
     ("src/masks/", "masks|mask_kinds|mask_cache"),

@@ -4,23 +4,34 @@ JOBS ?= $(shell nproc)
 # The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
 PYTHON ?= python3
 
-.PHONY: qualify test test-torch peers pictures build setup mutants compilers stats-proof canary-proof clean
+.PHONY: qualify qualify-all test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
+  mutants compilers stats-proof canary-proof clean
 
-# Set-up, build, main job: what this host has, every kernel checked in brief, and the shipped models qualified on
-# it: the matrix, build/qualify.json, build/tileproof.lock. Stopped, it goes on where it was. QUALIFY_ARGS=--quick.
-qualify: build
-	build/main/tileproof info
-	build/main/tileproof check --quick
-	build/main/tileproof run --verify "2q512_4q1s1k h8/2 d96 f32 causal window=255,0"
-	build/main/tileproof qualify models/*.json --lock build/tileproof.lock --update --reason "make qualify" --resume \
-	  --save build/qualify.json $(QUALIFY_ARGS)
+# Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
+# qualified on it at their quick lengths: build/qualify.json, build/tileproof.lock, a verdict. About two minutes.
+# Stopped, it goes on where it was. qualify-all: the whole matrix. QUALIFY_ARGS=-v.
+qualify: MATRIX := --quick
+qualify qualify-all: tool
+	@echo "make $@: this host, every kernel in brief, then the models of models/$(if $(MATRIX), at quick lengths)"
+	@build/tool/tileproof info | sed -n '1,/^math/p'
+	@build/tool/tileproof check --quick
+	@build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/tileproof.lock --update --reason "make $@" \
+	  --resume --save build/qualify.json $(QUALIFY_ARGS)
 
-# Set-up, build, all tests; ends in ctest's summary. The sanitizer builds are tests of it.
+# Set-up, build, every quick test; ends in ctest's summary.
 test: build
-	cd build/main && ctest --output-on-failure -j $(JOBS)
+	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
 ifeq ($(PYTHON),off)
 	@echo "not run here: python, peers (PYTHON=off)"
 endif
+
+# What `make test` leaves out: sanitizers, emulation, other hosts, PyTorch, compilers, a sample of mutants.
+test-all: setup-hosts build
+	@cd build/main && ctest --output-on-failure -j $(JOBS) -L slow
+
+# Of these, other hosts alone: CPUs without AVX-512 and without AVX2 by qemu-user, one core, a bare environment.
+test-hosts: setup-hosts build
+	@cd build/main && ctest --output-on-failure -j $(JOBS) -L hosts
 
 # The Python package with PyTorch, which is kept in the user's cache folder: up to 4.4 GB, once for all clones.
 test-torch: setup
@@ -46,8 +57,20 @@ else
 endif
 	@cmake --build build/main -j $(JOBS)
 
+# The tool alone: no tests, no Python.
+tool: setup-tool
+	@mkdir -p build
+	@cmake -S . -B build/tool -G Ninja -DTILEPROOF_TESTS=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build build/tool --target tileproof_cli -j $(JOBS)
+
 setup:
 	@scripts/setup.sh
+
+setup-tool:
+	@scripts/setup.sh tool
+
+setup-hosts:
+	@scripts/setup.sh hosts
 
 # Plants bugs one at a time in a copy and asks the tests to find each.
 mutants: setup

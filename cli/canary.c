@@ -128,7 +128,7 @@ static void check_cells(struct canary *c, struct qualifier *q) {
                 c->left++;
                 continue;
             }
-            qualify_progress((size_t)c->ran, (size_t)c->cells, &cell);
+            qualify_progress((size_t)c->ran, (size_t)c->cells, -1, &cell);
             check_results(c, q, &cell);
         }
     bench_progress(NULL);

@@ -5,11 +5,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench.h"
 
-static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6, line_every_ns = 30e9;
+static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
 
 static volatile sig_atomic_t stopped;
 static void on_stop(int number) { stopped = number; }
@@ -19,16 +18,6 @@ void stop_watch(void) {
     struct sigaction action = {.sa_handler = on_stop};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-}
-
-void qualify_progress(size_t done, size_t count, const tp_cell *cell) {
-    static double last;
-    bench_progress("%zu of %zu  %s  %s", done, count, tp_qualify_phase_name(cell->phase), cell->problem);
-    if (isatty(STDERR_FILENO)) return;
-    if (!last) last = now_ns();
-    if (now_ns() - last < line_every_ns) return;
-    last = now_ns();
-    fprintf(stderr, "%zu of %zu cells\n", done, count);
 }
 
 static int parse_phases(const char *text, uint32_t *phases) {
@@ -164,12 +153,15 @@ static int run_cells(struct qualification *all, const struct options *options,
     int code = qualifier_open(&q, options, options->disable);
     if (code) return code;
     q.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
+    qualify_announce(all, options, tp_context_threads(q.context));
+    double left = all->seconds_left;
     stop_watch();
     for (size_t i = 0; i < all->cell_count && !code && !stop_asked(); i++) {
         tp_cell *cell = &all->cells[i];
         if (cell->status == TP_CELL_NOT_RUN) {
-            qualify_progress(i, all->cell_count, cell);
+            qualify_progress(i, all->cell_count, left, cell);
             qualify_cell(&q, cell);
+            left = qualify_left(all, cell, options->quick, (now_ns() - begin) * 1e-9);
             code = journal_add(journal, cell);
         }
         all->done++;
@@ -188,11 +180,13 @@ static int finish(struct qualification *all, const struct options *options, tp_l
     else if (lock)
         code = qualify_compare(all, lock, now);
     all->kept = lock && options->update && code;
-    int printed = qualify_report(all, options->format, now);
+    int printed = qualify_report(all, options, now);
     if (!printed && options->save) printed = qualify_save(all, options->save, now);
     for (size_t i = 0; i < all->cell_count; i++)
         code = worse_exit(code, cell_exit_code(all->cells[i].status));
-    return printed ? printed : code;
+    if (printed) code = printed;
+    if (!options->format || !strcmp(options->format, "md")) qualify_verdict(all, options, code);
+    return code;
 }
 
 int command_qualify(const struct options *options) {

@@ -8,6 +8,7 @@
  *     qualify_trust.c    could this cell have failed at all?
  *     qualify_time.c     its time, and math's beside it
  *     qualify_report.c   the matrix, and a row a cell
+ *     qualify_summary.c  how long it will take, progress, the short table, the verdict
  *     qualify_journal.c  finished cells of a run that was stopped; journal_text.c: as a text
  *     qualify_lock.c     cells against a lock, or into it
  *     lockfile.c         locks as files; a cell against the lock's
@@ -37,6 +38,9 @@ void qualifier_close(struct qualifier *q);
 
 /* Fills in what is seen, the status first. A cell that is refused already stays as it is. */
 void qualify_cell(struct qualifier *q, tp_cell *cell);
+
+/* How many rows of a cell are held against the reference at most. */
+int64_t qualify_rows(const tp_problem *problem, int quick);
 
 /* One cell while it is at work. */
 struct subject {
@@ -71,11 +75,15 @@ struct qualification {
     tp_cell *cells; /* no two with one problem */
     size_t cell_count, cell_room, done;
     double seconds;
+    double seconds_asked, seconds_left, host_factor; /* as estimated */
+    int threads;
     int64_t resumed;
     int kept; /* the lock could not be written: the journal stays */
 };
-int qualify_report(const struct qualification *all, const char *format, const tp_identity *identity);
+int qualify_report(const struct qualification *all, const struct options *options, const tp_identity *identity);
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity);
+/* Rank of a status; the worst one is the highest. */
+int cell_badness(int status);
 /* Refused, wrong, unsure or other than the lock's: the exit code of a status. */
 int cell_exit_code(int status);
 int worse_exit(int a, int b);
@@ -108,8 +116,16 @@ int lock_write_file(const char *path, const tp_lock *lock);
    within the rule; STALE: another kernel, or other witnesses; the cell's own status where it is worse. */
 tp_cell_status lock_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size);
 
-/* Progress: overwritten on a terminal, a line now and then elsewhere. */
-void qualify_progress(size_t done, size_t count, const tp_cell *cell);
+/* qualify_summary.c. What will be done and how long, on stderr, but not where a program reads -o jsonl and the like. */
+void qualify_announce(struct qualification *all, const struct options *options, int threads);
+/* Seconds left once this cell is done. */
+double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed);
+/* Overwritten on a terminal, a line now and then elsewhere. seconds_left below 0: not known. */
+void qualify_progress(size_t done, size_t count, double seconds_left, const tp_cell *cell);
+/* A row a model, worst first, in 80 columns; then one line: passed or not, how much, the lock, what next. */
+void qualify_summary(const struct qualification *all);
+void qualify_verdict(const struct qualification *all, const struct options *options, int code);
+
 /* SIGINT and SIGTERM ask to stop after the cell at hand. */
 void stop_watch(void);
 int stop_asked(void);

@@ -10,13 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void poison_sequence(struct tensors *t, int64_t seq) {
-    for (int id = TENSOR_Q; id <= TENSOR_V; id++)
+/* Fills q, k and v of a sequence with NaN, or takes them from a copy of the buffers. */
+static void set_sequence(struct tensors *t, int64_t seq, char *const copy[3]) {
+    for (int id = TENSOR_Q; id <= TENSOR_V; id++) {
+        const char *base = t->buffer[id].memory;
+        size_t bytes = (size_t)tensors_dim(t, (enum tensor_id)id) * tp_dtype_bytes(tensors_dtype(t, (enum tensor_id)id));
+        if (!base) continue; /* v of a latent cache is part of k */
         for (int64_t token = 0; token < tensors_len(t, (enum tensor_id)id, seq); token++)
-            for (int64_t head = 0; head < tensors_heads(t, (enum tensor_id)id); head++)
-                memset(tensors_at(t, (enum tensor_id)id, seq, token, head, 0), 0xFF,
-                       (size_t)tensors_dim(t, (enum tensor_id)id) *
-                           tp_dtype_bytes(tensors_dtype(t, (enum tensor_id)id)));
+            for (int64_t head = 0; head < tensors_heads(t, (enum tensor_id)id); head++) {
+                char *at = tensors_at(t, (enum tensor_id)id, seq, token, head, 0);
+                if (copy)
+                    memcpy(at, copy[id] + (at - base), bytes);
+                else
+                    memset(at, 0xFF, bytes);
+            }
+    }
 }
 
 static const void *move(const void *array, int64_t by, size_t unit) {
@@ -69,9 +77,7 @@ static int poison_arrived(const struct tensors *t, int64_t kept) {
 static int check_sequence(struct qualifier *q, struct subject *s, char *const clean[2], int64_t seq) {
     tp_receipt receipt;
     tp_tensors all = s->tensors.call;
-    for (int64_t other = 0; other < s->tensors.sequences; other++)
-        if (other != seq) poison_sequence(&s->tensors, other);
-    if (subject_run(q, s, 1, &receipt) ||
+    if (subject_run(q, s, tp_context_threads(q->context), &receipt) ||
         compare_sequence(s, clean, seq, "with NaN in the other sequences"))
         return 1;
     if (!poison_arrived(&s->tensors, seq))
@@ -92,14 +98,17 @@ int qualify_alone(struct qualifier *q, struct subject *s) {
     for (int i = 0; i < 3; i++) /* v of a latent cache is part of k */
         if (t->buffer[i].memory && (inputs[i] = malloc(t->buffer[i].bytes)))
             memcpy(inputs[i], t->buffer[i].memory, t->buffer[i].bytes);
-    if (!clean[0] || !clean[1] || !inputs[0] || !inputs[1])
+    if (!clean[0] || !clean[1] || !inputs[0] || !inputs[1] || (t->buffer[2].memory && !inputs[2]))
         failed = subject_fail(s, TP_CELL_NUMERIC_FAIL, "not run: no memory to poison neighbours");
+    for (int64_t seq = 0; seq < t->sequences && !failed; seq++) set_sequence(t, seq, NULL);
     for (int64_t seq = 0; seq < t->sequences && !failed; seq++) {
         if (!t->q_lens[seq]) continue;
+        set_sequence(t, seq, inputs);
         failed = check_sequence(q, s, clean, seq);
-        for (int i = 0; i < 3; i++)
-            if (inputs[i]) memcpy(t->buffer[i].memory, inputs[i], t->buffer[i].bytes);
+        set_sequence(t, seq, NULL);
     }
+    for (int i = 0; i < 3; i++)
+        if (inputs[i]) memcpy(t->buffer[i].memory, inputs[i], t->buffer[i].bytes);
     for (int i = 0; i < 2 && !failed; i++)
         memcpy(t->buffer[TENSOR_O + i].memory, clean[i], t->buffer[TENSOR_O + i].bytes);
     for (int i = 0; i < 2; i++) free(clean[i]);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* md: a matrix of models' groups by phases, and what is not qualified. csv, json, jsonl: a row for each cell. */
+/* A short table of models; md: a matrix of their groups by phases. Both: what is not qualified. csv, json, jsonl: a row
+   for each cell. */
 #include "qualify.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "bench_table.h"
 #include "whole.h"
+
+enum { MOST_TROUBLE = 5 };
 
 static const struct column columns[] = {
     {"model", NULL, 1, 0},          {"config", NULL, 1, 0},   {"part", NULL, 1, 0},
@@ -64,7 +68,7 @@ static int print_rows(const struct qualification *all, enum table_format format,
 }
 
 /* Worst last. */
-static int badness(int status) {
+int cell_badness(int status) {
     static const int order[] = {TP_CELL_QUALIFIED,     TP_CELL_QUALIFIED_FALLBACK, TP_CELL_NUMERICS_CHANGED,
                                 TP_CELL_STALE,         TP_CELL_NOT_RUN,            TP_CELL_MISTRUSTED,
                                 TP_CELL_UNSUPPORTED,   TP_CELL_NUMERIC_FAIL};
@@ -81,7 +85,7 @@ struct summary_cell {
 
 static void sum_up(struct summary_cell *sum, const tp_cell *cell) {
     size_t used = strlen(sum->kernels);
-    if (!sum->count++ || badness(cell->status) > badness(sum->status)) sum->status = cell->status;
+    if (!sum->count++ || cell_badness(cell->status) > cell_badness(sum->status)) sum->status = cell->status;
     if (cell->kernel[0] && !strstr(sum->kernels, cell->kernel))
         snprintf(sum->kernels + used, sizeof sum->kernels - used, "%s%s", used ? "+" : "", cell->kernel);
     if (cell->timed && cell->gain_over_math > 0) sum->gain = cell->gain_over_math;
@@ -115,14 +119,19 @@ static void print_matrix_row(const struct qualification *all, int model, int gro
     printf("\n");
 }
 
-static void print_trouble(const struct qualification *all) {
-    int first = 1;
+/* At most so many of them. */
+static void print_trouble(const struct qualification *all, int most) {
+    int first = 1, left = 0;
     for (size_t i = 0; i < all->use_count; i++) {
         const struct use *use = &all->uses[i];
         const tp_cell *cell = &all->cells[use->cell];
         const tp_layer_group *group = all->models[use->model]->groups[use->group];
         char layers[8 * TP_MODEL_MAX_LAYERS];
         if (cell->status == TP_CELL_QUALIFIED) continue;
+        if (most-- <= 0) {
+            left++;
+            continue;
+        }
         tp_layer_group_layers(group, layers, sizeof layers);
         printf("%s- %s, %s layers %s, %s (%s): %s: %s: %s\n", first ? "\n" : "",
                base_name(all->models[use->model]->name), tp_part_name((tp_part)group->part), layers,
@@ -130,6 +139,7 @@ static void print_trouble(const struct qualification *all) {
                tp_cell_status_name((tp_cell_status)cell->status), cell->problem, cell->reason);
         first = 0;
     }
+    if (left) printf("- %d more like these: -v or -o md\n", left);
 }
 
 static int assumed_dtypes(const struct qualification *all) {
@@ -143,14 +153,21 @@ static int assumed_dtypes(const struct qualification *all) {
     return count;
 }
 
-static int print_matrix(const struct qualification *all, const tp_identity *identity) {
-    int counts[8] = {0}, assumed = assumed_dtypes(all);
+static void print_matrix(const struct qualification *all) {
     printf("| model | layers |");
     for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) printf(" %s |", tp_qualify_phase_name(phase));
     printf("\n|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < all->model_count; i++)
         for (int j = 0; j < all->models[i]->group_count; j++) print_matrix_row(all, i, j);
-    print_trouble(all);
+}
+
+static int print_text(const struct qualification *all, int whole, const tp_identity *identity) {
+    int counts[8] = {0}, assumed = assumed_dtypes(all);
+    if (whole)
+        print_matrix(all);
+    else
+        qualify_summary(all);
+    print_trouble(all, whole ? INT_MAX : MOST_TROUBLE);
     for (size_t i = 0; i < all->cell_count; i++) counts[all->cells[i].status]++;
     printf("\n%zu cells of %d models, %zu different problems:", all->use_count, all->model_count,
            all->cell_count);
@@ -158,19 +175,22 @@ static int print_matrix(const struct qualification *all, const tp_identity *iden
         if (counts[i]) printf(" %d %s", counts[i], tp_cell_status_name((tp_cell_status)i));
     printf(", in %.0f s", all->seconds);
     if (all->resumed) printf(" (%lld from the journal)", (long long)all->resumed);
-    printf(".\nA cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
+    printf(".\n");
+    if (whole) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
     if (assumed)
         printf("%d models name no dtype: the one of --dtype was assumed for them.\n", assumed);
-    printf("tileproof %s, build %.16s, %s; %s; %s; %s\n", identity->version, identity->build,
-           identity->isa, identity->cpu, identity->os, identity->libc);
+    const char *apart = whole ? "; " : ";\n"; /* short lines for a terminal */
+    printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, apart,
+           identity->cpu, apart, identity->os, identity->libc);
     return EXIT_FINE;
 }
 
-int qualify_report(const struct qualification *all, const char *format_name,
+int qualify_report(const struct qualification *all, const struct options *options,
                    const tp_identity *identity) {
     enum table_format format;
-    table_format_parse(format_name, &format);
-    return format == FORMAT_MD ? print_matrix(all, identity) : print_rows(all, format, identity, stdout);
+    table_format_parse(options->format, &format);
+    return format == FORMAT_MD ? print_text(all, options->format || options->verbose, identity)
+                               : print_rows(all, format, identity, stdout);
 }
 
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity) {

@@ -137,15 +137,32 @@ void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_
     tp_from_float(tensors_dtype(tensors, id), value, tensors_at(tensors, id, seq, token, head, x));
 }
 
+/* Magnitudes of a 16-bit dtype are ordered as their bits are: only the largest one has to be converted. */
+static double largest_of(tp_dtype dtype, const void *row, int64_t count) {
+    unsigned beyond = dtype == TP_F16 ? 0x7C00u : 0x7F80u, most = 0; /* infinities, then NaN */
+    double largest = 0;
+    if (dtype == TP_F32) {
+        for (int64_t x = 0; x < count; x++) {
+            double value = fabs((double)((const float *)row)[x]);
+            if (isfinite(value) && value > largest) largest = value;
+        }
+        return largest;
+    }
+    for (int64_t x = 0; x < count; x++) {
+        unsigned bits = ((const uint16_t *)row)[x] & 0x7FFFu;
+        if (bits < beyond && bits > most) most = bits;
+    }
+    uint16_t found = (uint16_t)most;
+    return tp_to_float(dtype, &found);
+}
+
 double tensors_max(const struct tensors *tensors, enum tensor_id id) {
     double largest = 0;
-    int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
-            for (int64_t head = 0; head < heads; head++)
-                for (int64_t x = 0; x < dim; x++) {
-                    double value = fabs(tensors_get(tensors, id, seq, token, head, x));
-                    if (isfinite(value) && value > largest) largest = value;
-                }
+            for (int64_t head = 0; head < tensors_heads(tensors, id); head++)
+                largest = fmax(largest, largest_of(tensors_dtype(tensors, id),
+                                                   tensors_at(tensors, id, seq, token, head, 0),
+                                                   tensors_dim(tensors, id)));
     return largest;
 }

@@ -2,6 +2,7 @@
 #include "truth.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,8 +20,62 @@ void truth_destroy(struct truth *truth) {
     *truth = (struct truth){0};
 }
 
-tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64_t limit,
-                       uint64_t seed, tp_error *error) {
+/* What one thread takes of a truth: so many rows from the first on, then those a step further, and so on. */
+struct share {
+    struct truth *truth;
+    const struct tensors *tensors;
+    int64_t first, rows, step;
+    tp_status status;
+    tp_error error;
+    pthread_t thread;
+    int started;
+};
+
+static void *take_share(void *argument) {
+    struct share *s = argument;
+    struct truth *t = s->truth;
+    const tp_problem *problem = &s->tensors->problem;
+    /* a truth without rows is checked, too */
+    for (int64_t i = s->first; (i < t->count || i == 0) && s->status == TP_OK; i += s->step) {
+        int64_t n = t->count - i < s->rows ? t->count - i : s->rows;
+        s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, n, t->rows + i, t->o + i * t->dim,
+                                 t->lse + i, t->bound + i, t->lse_bound + i, &s->error);
+        if (s->status == TP_OK)
+            s->status = tp_reference(problem, &s->tensors->call, TP_NAIVE, n, t->rows + i,
+                                     t->naive_o + i * t->dim, t->naive_lse + i, NULL, NULL, &s->error);
+    }
+    return NULL;
+}
+
+enum { MOST_SHARES = 16, SHARED_ROWS = 2 };
+
+/* Rows know nothing of each other, so any number of threads gives the same numbers. */
+static tp_status take_rows(struct truth *truth, const struct tensors *tensors, int threads, tp_error *error) {
+    struct share shares[MOST_SHARES];
+    int count = threads < 1 ? 1 : threads > MOST_SHARES ? MOST_SHARES : threads;
+    tp_status status = TP_OK;
+    for (int i = 0; i < count; i++)
+        shares[i] = (struct share){.truth = truth,
+                                   .tensors = tensors,
+                                   .first = i * SHARED_ROWS,
+                                   .rows = count == 1 ? truth->count : SHARED_ROWS,
+                                   .step = count == 1 ? truth->count + 1 : count * SHARED_ROWS,
+                                   .error = TP_ERROR_INIT};
+    for (int i = 1; i < count; i++)
+        shares[i].started = !pthread_create(&shares[i].thread, NULL, take_share, &shares[i]);
+    for (int i = 0; i < count; i++)
+        if (!shares[i].started) take_share(&shares[i]);
+    for (int i = 0; i < count; i++) {
+        if (shares[i].started) pthread_join(shares[i].thread, NULL);
+        if (status != TP_OK || shares[i].status == TP_OK) continue;
+        status = shares[i].status;
+        *error = shares[i].error;
+    }
+    return status;
+}
+
+tp_status truth_create_on(struct truth *truth, const struct tensors *tensors, int64_t limit,
+                          uint64_t seed, int threads, tp_error *error) {
     *truth = (struct truth){.dim = tensors->problem.head_dim_v};
     truth->count = sample_rows(tensors, limit, seed, &truth->rows);
     int64_t count = truth->count;
@@ -39,14 +94,14 @@ tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64
     truth->bound = truth->naive_lse + count;
     truth->lse_bound = truth->bound + count;
     truth->max_v = tensors_max(tensors, TENSOR_V);
-    tp_status status =
-        tp_reference(&tensors->problem, &tensors->call, TP_DOUBLE, count, truth->rows, truth->o,
-                     truth->lse, truth->bound, truth->lse_bound, error);
-    if (status == TP_OK)
-        status = tp_reference(&tensors->problem, &tensors->call, TP_NAIVE, count, truth->rows,
-                              truth->naive_o, truth->naive_lse, NULL, NULL, error);
+    tp_status status = take_rows(truth, tensors, threads, error);
     if (status != TP_OK) truth_destroy(truth);
     return status;
+}
+
+tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64_t limit,
+                       uint64_t seed, tp_error *error) {
+    return truth_create_on(truth, tensors, limit, seed, 1, error);
 }
 
 /* One value against the truth: an error, or a disagreement about being finite. */

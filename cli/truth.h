@@ -39,6 +39,9 @@ struct measured_error {
 /* Samples at most limit rows, or all when there are fewer; edges and borders come first. */
 tp_status truth_create(struct truth *truth, const struct tensors *tensors, int64_t limit,
                        uint64_t seed, tp_error *error);
+/* The same on so many threads. */
+tp_status truth_create_on(struct truth *truth, const struct tensors *tensors, int64_t limit,
+                          uint64_t seed, int threads, tp_error *error);
 void truth_destroy(struct truth *truth);
 /* 0 when the rule holds; otherwise nonzero and what was expected and got. */
 int truth_compare(const struct truth *truth, const struct tensors *tensors,

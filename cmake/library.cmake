@@ -77,8 +77,12 @@ foreach(kind SHARED STATIC)
 endforeach()
 target_link_libraries(tileproof_shared PRIVATE m ${pool_libraries} Threads::Threads)
 target_link_options(tileproof_shared PRIVATE -Wl,-Bsymbolic-functions -Wl,--no-undefined)
-# Who links the static library links what it needs.
-target_link_libraries(tileproof_static PUBLIC m ${pool_libraries} Threads::Threads)
+# Who links the static library links what it needs; an installed one by name, wherever it lies there.
+target_link_libraries(tileproof_static PUBLIC m Threads::Threads)
+if(TILEPROOF_PTHREADPOOL)
+  target_link_libraries(tileproof_static PUBLIC
+    $<BUILD_INTERFACE:${PTHREADPOOL_LIBRARY}> $<INSTALL_INTERFACE:pthreadpool>)
+endif()
 if(TILEPROOF_SANITIZE)
   # sanitizer runtimes are the program's
   set_property(TARGET tileproof_shared PROPERTY LINK_OPTIONS -Wl,-Bsymbolic-functions -fsanitize=${TILEPROOF_SANITIZE})

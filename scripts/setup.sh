@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build and the tests need and this machine lacks, and says what it does.
+#     setup.sh [tool | hosts]     tool: only what building the tool needs; hosts: what all needs, and qemu-user
 # Debian or a relative of it, as root or with sudo. Quick when there is nothing to do.
 set -euo pipefail
 
@@ -18,10 +19,21 @@ if [ "$python" != off ]; then
     needs+=("pyheader Python.h:python3-dev" "pymodule ensurepip:python3-venv")
 fi
 
+case ${1:-all} in
+    tool)
+        needs=("command gcc:gcc" "command cmake:cmake" "command ninja:ninja-build" "header stdio.h:libc6-dev"
+            "header pthreadpool.h:libpthreadpool-dev" "header jansson.h:libjansson-dev")
+        ;;
+    hosts) needs+=("command qemu-x86_64:qemu-user") ;;
+    all) ;;
+    *) echo "usage: setup.sh [tool | hosts]" >&2; exit 2 ;;
+esac
+
 have() {
     case $1 in
         command) command -v "$2" >/dev/null ;;
-        header) [ -e "/usr/include/$2" ] ;;
+        header) # wherever the compiler finds it
+            [ -e "/usr/include/$2" ] || printf '#include <%s>\n' "$2" | ${CC:-cc} -E -x c - >/dev/null 2>&1 ;;
         pyheader) [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/$2" ] ;;
         pymodule) "$python" -c "import $2" 2>/dev/null ;;
         # clang's sanitizer runtimes are a package of their own
@@ -43,7 +55,7 @@ get_promtool() {
     dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
     rm -f prometheus_*.deb
 }
-if ! command -v promtool >/dev/null && [ ! -e "$promtool_dir" ]; then
+if [ "${1:-all}" != tool ] && ! command -v promtool >/dev/null && [ ! -e "$promtool_dir" ]; then
     mkdir -p "$promtool_dir"
     echo "set-up: getting promtool from Debian's package prometheus into build/tools"
     (get_promtool) || echo "set-up: without promtool the tests of ops/ are not run here"
@@ -59,12 +71,19 @@ if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi
 
-if ! command -v apt-get >/dev/null || { [ -n "$sudo" ] && ! command -v sudo >/dev/null; }; then
-    echo "set-up: please install: ${missing[*]} (Debian's names), then run this again" >&2
+ask() { # WHY
+    echo "set-up: $1. These packages are missing (Debian's names): ${missing[*]}" >&2
+    echo "set-up: as root: apt-get install --no-install-recommends ${missing[*]}; then run this again" >&2
     exit 1
+}
+command -v apt-get >/dev/null || ask "there is no apt-get here"
+if [ -n "$sudo" ]; then
+    command -v sudo >/dev/null || ask "$(id -un) is not root and there is no sudo"
+    # with a terminal sudo may ask for a password; without one it would only fail
+    [ -t 0 ] || sudo -n true 2>/dev/null || ask "$(id -un) may not use sudo without a password"
 fi
 echo "set-up: installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get -qq update
-$sudo apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+$sudo apt-get -qq update || ask "apt-get update failed"
+$sudo apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null || ask "apt-get install failed"
 echo "set-up: done"

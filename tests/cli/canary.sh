@@ -50,7 +50,7 @@ config 96
 expect story-not-locked 5 'revision.json, text layers 0-1, decode .*: STALE: .*: the lock has no such cell' "$tool" qualify "$scratch/revision.json" --quick --lock "$story"
 expect story-qualified 0 '' "$tool" qualify "$scratch/revision.json" --quick --lock "$story" --update --reason 'revision 2 has head dim 96'
 expect story-quiet 0 '; 0 notes' "$tool" canary "$story"
-expect story-drilled 3 "choice \| UNSUPPORTED \| revision.json \| text \| 0-1 +\| prefill \| .* d96 bf16 causal +\| $best: head_dim 96 is disabled by hand.*math: a fallback" "$tool" canary "$story" --drill no:HEAD_DIM=96
+expect story-drilled 3 "choice \| UNSUPPORTED \| revision.json \| text \| 0-1 +\| prefill \| .* d96 bf16 causal +\| ([^|]*; )?$best: head_dim 96 is disabled by hand.*math: a fallback" "$tool" canary "$story" --drill no:HEAD_DIM=96
 
 # permitted, it is served, and still not what the lock says
 expect drill-permitted 3 'lock has .* QUALIFIED, here math QUALIFIED_FALLBACK' "$tool" canary "$lock" --drill no:HEAD_DIM=96 --fallback permit
@@ -90,6 +90,6 @@ for drill in no slow: no:nothing slow:math no:HEAD_DIM= "slow:$best=0.5" "slow:$
 done
 expect_error bad-budget 2 "budget is 'soon'" "$tool" canary "$lock" --budget soon
 expect_error bad-library 2 'against: .*none.so' "$tool" canary "$lock" --budget 2s --against "$scratch/none.so"
-expect_error not-tileproof 2 'it has no tp_version' "$tool" canary "$lock" --budget 2s --against "$(ldd "$tool" | awk '/libm\.so/ {print $3}')"
+expect_error not-tileproof 2 'it has no tp_version' "$tool" canary "$lock" --budget 2s --against "$(ldd "$library" | awk '/libm\.so/ {print $3}')"
 
 finish

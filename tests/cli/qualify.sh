@@ -20,7 +20,24 @@ expect help 0 'tileproof qualify \[OPTIONS\] CONFIG' "$tool" qualify --help
 
 # every format says the same
 expect md 0 '\| tiny.json \| text 0-3 \| [a-z0-9]+ QUALIFIED 2 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 3 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| [a-z0-9]+ QUALIFIED 1 x[0-9.]+ \| \|' \
-    "$tool" qualify "$one" --quick
+    "$tool" qualify "$one" --quick -o md
+expect md-by-v 0 '\| tiny.json \| text 0-3 \|' "$tool" qualify "$one" --quick --phases decode -v
+# at a terminal: first what it will do and how long, then a short table, worst first, and one line at the end
+expect announced 0 '^qualify: 1 models, 3 cells, 3 different problems; about [0-9]+ (s|min) on [0-9]+ threads$' \
+    "$tool" qualify "$one" --quick --phases decode
+expect_python summary '
+lines = text.splitlines()
+assert max(map(len, lines)) <= 80, lines
+assert lines[1].split()[:3] == ["tiny", "QUALIFIED", "3"], lines
+assert lines[-1] == "PASS: 1 models, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
+    bash -c "'$tool' qualify '$one' --quick --phases decode 2>/dev/null"
+# however many cores there are, the reference may be shared among threads
+expect shared-reference 0 '^PASS: 1 models, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
+expect_python worst-first '
+lines = text.splitlines()
+assert lines[1].split()[:2] == ["wide", "UNSUPPORTED"] and lines[2].split()[:2] == ["tiny", "QUALIFIED"], lines
+assert lines[-1].startswith("FAIL: 2 models, 3 of 6 cells, lock none; next: --fallback permit"), lines' \
+    bash -c "'$tool' qualify '$one' '$scratch/wide.json' --quick --phases decode 2>/dev/null || [ \$? = 3 ]"
 expect_python jsonl '
 rows = [json.loads(line) for line in text.splitlines()]
 assert {row["phase"] for row in rows} == {"prefill", "decode", "varlen", "mixed"}, rows
@@ -55,7 +72,7 @@ expect_python dtype-asked 'assert " f16 " in json.loads(text.splitlines()[0])["p
 # refusals name every kernel and its reason; a permitted fallback is another status
 expect unsupported 3 'wide.json, text layers 0-3, prefill \(main\): UNSUPPORTED: .* generic: head_dim 640, need <= 576; math: a fallback' \
     "$tool" qualify "$scratch/wide.json" --quick
-expect fallback 0 'math QUALIFIED_FALLBACK' "$tool" qualify "$scratch/wide.json" --quick --fallback permit
+expect fallback 0 'math QUALIFIED_FALLBACK' "$tool" qualify "$scratch/wide.json" --quick --fallback permit -o md
 expect disabled 3 'UNSUPPORTED: .*head_dim 64 is disabled by hand' "$tool" qualify "$one" --quick --disable head_dim=64
 expect_error disable-nonsense 2 "disable names 'head_dim=09'" "$tool" qualify "$one" --quick --disable head_dim=09
 
@@ -73,6 +90,8 @@ expect lock-made 0 'QUALIFIED' "$tool" qualify "$one" --quick --phases decode --
 report lock-alone "$ok" "  $(ls "$scratch")"
 cp "$lock" "$scratch/first.lock"
 expect lock-holds 0 'QUALIFIED' "$tool" qualify "$one" --quick --phases decode --lock "$lock"
+expect lock-verdict 0 "^PASS: 1 models, 3 cells, lock $lock; next: the whole matrix" "$tool" qualify "$one" --quick --phases decode --lock "$lock"
+expect stale-verdict 5 '^FAIL: 1 models, 3 cells, lock .*; next: meant\? then --update' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --declare engine=2
 expect lock-stale 5 'the lock is STALE: library declared: lock has none, here engine=2' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --declare engine=2
 expect lock-other-cell 5 'STALE: .*: the lock has no such cell' "$tool" qualify "$scratch/window.json" --quick --phases decode --lock "$lock"
 expect lock-again 0 '' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --update --reason 'again'

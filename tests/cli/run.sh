@@ -103,8 +103,14 @@ expect text-not-shape 0 'q512 k4096 d64' "$tool" explain q512 k4096 d64
 
 # explain
 # every fused kernel, best first: with all of them disabled only math is left, a fallback
-fused=$("$tool" info --json | python3 -c 'import json, sys
-print(",".join(k["name"] for k in json.load(sys.stdin)["kernels"] if k["name"] != "math"))')
+"$tool" info --json >"$scratch/info"
+fused=$(python3 -c 'import json, sys
+print(",".join(k["name"] for k in json.load(sys.stdin)["kernels"] if k["name"] != "math"))' <"$scratch/info")
+# those that run here, and those that do not
+kernels=$(python3 -c 'import json, sys
+print(*(k["name"] for k in json.load(sys.stdin)["kernels"] if k["runs_here"]))' <"$scratch/info")
+absent=$(python3 -c 'import json, sys
+print(*(k["name"] for k in json.load(sys.stdin)["kernels"] if not k["runs_here"]))' <"$scratch/info")
 sample="prefill b1 h32/8 q4096 k4096 d80 bf16 causal"
 expect explain 0 'still quadratic' "$tool" explain "$sample"
 expect explain-scores 0 'scores +16777216' "$tool" explain "$sample"
@@ -154,15 +160,17 @@ expect_error bad-paged 2 "paged=0" "$tool" run q16 d64 paged=0
 expect_error paged-packed 2 "contradicts 'packed'" "$tool" run q16 d64 packed paged=16
 expect_error lists-mask 2 'a mask needs lists_sorted' "$tool" run q16 d64 lists=4 causal
 expect_error latent-dims 2 "latent with k f32 of head dim 64" "$tool" run q16 d64/65 latent
-for kernel in $fused math; do
+for kernel in $absent; do
+    echo "not run here: $kernel"
+    expect "absent-$kernel" 3 "$kernel: isa .*need" "$tool" run --kernel "$kernel" --fallback permit q16 d64
+done
+for name in $kernels; do
     for words in 'q1 k1100 h8/2 d64 f32 paged=16' 'seqs=1x40/300,3x1/1030 h4/2 d64 bf16 packed-q paged=3 causal' \
         'q20 k300 h4/2 d40 f16 lists=33' 'q3 k300 h4/2 d40 f32 paged=16 lists-sorted=33 causal' \
         'q1 k300 h16/1 d576/512 bf16 paged=64 latent' 'q2 k1100 h4/2 d40 bf16 causal window=50,0 paged=16' \
         'q5 k1100 h4/2 d40 f32 invariant causal'; do
-        for name in ${kernel//,/ }; do
-            expect "run-cache-$name-${words// /-}" 0 'within the rule' \
-                "$tool" run --kernel "$name" --fallback permit --verify "$words"
-        done
+        expect "run-cache-$name-${words// /-}" 0 'within the rule' \
+            "$tool" run --kernel "$name" --fallback permit --verify "$words"
     done
 done
 for strategy in prefill decode; do

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of mutants.toml one at a time in a copy of the tree and asks the tests to find each.
 
-    run.py [--jobs N] [--only REGEX] [--list]
+    run.py [--jobs N] [--only REGEX] [--list] [--sample SECONDS [--seed N]]
+
+--sample takes mutants in an order drawn by the seed, by default the day's date, and begins no new one after so many
+seconds; it trusts that the tests pass without a mutant, which `make test` shows.
 
 A mutant is killed when a test fails or runs into the time limit. A mutant that has a command is killed by that one
 alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests;
@@ -13,6 +16,7 @@ import concurrent.futures
 import os
 import pathlib
 import queue
+import random
 import re
 import shlex
 import shutil
@@ -37,6 +41,8 @@ FIRST = [
     ("scripts/python_env", "python"),
     ("cli/nearest", "cli"),
     ("cli/models", "model_cli"),
+    ("cli/qualify", "qualify"),
+    ("cli/truth", "qualify"),
     ("cli/", "verdict|compare"),
     ("proof/", "model_.*"),
     ("src/masks/callback", "callback"),
@@ -135,6 +141,8 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="regular expression on the mutant's name")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--sample", type=float, metavar="SECONDS", help="some of them, for about so long")
+    parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="of --sample; default the date")
     options = parser.parse_args()
     with open(ROOT / "tests/mutants/mutants.toml", "rb") as file:
         mutants = [m for m in tomllib.load(file)["mutant"] if re.search(options.only, m["name"])]
@@ -144,6 +152,10 @@ def main():
     if not mutants:
         sys.exit(f"no mutant matches '{options.only}'")
 
+    begin = time.monotonic()
+    if options.sample:
+        random.Random(options.seed).shuffle(mutants)
+        print(f"mutants: a sample of {len(mutants)} for {options.sample:.0f} s, --seed {options.seed}", flush=True)
     workers = queue.Queue()
     jobs = max(1, min(options.jobs, len(mutants)))
     print(f"mutants: building {jobs} copies", flush=True)
@@ -155,7 +167,7 @@ def main():
         made = list(pool.map(lambda number: Worker(number, "all" if asked else "tileproof", python), range(jobs)))
     runs = [lambda only=only: made[0].test(only) for only in asked]
     runs += [lambda c=c: sh(shlex.split(c), made[0].build, LIMIT) for c in checks]
-    for run in runs:
+    for run in runs if not options.sample else []:
         code, text = run()
         if code != 0:
             sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
@@ -163,6 +175,8 @@ def main():
         workers.put(worker)
 
     def one(mutant):
+        if options.sample and time.monotonic() - begin > options.sample and mutant is not mutants[0]:
+            return "not run"
         worker, start = workers.get(), time.monotonic()
         try:
             state, why = worker.run(mutant)
@@ -172,7 +186,7 @@ def main():
         return state
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        states = list(pool.map(one, mutants))
+        states = [state for state in pool.map(one, mutants) if state != "not run"]
     killed = states.count("killed")
     print(f"{killed} of {len(states)} mutants killed, {states.count('SURVIVED')} survived, "
           f"{states.count('MISTAKE')} mistakes (limit {LIMIT} s each)")

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a person at a terminal is told: what will be done and how long it takes, a short table, a verdict. */
+#include "qualify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "stats.h"
+
+enum { MOST_MODELS = 8, MOST_THREADS = 16 };
+static const double line_every_ns = 30e9;
+
+/* Seconds of a cell: what comes with every cell, the reference by its elements, the kernels by multiply-adds. Two
+   threads of an AVX-512 Xeon were measured; host_factor says how this host differs. */
+static double cell_seconds(const tp_cell *cell, int quick, int threads) {
+    static const double each = 0.03, by_element = 28e-9, by_flop = 24e-12;
+    tp_problem p;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    if (cell->status != TP_CELL_NOT_RUN || tp_problem_parse(cell->problem, &p, &lengths, NULL) != TP_OK) return 0;
+    double keys = (double)p.kv_len * (double)(p.head_dim_qk + p.head_dim_v), rows = 0;
+    for (int64_t i = 0; i < lengths.count; i++)
+        rows += (double)lengths.seq[i].repeat * (double)lengths.seq[i].q_len;
+    if (!lengths.count) rows = (double)p.batch * (double)p.q_len;
+    double sampled = fmin((double)qualify_rows(&p, quick), rows * (double)p.q_heads);
+    return each + (sampled * keys * by_element + rows * keys * (double)p.q_heads * 2 * by_flop) / threads;
+}
+
+/* The reference of two rows here, over what it took where the figures above were taken. */
+static double host_factor(void) {
+    static const double there_ns = 28 * 2 * 1024 * 128.0;
+    tp_problem problem;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    struct tensors_style style = {.repeat = 1};
+    struct tensors tensors;
+    struct truth truth;
+    tp_error error = TP_ERROR_INIT;
+    if (tp_problem_parse("q2 k1024 d64 bf16", &problem, &lengths, NULL) != TP_OK ||
+        tensors_create(&tensors, &problem, &lengths, &style))
+        return 1;
+    tensors_fill(&tensors, 1);
+    double start = now_ns(), factor = 1;
+    if (truth_create(&truth, &tensors, 2, 1, &error) == TP_OK) {
+        factor = (now_ns() - start) / there_ns;
+        truth_destroy(&truth);
+    }
+    tensors_destroy(&tensors);
+    return factor;
+}
+
+/* "40 s", "6 min" */
+static const char *about(double seconds, char text[32]) {
+    if (seconds < 100)
+        snprintf(text, 32, "%.0f s", fmax(1, seconds));
+    else
+        snprintf(text, 32, "%.0f min", ceil(seconds / 60));
+    return text;
+}
+
+void qualify_announce(struct qualification *all, const struct options *options, int threads) {
+    char text[32];
+    size_t known = 0;
+    double factor = host_factor();
+    threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    for (size_t i = 0; i < all->cell_count; i++) {
+        all->seconds_left += factor * cell_seconds(&all->cells[i], options->quick, threads);
+        known += all->cells[i].status != TP_CELL_NOT_RUN;
+    }
+    all->seconds_asked = all->seconds_left;
+    all->host_factor = factor;
+    all->threads = threads;
+    if (options->format && strcmp(options->format, "md") && !isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "qualify: %d models, %zu cells, %zu different problems", all->model_count, all->use_count,
+            all->cell_count);
+    if (known) fprintf(stderr, ", %zu done", known);
+    fprintf(stderr, "; about %s on %d threads\n", about(all->seconds_left, text), threads);
+}
+
+double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed) {
+    tp_cell before = *done;
+    before.status = TP_CELL_NOT_RUN;
+    all->seconds_left -= all->host_factor * cell_seconds(&before, quick, all->threads);
+    double gone = all->seconds_asked - all->seconds_left;
+    /* after some cells the clock knows better than the estimate */
+    return all->seconds_left * (gone > 0.03 * all->seconds_asked && gone > 1 ? elapsed / gone : 1);
+}
+
+void qualify_progress(size_t done, size_t count, double seconds_left, const tp_cell *cell) {
+    static double last;
+    char text[32], left[48] = "";
+    if (seconds_left >= 0) snprintf(left, sizeof left, ", about %s left", about(seconds_left, text));
+    bench_progress("%zu of %zu cells%s  %s  %.30s", done, count, left, tp_qualify_phase_name(cell->phase),
+                   cell->problem);
+    if (isatty(STDERR_FILENO)) return;
+    if (!last) last = now_ns();
+    if (now_ns() - last < line_every_ns) return;
+    last = now_ns();
+    fprintf(stderr, "%zu of %zu cells%s\n", done, count, left);
+}
+
+struct model_row {
+    int model, status, cells;
+    double share, gain; /* largest error over what was allowed; mean gain over math, geometric */
+    char kernels[64];
+};
+
+static int worse_row(const void *left, const void *right) {
+    const struct model_row *a = left, *b = right;
+    int order = cell_badness(b->status) - cell_badness(a->status);
+    if (order) return order;
+    if (a->share != b->share) return a->share < b->share ? 1 : -1;
+    return a->model - b->model;
+}
+
+static void sum_model(const struct qualification *all, int model, struct model_row *row) {
+    double logs = 0, timed = 0;
+    *row = (struct model_row){.model = model, .status = TP_CELL_QUALIFIED};
+    for (size_t i = 0; i < all->use_count; i++) {
+        const tp_cell *cell = &all->cells[all->uses[i].cell];
+        size_t used = strlen(row->kernels);
+        if (all->uses[i].model != model) continue;
+        row->cells++;
+        if (cell_badness(cell->status) > cell_badness(row->status)) row->status = cell->status;
+        if (cell->allowed > 0) row->share = fmax(row->share, cell->error / cell->allowed);
+        if (cell->gain_over_math > 0) logs += log(cell->gain_over_math), timed++;
+        if (cell->kernel[0] && !strstr(row->kernels, cell->kernel))
+            snprintf(row->kernels + used, sizeof row->kernels - used, "%s%s", used ? "+" : "", cell->kernel);
+    }
+    if (timed > 0) row->gain = exp(logs / timed);
+}
+
+void qualify_summary(const struct qualification *all) {
+    struct model_row *rows = calloc((size_t)all->model_count + 1, sizeof *rows);
+    int shown = all->model_count <= MOST_MODELS + 1 ? all->model_count : MOST_MODELS;
+    if (!rows) return;
+    for (int i = 0; i < all->model_count; i++) sum_model(all, i, &rows[i]);
+    qsort(rows, (size_t)all->model_count, sizeof *rows, worse_row);
+    printf("%-24s %-18s %5s %-12s %5s  %s\n", "model, worst first", "status", "cells", "kernels", "error",
+           "x math");
+    for (int i = 0; i < shown; i++) {
+        const struct model_row *row = &rows[i];
+        const char *name = base_name(all->models[row->model]->name);
+        size_t length = strlen(name);
+        if (length > 5 && !strcmp(name + length - 5, ".json")) length -= 5;
+        printf("%-24.*s %-18s %5d %-12.12s", (int)(length < 24 ? length : 24), name,
+               row->cells ? tp_cell_status_name((tp_cell_status)row->status) : "out of scope", row->cells,
+               row->kernels[0] ? row->kernels : "none");
+        if (row->share > 0) printf(" %4.0f%%", 100 * row->share);
+        if (row->gain > 0) printf("%*s %5.1f", row->share > 0 ? 1 : 7, "", row->gain);
+        printf("\n");
+    }
+    if (shown < all->model_count)
+        printf("%d more, none worse: %s. All layer groups: -v or -o md\n", all->model_count - shown,
+               tp_cell_status_name((tp_cell_status)rows[shown].status));
+    printf("error: the largest, of what is allowed; x math: mean gain over math\n");
+    free(rows);
+}
+
+static const char *what_next(int status, int code, const struct options *options) {
+    switch (status) {
+        case TP_CELL_QUALIFIED:
+        case TP_CELL_QUALIFIED_FALLBACK: break;
+        case TP_CELL_UNSUPPORTED: return "--fallback permit, or tileproof explain";
+        case TP_CELL_MISTRUSTED: return "docs/qualify.md, \"Could it have failed?\"";
+        case TP_CELL_STALE:
+        case TP_CELL_NUMERICS_CHANGED: return "meant? then --update --reason TEXT";
+        default: return "tileproof run --verify with its problem";
+    }
+    if (code == EXIT_LOCK) return "meant? then --update --reason TEXT";
+    if (code) return "see above";
+    return options->quick ? "the whole matrix, without --quick"
+           : options->lock ? "tileproof canary with that lock"
+                           : "keep it: --lock FILE --update --reason TEXT";
+}
+
+void qualify_verdict(const struct qualification *all, const struct options *options, int code) {
+    int bad = 0, worst = TP_CELL_QUALIFIED;
+    for (size_t i = 0; i < all->use_count; i++) {
+        int status = all->cells[all->uses[i].cell].status;
+        bad += cell_exit_code(status) != EXIT_FINE;
+        if (cell_badness(status) > cell_badness(worst)) worst = status;
+    }
+    printf("%s: %d models, ", code ? "FAIL" : "PASS", all->model_count);
+    if (bad) printf("%d of ", bad);
+    printf("%zu cells, lock %s%s; next: %s\n", all->use_count, options->lock ? options->lock : "none",
+           all->kept ? " not written" : "", what_next(worst, code, options));
+}

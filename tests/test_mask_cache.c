@@ -67,6 +67,7 @@ static void paged_equals_contiguous(void **state) {
             uint64_t seed = (uint64_t)(n + i);
             text_of(text, shapes[n].plain, 0, words[i]);
             call *plain = call_new(text, &(call_shape){.seed = seed});
+            call_keep(plain);
             for (int k = 0; call_kernel(k) != NULL; k++) {
                 if (call_quick() && (n + i + k) % 2 != 0) continue;
                 call_run(plain, &(call_how){.kernel = call_kernel(k)}, NULL);

@@ -336,6 +336,7 @@ void call_free(call *c) {
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
     for (int i = 0; i < 2; i++) free(c->table[i]);
     mask_data_destroy(&c->masks);
+    call_truth_free(c->truth);
     free(c->q_lens);
     free(c);
 }

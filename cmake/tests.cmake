@@ -58,3 +58,14 @@ if(NOT TILEPROOF_SANITIZE)
     set_tests_properties(${kind} PROPERTIES LABELS slow TIMEOUT 1500)
   endforeach()
 endif()
+
+# The longest first, so that the last ones to end are short: seconds of one core.
+foreach(row cli=30 canary=10 qualify=9 bytes=8 verdict=6 replay_cli=6 mask_cache=5 threads=5 bench=5 bound=4 guard=4
+        backward=4 compare=4 train=4 mask_kinds=3 memory=3)
+  string(REPLACE "=" ";" row ${row})
+  list(GET row 0 name)
+  list(GET row 1 seconds)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES COST ${seconds})
+  endif()
+endforeach()

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of mutants.toml one at a time in a copy of the tree and asks the tests to find each.
 
-    run.py [--jobs N] [--only REGEX] [--sample N [--seed S]] [--list]
+    run.py [--jobs N] [--only REGEX] [--list]
 
---sample takes so many of them by lot; the seed is printed, and is today's date where none is given.
 A mutant is killed when a test fails or runs into the time limit. One that survives is a gap in the tests;
 one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
 """
@@ -13,7 +12,6 @@ import concurrent.futures
 import os
 import pathlib
 import queue
-import random
 import re
 import shutil
 import signal
@@ -105,15 +103,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="regular expression on the mutant's name")
-    parser.add_argument("--sample", type=int, metavar="N", help="so many mutants, drawn by lot")
-    parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="of --sample; today's date")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     with open(ROOT / "tests/mutants/mutants.toml", "rb") as file:
         mutants = [m for m in tomllib.load(file)["mutant"] if re.search(options.only, m["name"])]
-    if options.sample is not None:
-        print(f"mutants: {min(options.sample, len(mutants))} of {len(mutants)} by lot, --seed {options.seed}", flush=True)
-        mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
     if options.list:
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))
         return 0

@@ -124,8 +124,7 @@ int check_rows_equal(const struct tensors *a, tp_row in_a, const struct tensors 
                      int64_t *column) {
     size_t unit = tp_dtype_bytes(tensors_dtype(a, TENSOR_O));
     int same = !memcmp(tensors_at(a, TENSOR_O, in_a.seq, in_a.row, in_a.head, 0),
-                       tensors_at(b, TENSOR_O, in_b.seq, in_b.row, in_b.head, 0),
-                       (size_t)a->problem.head_dim_v * unit);
+                       tensors_at(b, TENSOR_O, in_b.seq, in_b.row, in_b.head, 0), (size_t)a->problem.head_dim_v * unit);
     for (int64_t x = -1; x < (same ? 0 : a->problem.head_dim_v); x++) {
         enum tensor_id id = x < 0 ? TENSOR_LSE : TENSOR_O;
         if (x < 0 && (!a->style.lse || !b->style.lse)) continue;

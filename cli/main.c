@@ -26,8 +26,8 @@ static const struct command commands[] = {
      "  tileproof run q1s4k h16/1 d576/512 bf16 latent paged=64 --verify\n",
      COMMAND_RUN, command_run},
     {"check", "", "every kernel this host can run, against the double reference",
-     "  tileproof check                       everything: a minute on two cores\n"
-     "  tileproof check --quick               every hostile case, a tenth of the others\n"
+     "  tileproof check                       everything, under a minute\n"
+     "  tileproof check --quick               a tenth of it\n"
      "  tileproof check --kernel '^generic$' --mask window -v\n"
      "  tileproof check --case hostile --list\n",
      COMMAND_CHECK, command_check},

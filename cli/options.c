@@ -52,7 +52,7 @@ static const struct option_row rows[] = {
      COMMAND_RUN},
     {"--verify", NULL, "compare sampled rows with the double reference", FLAG, FIELD(verify),
      COMMAND_RUN | COMMAND_BENCH},
-    {"--quick", NULL, "hostile cases, a tenth of the others", FLAG, FIELD(quick), COMMAND_CHECK},
+    {"--quick", NULL, "a tenth of the cases", FLAG, FIELD(quick), COMMAND_CHECK},
     {"--quick", NULL, "with --cliffs: fewer points", FLAG, FIELD(quick), COMMAND_BENCH},
     {"--list", NULL, "print the names of the cases and stop", FLAG, FIELD(list), COMMAND_CHECK},
     {"-v", NULL, "print every case", FLAG, FIELD(verbose), COMMAND_CHECK},

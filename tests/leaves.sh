@@ -1,55 +1,45 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Holds what receipts say against what a profiler saw: runs the tool under callgrind and compares the leaf
-# symbols of the profile, and how often each was called, with the receipt's.     leaves.sh TOOL
+# Holds what receipts say against what a profiler saw: runs leaves_calls under callgrind and compares, case by case,
+# the leaf symbols of the profile, and how often each was called, with the receipts'.     leaves.sh LEAVES_CALLS
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-tool=$1
-failed=0 passed=0
-run() { # kernel problem [the leaves to look at]
-    local out=$work/out text=$work/receipt leaves=${3:-load_q|pack_k|pack_v|dots|mix|store_o|attend|fold|math}
-    if ! valgrind -q --tool=callgrind --callgrind-out-file="$out" "$tool" run --kernel "$1" --fallback permit \
-        --threads 1 "$2" >"$text" 2>"$work/log"; then
-        # valgrind 3.19 knows no AVX-512 and hides it from the tool
-        if grep -q 'isa' "$work/log"; then echo "not run here: $1 under callgrind"; return; fi
-        cat "$work/log"; failed=$((failed + 1)); return
-    fi
-    awk '$1 == "leaf" {print $2, $4}' "$text" | grep -E "^tp_($leaves)_" | sort >"$work/said"
-    # callgrind names a function once, (id) name, and later by (id); calls=N follows the callee's line
-    python3 - "$out" "$leaves" >"$work/seen" <<'PYTHON'
-import collections, re, sys
-names, calls, callee = {}, collections.Counter(), None
-for line in open(sys.argv[1]):
-    if match := re.match(r"c?fn=\((\d+)\)(?: (\S+))?", line):
-        if match.group(2):
-            names[match.group(1)] = match.group(2)
-        if line.startswith("cfn="):
-            callee = match.group(1)
-    elif match := re.match(r"calls=(\d+)", line):
-        calls[names[callee]] += int(match.group(1))
-for name, count in sorted(calls.items()):
-    name = name.split("'")[0]
-    if re.fullmatch(rf"tp_({sys.argv[2]})_\w+", name):
-        print(name, count)
+# valgrind 3.19 knows no AVX-512 and hides it from the program
+valgrind -q --tool=callgrind --callgrind-out-file="$work/out" --dump-after=case_ends "$1" >"$work/said" ||
+    { cat "$work/said"; exit 1; }
+python3 - "$work" <<'PYTHON'
+import collections, pathlib, re, sys
+LEAF = r"tp_(load_q|pack_k|pack_v|dots|mix|store_o|attend|fold|math|delta|store_d\w|backward)_\w+"
+
+def seen(path):
+    """callgrind names a function once, (id) name, and later by (id); calls=N follows the callee's line."""
+    names, calls, callee = {}, collections.Counter(), None
+    for line in open(path):
+        if match := re.match(r"c?fn=\((\d+)\)(?: (\S+))?", line):
+            if match.group(2):
+                names[match.group(1)] = match.group(2).split("'")[0]
+            if line.startswith("cfn="):
+                callee = match.group(1)
+        elif match := re.match(r"calls=(\d+)", line):
+            if re.fullmatch(LEAF, names[callee]):
+                calls[names[callee]] += int(match.group(1))
+    return calls
+
+work, cases = pathlib.Path(sys.argv[1]), []
+for line in (work / "said").read_text().splitlines():
+    if line.startswith("case "):
+        cases.append((line[5:], collections.Counter()))
+    elif line.startswith("not run here"):
+        print(line)
+    elif re.fullmatch(LEAF, line.split()[0]):
+        cases[-1][1][line.split()[0]] += int(line.split()[1])
+failed = 0
+for number, (name, said) in enumerate(cases, 1):
+    found = seen(work / f"out.{number}")
+    if not said or said != found:
+        print(f"receipt and profile differ: {name}\n  receipt {dict(said)}\n  profile {dict(found)}")
+        failed += 1
+print(f"{len(cases) - failed} passed, {failed} failed")
+sys.exit(failed > 0 or not cases)
 PYTHON
-    if [ -s "$work/said" ] && diff "$work/said" "$work/seen"; then
-        passed=$((passed + 1))
-    else
-        echo "receipt (<) and profile (>) differ: $1, $2"; failed=$((failed + 1))
-    fi
-}
-for kernel in avx512 avx2 generic math; do
-    run $kernel "h4/2 q70 k90 d40 bf16 causal"
-    run $kernel "h2/1 q3 k4200 d16 f32 window=300,0"
-    run $kernel "seqs=1x9/30,2x1/5 h2 d8 f16->f32 packed"
-    run $kernel "h8/2 q1 k1100 d24 bf16 paged=16"
-    run $kernel "seqs=1x40/90,2x1/1030 h2/1 d16 f32 packed-q paged=3 causal"
-    run $kernel "h8/1 q3 k90 d40/32 f16 latent lists=20"
-done
-# the tool runs the forward call first, which no receipt of the backward one counts: only leaves of its own
-for kernel in avx512 avx2 generic; do
-    run $kernel "backward h4/2 q70 k90 d40 bf16 causal" "delta|store_d|backward"
-done
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ] && [ $passed -gt 0 ]

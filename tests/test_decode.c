@@ -10,6 +10,7 @@
 static void check_text(const char *text, const call_shape *shape) {
     static const char *const strategies[] = {NULL, "prefill", "decode"};
     call *c = call_new(text, shape);
+    call_keep(c);
     for (int k = 0; call_kernel(k) != NULL; k++)
         for (int s = 0; s < COUNT(strategies); s++) {
             char what[256];
@@ -113,9 +114,10 @@ static void same_bits_however_split(void **state) {
         "h4/1 q1 k9000 d16 f32 invariant",
         "h3/1 seqs=1x20/9000,1x1/9000 d8 f32 padded causal invariant",
     };
-    for (int n = 0; n < COUNT(texts); n++)
+    for (int n = 0; n < COUNT(texts); n++) {
+        call *one = call_new(texts[n], NULL), *many = call_new(texts[n], NULL);
+        call_keep(one);
         for (int k = 0; call_kernel_info(k) != NULL && call_kernel_info(k)->mr > 0; k++) {
-            call *one = call_new(texts[n], NULL), *many = call_new(texts[n], NULL);
             call_run(one, &(call_how){.kernel = call_kernel(k)}, NULL);
             call_check(one, texts[n]);
             for (int threads = 2; threads <= 7; threads++) {
@@ -131,9 +133,10 @@ static void same_bits_however_split(void **state) {
                     call_same(one, many, texts[n]);
                 }
             }
-            call_free(one);
-            call_free(many);
         }
+        call_free(one);
+        call_free(many);
+    }
 }
 
 /* Where the first and the last row see nothing, all of a call seems to cost nothing: parts of it do not. */

@@ -31,10 +31,10 @@ static inline uint16_t tp__to_bf16(float x) {
 static inline float tp__from_f16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16;
     uint32_t exponent = (h >> 10) & 31, fraction = h & 1023;
-    if (exponent == 31) return tp__float(sign | 0x7f800000u | fraction << 13);
-    if (exponent != 0) return tp__float(sign | (exponent + 112) << 23 | fraction << 13);
-    /* zero and subnormals: fraction * 2^-24, exact in float */
-    return tp__float(sign | tp__bits((float)fraction * 0x1p-24f));
+    uint32_t high = (exponent + 112 + (exponent == 31) * 112u) << 23 | fraction << 13;
+    /* zero and subnormals: fraction * 2^-24, exact in float. No branch, so that loops over elements are vectors. */
+    uint32_t low = tp__bits((float)(int32_t)fraction * 0x1p-24f), is_low = 0u - (exponent == 0);
+    return tp__float(sign | (low & is_low) | (high & ~is_low));
 }
 
 static inline uint16_t tp__to_f16(float x) {

@@ -105,13 +105,13 @@ static void add_pairs(job *j) {
     int64_t d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
     for (int64_t i = 0; i < row->count && row->keys[i].index != TP__SINK; i++) {
         const tp__pair *pair = &j->at.pairs[i];
-        int64_t key = row->keys[i].index, k_at = tp__row_k(row, key);
+        int64_t key = row->keys[i].index;
+        const double *k = tp__row_k(row, key);
         /* d_k is summed from q as it was loaded, times a power of two of the scale: it may be subnormal there */
         double lost = row->scale == 0 ? 0 : (fabs(pair->d_plain) + pair->d_error) * 2 * TINY / fabs((double)row->scale);
         j->rows[key]++;
         for (int64_t x = 0; x < d; x++) {
-            double k = tp__load(j->problem->k_dtype, j->tensors->k.data, k_at + x);
-            add(j, &j->d_q[x], pair->d_plain, k, pair->d_error);
+            add(j, &j->d_q[x], pair->d_plain, k[x], pair->d_error);
             add(j, &j->d_k[key * d + x], pair->d_plain, row->q[x], pair->d_error);
             if (j->bounds && fabs(row->scale * row->q[x]) < 4 * FLT_MIN) j->d_k[key * d + x].error += lost;
         }

@@ -53,7 +53,7 @@ static difference of_row(const tp__backward_row *b) {
     int64_t dv = row->problem->head_dim_v;
     double sum = -b->d_lse, stored = 0, size = 0;
     for (int64_t x = 0; x < dv; x++) {
-        double d_o = fabs(b->d_o[x]), bound = row->columns[x].bound;
+        double d_o = fabs(b->d_o[x]), bound = row->columns.bound[x];
         sum += b->d_o[x] * row->o[x];
         stored += d_o * bound;
         size += d_o * (fabs(row->o[x]) + bound);
@@ -67,8 +67,9 @@ static difference of_row(const tp__backward_row *b) {
 static difference of_pair(const tp__backward_row *b, const tp__key *key, const difference *delta) {
     int64_t dv = b->row.problem->head_dim_v;
     double sum = 0, size = 0;
+    const double *v = tp__row_v(&b->row, key);
     for (int64_t x = 0; x < dv && key->index != TP__SINK; x++) {
-        double term = b->d_o[x] * tp__value_at(&b->row, key, x);
+        double term = b->d_o[x] * v[x];
         sum += term;
         size += fabs(term);
     }

@@ -30,7 +30,8 @@ void tp__pairs_double(tp__backward_row *b) {
         const tp__key *key = &row->keys[i];
         int sink = key->index == TP__SINK;
         double d_p = 0, p = isnan(row->lse) ? NAN : key->weight / row->sum;
-        for (int64_t x = 0; x < dv && !sink; x++) d_p += b->d_o[x] * tp__value_at(row, key, x);
+        const double *v = tp__row_v(row, key);
+        for (int64_t x = 0; x < dv && !sink; x++) d_p += b->d_o[x] * v[x];
         double d_score = p * (key->stays * d_p - delta);
         b->pairs[i] = (tp__pair){.p = p * key->stays,
                                  .d_score = d_score,
@@ -54,8 +55,8 @@ void tp__pairs_naive(tp__backward_row *b) {
         float p = isnan(row->lse)
                       ? NAN
                       : tp__rounded(problem->v_dtype, (float)key->weight / (float)row->sum);
-        for (int64_t x = 0; x < dv && !sink; x++)
-            d_p += (float)b->d_o[x] * (float)tp__value_at(row, key, x);
+        const double *v = tp__row_v(row, key);
+        for (int64_t x = 0; x < dv && !sink; x++) d_p += (float)b->d_o[x] * (float)v[x];
         d_p = tp__rounded(problem->o_dtype, d_p * stays);
         float d_score = tp__rounded(problem->k_dtype, p * (d_p - delta)), d_plain = d_score;
         if (problem->softcap > 0 || problem->qscale_length > 0)

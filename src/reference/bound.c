@@ -20,6 +20,13 @@
 #define EXACT_INT 0x1p24 /* integers below are floats */
 #define LANES     16
 
+/* Before the loop over columns, whose arrays lie apart: they are too many for a compiler to ask. */
+#ifdef __clang__
+#define NO_ALIAS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NO_ALIAS _Pragma("GCC ivdep")
+#endif
+
 typedef struct growth {
     double up, down; /* the kernel's weight lies in weight * [down, 1 + up] */
     double log;      /* of that factor, whatever its size */
@@ -39,10 +46,9 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
     double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
     double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0;
     unsigned begun = 0; /* chains */
-    int64_t at = tp__row_k(row, key->index);
+    const double *of_key = tp__row_k(row, key->index);
     for (int64_t x = 0; x < problem->head_dim_qk; x++) {
-        double k = tp__load(problem->k_dtype, row->tensors->k.data, at + x);
-        double q = c * row->q[x], term = q * k;
+        double k = of_key[x], q = c * row->q[x], term = q * k;
         sum += term;
         size += fabs(term);
         if (x > 0) walk += fabs(sum);
@@ -195,41 +201,48 @@ static growth weight_growth(const tp__key *key, const span *top) {
 /* What the walk over all keys leaves, beside the columns. */
 typedef struct walk {
     double grown, shrunk;    /* sums of weight * (1 + up), weight * down */
-    double sum_walk;         /* as tp__column.walk, for the row sum */
+    double sum_walk;         /* as tp__columns.walk, for the row sum */
     double steps, sum_steps; /* roundings that one key's share can pass through */
     double log;              /* the greatest of a key's factor */
 } walk;
 
-static void add_key(tp__reference_row *row, const tp__key *key, double up) {
-    int sink = key->index == TP__SINK;
-    int64_t at = sink ? 0 : tp__row_v(row, key->index);
-    for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
-        tp__column *column = &row->columns[x];
-        double v = sink ? 0 : key->stays * tp__load(row->problem->v_dtype, row->tensors->v.data, at + x);
-        double term = key->weight * v, distance = fabs(v - row->o[x]);
-        column->block += term;
-        column->chunk += term;
-        column->walk += fmax(fabs(column->block), fabs(column->chunk));
-        column->size += fabs(term);
-        column->shift += up * fabs(term);
-        column->spread += up * key->weight * distance;
-        column->largest = fmax(column->largest, fabs(v));
-        column->farthest = fmax(column->farthest, distance);
+/* fmax without its care for NaN, which only columns that are NaN meet: the loop below is the dearest of all. */
+static double larger(double a, double b) { return b > a ? b : a; }
+
+static void add_key(const tp__reference_row *row, const tp__key *key, double up) {
+    const tp__columns c = row->columns;
+    const double *value = tp__row_v(row, key), *o = row->o;
+    double weight = key->weight, stays = key->stays;
+    int64_t dv = row->problem->head_dim_v;
+    NO_ALIAS
+    for (int64_t x = 0; x < dv; x++) {
+        double v = stays * value[x], term = weight * v, distance = fabs(v - o[x]);
+        c.block[x] += term;
+        c.chunk[x] += term;
+        c.walk[x] += larger(fabs(c.block[x]), fabs(c.chunk[x]));
+        c.size[x] += fabs(term);
+        c.shift[x] += up * fabs(term);
+        c.spread[x] += up * weight * distance;
+        c.largest[x] = larger(c.largest[x], fabs(v));
+        c.farthest[x] = larger(c.farthest[x], distance);
     }
 }
 
 static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
+    const tp__columns *c = &row->columns;
     int64_t block = g->block;
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
     walk w = {0};
-    for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){.bound = row->columns[x].bound};
+    for (int64_t x = 0; x < dv; x++)
+        c->block[x] = c->chunk[x] = c->total[x] = c->walk[x] = c->size[x] = c->shift[x] = c->spread[x] =
+            c->largest[x] = c->farthest[x] = 0;
     for (int64_t i = 0; i < row->count;) {
         cut part = next_cut(row, i, g);
         double before = chunk, mass = 0;
         for (int64_t x = 0; x < dv; x++) {
-            row->columns[x].walk += fabs(row->columns[x].chunk);
-            row->columns[x].block = 0;
+            c->walk[x] += fabs(c->chunk[x]);
+            c->block[x] = 0;
         }
         for (; i < part.end; i++) {
             growth factor = weight_growth(&row->keys[i], &top);
@@ -242,17 +255,16 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
         chunk += mass;
         int64_t seen = part.end - part.first, lane = seen < block / LANES ? seen : block / LANES;
         w.sum_walk += (double)(lane + 4) * mass + before + chunk; /* a hidden key adds 0: exact */
-        for (int64_t x = 0; x < dv; x++) row->columns[x].walk += fabs(row->columns[x].chunk);
+        for (int64_t x = 0; x < dv; x++) c->walk[x] += fabs(c->chunk[x]);
         if (!part.last_of_chunk) continue;
         if (chunks++ > 0) w.sum_walk += 2 * (total + chunk);
         total += chunk;
         chunk = 0;
         for (int64_t x = 0; x < dv; x++) {
-            tp__column *column = &row->columns[x];
-            double both = column->total + column->chunk;
-            if (chunks > 1) column->walk += fabs(column->total) + fabs(column->chunk) + fabs(both);
-            column->total = both;
-            column->chunk = 0;
+            double both = c->total[x] + c->chunk[x];
+            if (chunks > 1) c->walk[x] += fabs(c->total[x]) + fabs(c->chunk[x]) + fabs(both);
+            c->total[x] = both;
+            c->chunk[x] = 0;
         }
     }
     double folds = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks;
@@ -261,20 +273,20 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
     return w;
 }
 
-static double column_bound(const tp__reference_row *row, const tp__column *column, const walk *w,
-                           double sum_error, double o) {
-    double least = fmax(w->shrunk, DBL_MIN);
-    double weights = fmin(column->spread / least, column->farthest);
-    double sums = UNIT * (column->walk + column->size + w->steps * column->shift) /
-                  (1 - w->steps * UNIT) / least;
-    sums = fmin(sums, 2 * w->steps * UNIT * column->largest);
+static double column_bound(const tp__reference_row *row, int64_t x, const walk *w, double sum_error) {
+    const tp__columns *c = &row->columns;
+    double least = fmax(w->shrunk, DBL_MIN), o = row->o[x];
+    double weights = fmin(c->spread[x] / least, c->farthest[x]);
+    double sums =
+        UNIT * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * UNIT) / least;
+    sums = fmin(sums, 2 * w->steps * UNIT * c->largest[x]);
     sums += (2 * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
     error *= SECOND_ORDER;
     error += (row->problem->dropout > 0 ? 5 : 2) * UNIT * (fabs(o) + error) + TINY;
     /* the sum of weight * v is at most count * |v|, whatever maximum it is relative to */
-    if (!((double)row->count * column->largest * SECOND_ORDER < FLT_MAX)) return INFINITY;
-    return column->largest == 0 ? 0 : error + tp__store_error(row->problem->o_dtype, fabs(o) + error);
+    if (!((double)row->count * c->largest[x] * SECOND_ORDER < FLT_MAX)) return INFINITY;
+    return c->largest[x] == 0 ? 0 : error + tp__store_error(row->problem->o_dtype, fabs(o) + error);
 }
 
 static void bound_of(tp__reference_row *row, const grid *g, double *bound, double *lse_bound) {
@@ -285,9 +297,9 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
 
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
         if (!isfinite(row->o[x])) continue; /* must be non-finite, which is no matter of size */
-        tp__column *column = &row->columns[x];
-        column->bound = fmax(column->bound, column_bound(row, column, &w, sum_error, row->o[x]));
-        *bound = fmax(*bound, column->bound);
+        double *found = &row->columns.bound[x];
+        *found = fmax(*found, column_bound(row, x, &w, sum_error));
+        *bound = fmax(*bound, *found);
     }
     /* beyond what can be summed up: no score moves by more, and the greatest keeps its weight of 1 */
     double moved = w.log < LOG_MOST ? fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum))
@@ -299,7 +311,7 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
 
 void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
-    for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns[x].bound = 0;
+    for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns.bound[x] = 0;
     if (!isfinite(row->lse)) return;
     if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic, and no q was read */
     if (scores_overflow(row)) {

@@ -38,6 +38,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     TP_REQUIRE(rows != NULL || count == 0, error, TP_INVALID,
                "rows is NULL: it must hold count = %lld rows", (long long)count);
     int64_t kv_len = 0, dv = problem->head_dim_v;
+    int bounds = bound != NULL || lse_bound != NULL;
     for (int64_t i = 0; i < count; i++)
         TP_TRY(check_row(problem, &inputs, i, &rows[i], &kv_len, error));
 
@@ -50,8 +51,11 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     for (int64_t i = 0; i < count; i++) {
         double row_bound = 0, row_lse_bound = 0;
         tp__row_place(&row, &rows[i]);
-        tp__row_double(&row);
-        if (bound != NULL || lse_bound != NULL) tp__row_bound(&row, &row_bound, &row_lse_bound);
+        if (precision == TP_DOUBLE || bounds)
+            tp__row_double(&row);
+        else
+            tp__row_keys(&row);
+        if (bounds) tp__row_bound(&row, &row_bound, &row_lse_bound);
         if (precision == TP_NAIVE) tp__row_naive(&row);
         for (int64_t x = 0; x < dv && o != NULL; x++) o[i * dv + x] = row.o[x];
         if (lse != NULL) lse[i] = row.lse;

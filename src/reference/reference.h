@@ -21,15 +21,15 @@ typedef struct tp__key {
     int64_t rescales; /* bound.c: how often the kernel may multiply the weight by a power of two */
 } tp__key;
 
-/* A column of the output while bound.c walks the keys as the kernel does. */
-typedef struct tp__column {
-    double block, chunk, total; /* sums so far of weight * v */
-    double walk;                /* of the magnitudes of all sums that a rounding may hit */
-    double size;                /* sum of weight * |v| */
-    double shift, spread;       /* sums of weight * growth * |v| and of weight * growth * |v - o| */
-    double largest, farthest;   /* |v|, |v - o| */
-    double bound;               /* found out: of this column's output */
-} tp__column;
+/* The columns of the output while bound.c walks the keys as the kernel does: [head_dim_v] each. */
+typedef struct tp__columns {
+    double *block, *chunk, *total; /* sums so far of weight * v */
+    double *walk;                  /* of the magnitudes of all sums that a rounding may hit */
+    double *size;                  /* sum of weight * |v| */
+    double *shift, *spread;        /* sums of weight * growth * |v| and of weight * growth * |v - o| */
+    double *largest, *farthest;    /* |v|, |v - o| */
+    double *bound;                 /* found out: of this column's output */
+} tp__columns;
 
 typedef struct tp__reference_row {
     const tp_problem *problem;
@@ -48,10 +48,11 @@ typedef struct tp__reference_row {
     double max, sum; /* of the scores, of the weights */
     double lse;      /* NaN: the row is NaN; -inf: no key contributes */
     /* memory */
-    tp__key *keys;       /* [kv_len + 1] */
-    double *q;           /* [head_dim_qk] */
-    double *o;           /* [head_dim_v] */
-    tp__column *columns; /* [head_dim_v] */
+    tp__key *keys; /* [kv_len + 1] */
+    double *q;     /* [head_dim_qk] */
+    double *o;     /* [head_dim_v] */
+    double *key;   /* [head_dim_qk] or [head_dim_v]: tp__row_k or tp__row_v of the key at hand */
+    tp__columns columns;
 } tp__reference_row;
 
 /* Checks of problem and tensors that a run would make too, but outputs may be missing: *inputs has none. */
@@ -69,20 +70,21 @@ void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory);
 /* Which row: everything above the results. */
 void tp__row_place(tp__reference_row *row, const tp_row *chosen);
 
-/* Elements where a key's k and v of the row's KV head lie. */
-int64_t tp__row_k(const tp__reference_row *row, int64_t key);
-int64_t tp__row_v(const tp__reference_row *row, int64_t key);
-/* An element of a key's value; the sink's are 0. */
-double tp__value_at(const tp__reference_row *row, const tp__key *key, int64_t x);
+/* A key's k, and its v, which is 0 for the sink: in the row's memory until the next of these calls. */
+const double *tp__row_k(const tp__reference_row *row, int64_t key);
+const double *tp__row_v(const tp__reference_row *row, const tp__key *key);
 float tp__rounded(int32_t dtype, float value);
 /* What a score loses or gains by ALiBi, and its bias: -inf hides the key. */
 double tp__alibi_at(const tp__reference_row *row, int64_t key);
 double tp__bias_value(const tp__reference_row *row, int64_t key);
 
+/* The keys that the row sees, and the sink; q, if it sees any key. */
+void tp__row_keys(tp__reference_row *row);
+
 /* The definition in double: fills in keys, max, sum, lse and o. */
 void tp__row_double(tp__reference_row *row);
 
-/* The yardstick. Needs tp__row_double's keys; overwrites their weights, and o and lse. */
+/* The yardstick. Needs tp__row_keys or tp__row_double before; overwrites the keys' weights, and o and lse. */
 void tp__row_naive(tp__reference_row *row);
 
 /* The error bounds of docs/maths.md for the row that tp__row_double has left. */

@@ -19,12 +19,39 @@
 #include "base/philox.h"
 #include "masks/mask.h"
 
-int64_t tp__row_k(const tp__reference_row *row, int64_t key) {
-    return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key).k + row->k_head;
+/* Elements from this one on; a loop for each dtype, since all else waits for this one. */
+static void load(tp_dtype dtype, const void *base, int64_t at, int64_t count, double *to) {
+    switch (dtype) {
+    case TP_F16:
+        for (int64_t x = 0; x < count; x++) to[x] = tp__load(TP_F16, base, at + x);
+        break;
+    case TP_BF16:
+        for (int64_t x = 0; x < count; x++) to[x] = tp__load(TP_BF16, base, at + x);
+        break;
+    default:
+        for (int64_t x = 0; x < count; x++) to[x] = tp__load(TP_F32, base, at + x);
+    }
 }
 
-int64_t tp__row_v(const tp__reference_row *row, int64_t key) {
-    return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key).v + row->v_head;
+static tp__key_place place_of(const tp__reference_row *row, int64_t key) {
+    return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key);
+}
+
+const double *tp__row_k(const tp__reference_row *row, int64_t key) {
+    const tp_problem *problem = row->problem;
+    load((tp_dtype)problem->k_dtype, row->tensors->k.data, place_of(row, key).k + row->k_head,
+         problem->head_dim_qk, row->key);
+    return row->key;
+}
+
+const double *tp__row_v(const tp__reference_row *row, const tp__key *key) {
+    const tp_problem *problem = row->problem;
+    if (key->index == TP__SINK)
+        for (int64_t x = 0; x < problem->head_dim_v; x++) row->key[x] = 0;
+    else
+        load((tp_dtype)problem->v_dtype, row->tensors->v.data, place_of(row, key->index).v + row->v_head,
+             problem->head_dim_v, row->key);
+    return row->key;
 }
 
 /* Kernels hold distances relative to some key of the sequence. */
@@ -56,16 +83,24 @@ void tp__row_place(tp__reference_row *at, const tp_row *chosen) {
 }
 
 size_t tp__row_room(const tp_problem *problem, int64_t kv_len) {
-    size_t dims = (size_t)(problem->head_dim_qk + problem->head_dim_v);
-    return ((size_t)kv_len + 1) * sizeof(tp__key) + (size_t)problem->head_dim_v * sizeof(tp__column) +
-           dims * sizeof(double);
+    /* q and o; the key at hand, for which either is long enough; the columns */
+    size_t dims = 2 * (size_t)(problem->head_dim_qk + problem->head_dim_v) +
+                  (size_t)problem->head_dim_v * sizeof(tp__columns) / sizeof(double *);
+    return ((size_t)kv_len + 1) * sizeof(tp__key) + dims * sizeof(double);
 }
 
 void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory) {
+    int64_t d = row->problem->head_dim_qk, dv = row->problem->head_dim_v;
+    tp__columns *c = &row->columns;
+    double **const of_columns[] = {&c->block, &c->chunk,  &c->total,   &c->walk,     &c->size,
+                                   &c->shift, &c->spread, &c->largest, &c->farthest, &c->bound};
+    _Static_assert(sizeof of_columns == sizeof *c, "every column has its place");
     row->keys = memory;
-    row->columns = (tp__column *)(row->keys + kv_len + 1);
-    row->q = (double *)(row->columns + row->problem->head_dim_v);
-    row->o = row->q + row->problem->head_dim_qk;
+    row->q = (double *)(row->keys + kv_len + 1);
+    row->o = row->q + d;
+    row->key = row->o + dv;
+    double *at = row->key + d + dv;
+    for (size_t i = 0; i < sizeof *c / sizeof *of_columns; i++, at += dv) *of_columns[i] = at;
 }
 
 /* Keys to ask the mask about: all of the sequence, or those of the row's list. */
@@ -84,11 +119,6 @@ static double stays(const tp__reference_row *row, int64_t key) {
     float p = row->problem->dropout;
     uint32_t word = tp__dropout_word(&row->dropout, row->tensors->dropout_offset, key);
     return word >= tp__dropout_threshold(p) ? 1 / (1 - (double)p) : 0;
-}
-
-double tp__value_at(const tp__reference_row *row, const tp__key *key, int64_t x) {
-    if (key->index == TP__SINK) return 0;
-    return tp__load(row->problem->v_dtype, row->tensors->v.data, tp__row_v(row, key->index) + x);
 }
 
 double tp__alibi_at(const tp__reference_row *row, int64_t key) {
@@ -114,43 +144,48 @@ static int settle(tp__reference_row *row, int spoilt, double max) {
     return 1;
 }
 
-void tp__row_double(tp__reference_row *row) {
+void tp__row_keys(tp__reference_row *row) {
     const tp_problem *problem = row->problem;
-    const tp_tensors *tensors = row->tensors;
-    int64_t d = problem->head_dim_qk, dv = problem->head_dim_v;
-    int spoilt = 0;
     row->count = 0;
-    row->max = -INFINITY;
     for (int64_t i = 0, met = keys_met(row); i < met; i++) {
         int64_t j = key_met(row, i);
         if (!tp__mask_allowed(&row->view, row->head, row->row, j)) continue;
         /* the check was told that no row sees it: a callback that says otherwise now is not believed */
-        if (!tp__key_has_page(problem, tensors, row->view.seq, j)) continue;
-        double bias = tp__bias_value(row, j);
-        if (bias == -INFINITY) continue;
+        if (!tp__key_has_page(problem, row->tensors, row->view.seq, j)) continue;
+        if (tp__bias_value(row, j) == -INFINITY) continue;
         if (row->count == 0) /* a row that sees no key does not even read q */
-            for (int64_t x = 0; x < d; x++)
-                row->q[x] = tp__load(problem->q_dtype, tensors->q.data, row->q_at + x);
-        int64_t at = tp__row_k(row, j);
-        double dot = 0;
-        for (int64_t x = 0; x < d; x++)
-            dot += row->q[x] * tp__load(problem->k_dtype, tensors->k.data, at + x);
-        double plain = row->scale * dot, score = row->row_scale * plain;
-        if (problem->softcap > 0) score = problem->softcap * tanh(score / problem->softcap);
-        score += tp__alibi_at(row, j);
-        score += bias;
-        spoilt |= isnan(score) || score == INFINITY;
-        if (score > row->max) row->max = score;
-        row->keys[row->count++] = (tp__key){
-            .index = j, .place = i, .score = score, .plain = plain, .stays = 1};
+            load((tp_dtype)problem->q_dtype, row->tensors->q.data, row->q_at, problem->head_dim_qk, row->q);
+        row->keys[row->count++] = (tp__key){.index = j, .place = i, .stays = 1};
         if (problem->dropout > 0) row->keys[row->count - 1].stays = stays(row, j);
     }
-    double sink = problem->sinks ? (double)tensors->sinks[row->head] : -INFINITY;
-    if (sink != -INFINITY) {
-        spoilt |= isnan(sink) || sink == INFINITY;
-        if (sink > row->max) row->max = sink;
-        row->keys[row->count++] =
-            (tp__key){.index = TP__SINK, .place = TP__SINK, .score = sink, .plain = sink, .stays = 1};
+    double sink = problem->sinks ? (double)row->tensors->sinks[row->head] : -INFINITY;
+    if (sink == -INFINITY) return;
+    row->keys[row->count++] =
+        (tp__key){.index = TP__SINK, .place = TP__SINK, .score = sink, .plain = sink, .stays = 1};
+}
+
+static void score(const tp__reference_row *row, tp__key *key) {
+    const tp_problem *problem = row->problem;
+    const double *k = tp__row_k(row, key->index);
+    double dot = 0;
+    for (int64_t x = 0; x < problem->head_dim_qk; x++) dot += row->q[x] * k[x];
+    key->plain = row->scale * dot;
+    key->score = row->row_scale * key->plain;
+    if (problem->softcap > 0) key->score = problem->softcap * tanh(key->score / problem->softcap);
+    key->score += tp__alibi_at(row, key->index);
+    key->score += tp__bias_value(row, key->index);
+}
+
+void tp__row_double(tp__reference_row *row) {
+    int64_t dv = row->problem->head_dim_v;
+    int spoilt = 0;
+    tp__row_keys(row);
+    row->max = -INFINITY;
+    for (int64_t i = 0; i < row->count; i++) {
+        tp__key *key = &row->keys[i];
+        if (key->index != TP__SINK) score(row, key);
+        spoilt |= isnan(key->score) || key->score == INFINITY;
+        if (key->score > row->max) row->max = key->score;
     }
     if (settle(row, spoilt, row->max)) return;
 
@@ -160,7 +195,8 @@ void tp__row_double(tp__reference_row *row) {
         tp__key *key = &row->keys[i];
         key->weight = exp(key->score - row->max);
         row->sum += key->weight;
-        for (int64_t x = 0; x < dv; x++) row->o[x] += key->weight * key->stays * tp__value_at(row, key, x);
+        const double *v = tp__row_v(row, key);
+        for (int64_t x = 0; x < dv; x++) row->o[x] += key->weight * key->stays * v[x];
     }
     for (int64_t x = 0; x < dv; x++) row->o[x] /= row->sum;
     row->lse = row->max + log(row->sum);
@@ -174,10 +210,9 @@ float tp__rounded(int32_t dtype, float value) {
 
 static float naive_score(const tp__reference_row *row, int64_t key) {
     const tp_problem *problem = row->problem;
-    int64_t at = tp__row_k(row, key);
+    const double *k = tp__row_k(row, key);
     float dot = 0;
-    for (int64_t x = 0; x < problem->head_dim_qk; x++)
-        dot += (float)row->q[x] * tp__load(problem->k_dtype, row->tensors->k.data, at + x);
+    for (int64_t x = 0; x < problem->head_dim_qk; x++) dot += (float)row->q[x] * (float)k[x];
     float score = dot * row->scale;
     if (problem->qscale_length > 0) score *= (float)row->row_scale;
     if (problem->softcap > 0) score = problem->softcap * tanhf(score / problem->softcap);
@@ -211,8 +246,8 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
         float p = tp__rounded(problem->v_dtype, (float)key->weight / sum * (float)key->stays);
-        for (int64_t x = 0; x < dv; x++)
-            row->o[x] = (float)row->o[x] + p * (float)tp__value_at(row, key, x);
+        const double *v = tp__row_v(row, key);
+        for (int64_t x = 0; x < dv; x++) row->o[x] = (float)row->o[x] + p * (float)v[x];
     }
     for (int64_t x = 0; x < dv; x++) row->o[x] = tp__rounded(problem->o_dtype, (float)row->o[x]);
     row->sum = sum;

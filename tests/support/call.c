@@ -71,16 +71,16 @@ void call_set(call *c, call_tensor which, int64_t seq, int64_t token, int64_t he
     tp_from_float(dtype, value, row + (size_t)x * tp_dtype_bytes(dtype));
 }
 
-/* About normal, from a hash of where the element stands. */
-static float noise(uint64_t which, int64_t request, int64_t token, int64_t head, int64_t x) {
-    uint64_t h = which + 1;
-    const int64_t place[] = {request, token, head, x};
-    for (int i = 0; i < COUNT(place); i++) {
-        h = (h ^ (uint64_t)place[i]) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-        h *= 0xbf58476d1ce4e5b9u;
-        h ^= h >> 32;
-    }
+static uint64_t stir(uint64_t h, int64_t place) {
+    h = (h ^ (uint64_t)place) * 0x9e3779b97f4a7c15u;
+    h ^= h >> 29;
+    h *= 0xbf58476d1ce4e5b9u;
+    return h ^ h >> 32;
+}
+
+/* About normal, from a hash of where the element stands: of its row, and where it is there. */
+static float noise(uint64_t row, int64_t x) {
+    uint64_t h = stir(row, x);
     float sum = 0;
     for (int i = 0; i < 4; i++) sum += (float)(h >> (16 * i) & 0xffff) * 0x1p-16f - 0.5f;
     return sum * 1.7320508f;
@@ -312,13 +312,17 @@ static void fill(call *c, const call_shape *shape) {
     const float sizes[] = {shape->q_size, shape->k_size, shape->v_size};
     for (int which = CALL_Q; which <= (c->problem.latent ? CALL_K : CALL_V); which++) {
         float size = sizes[which] != 0 ? sizes[which] : 1.0f;
+        tp_dtype dtype = (tp_dtype)call_dtype(c, which);
         for (int64_t s = 0; s < c->problem.batch; s++) {
             int64_t request = shape->request != NULL ? shape->request[s] : s;
+            uint64_t sequence = stir((uint64_t)which + 1, request);
             for (int64_t t = 0; t < call_tokens(c, which, s); t++)
-                for (int64_t h = 0; h < call_heads(c, which); h++)
+                for (int64_t h = 0; h < call_heads(c, which); h++) {
+                    char *row = call_at(c, which, s, t, h);
+                    uint64_t place = stir(stir(sequence, t), h);
                     for (int64_t x = 0; x < call_dim(c, which); x++)
-                        call_set(c, which, s, t, h, x,
-                                 size * noise((uint64_t)which, request, t, h, x));
+                        tp_from_float(dtype, size * noise(place, x), row + (size_t)x * tp_dtype_bytes(dtype));
+                }
         }
     }
 }
@@ -360,6 +364,7 @@ void call_free(call *c) {
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
     for (int i = 0; i < 2; i++) free(c->table[i]);
     mask_data_destroy(&c->masks);
+    call_truth_free(c->truth);
     free(c->q_lens);
     free(c);
 }

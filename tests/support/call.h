@@ -64,10 +64,14 @@ typedef struct call {
     int64_t *table[2]; /* paged: pages of k and of v, [batch][page_slots] */
     void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
     struct mask_data masks; /* what masks and scores read */
+    int keeps;                 /* call_keep */
+    struct call_truth *truth;  /* of the first check, where it is kept */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);
 void call_free(call *c);
+/* What call_check remembers. */
+void call_truth_free(struct call_truth *truth);
 
 tp_tensor *call_tensor_of(call *c, call_tensor which);
 int32_t call_dtype(const call *c, call_tensor which);
@@ -117,11 +121,14 @@ int call_pool_usable(void);
    + half an ulp of the output's dtype, and every row is under tp_reference's bound; lse likewise.
    Large calls are checked on a sample of rows that holds the edges, calls of fewer than 64 rows
    against the bound alone. */
-void call_check(const call *c, const char *what);
+void call_check(call *c, const char *what);
 /* The bounds alone. Twice naive's error is a rule for data that favours neither side; where scores
    of one row lie within a power of two that the factor log2(e) crosses, naive can be three times
    closer. */
-void call_check_bounds(const call *c, const char *what);
+void call_check_bounds(call *c, const char *what);
+/* From here on nothing of the inputs changes: the reference is computed by the first check alone, and serves those
+   of all kernels, loops and threads. */
+void call_keep(call *c);
 /* Runs and checks on every kernel of this host. */
 void call_check_all(const char *text, const call_shape *shape);
 

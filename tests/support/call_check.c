@@ -48,27 +48,10 @@ static double half_ulp(int32_t dtype, double magnitude) {
     return ldexp(0.5, (exponent > least ? exponent : least) - digits);
 }
 
-typedef struct truth {
-    double *o, *lse, *bound, *lse_bound, *naive_o, *naive_lse;
+typedef struct call_truth {
+    rows chosen;
+    double *o, *lse, *bound, *lse_bound, *naive_o, *naive_lse, largest_v;
 } truth;
-
-static truth reference_of(const call *c, const rows *chosen) {
-    size_t n = (size_t)chosen->count, values = n * (size_t)c->problem.head_dim_v;
-    double *all = malloc((2 * values + 4 * n + 1) * sizeof *all);
-    truth t = {all,
-               all + values,
-               all + values + n,
-               all + values + 2 * n,
-               all + values + 3 * n,
-               all + 2 * values + 3 * n};
-    tp_error error = TP_ERROR_INIT;
-    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, chosen->count, chosen->list, t.o, t.lse,
-                     t.bound, t.lse_bound, &error) ||
-        tp_reference(&c->problem, &c->tensors, TP_NAIVE, chosen->count, chosen->list, t.naive_o,
-                     t.naive_lse, NULL, NULL, &error))
-        fail_msg("%s", error.text);
-    return t;
-}
 
 static double largest_value(const call *c) {
     double most = 0;
@@ -79,6 +62,37 @@ static double largest_value(const call *c) {
                     most = fmax(most, fabs(call_get(c, CALL_V, s, t, h, x)));
     return most;
 }
+
+static truth *truth_of(const call *c) {
+    truth *t = malloc(sizeof *t);
+    assert_non_null(t);
+    t->chosen = choose_rows(c);
+    size_t n = (size_t)t->chosen.count, values = n * (size_t)c->problem.head_dim_v;
+    t->o = malloc((2 * values + 4 * n + 1) * sizeof *t->o);
+    assert_non_null(t->o);
+    t->lse = t->o + values;
+    t->bound = t->lse + n;
+    t->lse_bound = t->bound + n;
+    t->naive_o = t->lse_bound + n;
+    t->naive_lse = t->naive_o + values;
+    t->largest_v = largest_value(c);
+    tp_error error = TP_ERROR_INIT;
+    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, t->chosen.count, t->chosen.list, t->o, t->lse,
+                     t->bound, t->lse_bound, &error) ||
+        tp_reference(&c->problem, &c->tensors, TP_NAIVE, t->chosen.count, t->chosen.list, t->naive_o,
+                     t->naive_lse, NULL, NULL, &error))
+        fail_msg("%s", error.text);
+    return t;
+}
+
+void call_truth_free(truth *t) {
+    if (t == NULL) return;
+    free(t->chosen.list);
+    free(t->o);
+    free(t);
+}
+
+void call_keep(call *c) { c->keeps = 1; }
 
 typedef struct figures {
     double error, naive, magnitude; /* the largest over all rows */
@@ -113,34 +127,33 @@ static void check_rule(const char *what, const char *name, const figures *f, dou
                  name, f->error, f->naive, allowance);
 }
 
-static void check(const call *c, const char *what, int rule) {
-    rows chosen = choose_rows(c);
-    truth t = reference_of(c, &chosen);
+static void check(call *c, const char *what, int rule) {
+    truth *t = c->truth != NULL ? c->truth : truth_of(c);
     int64_t dv = c->problem.head_dim_v;
     figures o = {0, 0, 0}, lse = {0, 0, 0};
-    for (int64_t i = 0; i < chosen.count; i++) {
-        const tp_row *r = &chosen.list[i];
+    if (c->keeps) c->truth = t;
+    for (int64_t i = 0; i < t->chosen.count; i++) {
+        const tp_row *r = &t->chosen.list[i];
         for (int64_t x = 0; x < dv; x++)
             compare(what, "o", r, x, call_get(c, CALL_O, r->seq, r->row, r->head, x),
-                    t.o[i * dv + x], t.naive_o[i * dv + x], t.bound[i], &o);
+                    t->o[i * dv + x], t->naive_o[i * dv + x], t->bound[i], &o);
         if (c->tensors.lse.data != NULL)
-            compare(what, "lse", r, 0, call_get(c, CALL_LSE, r->seq, r->row, r->head, 0), t.lse[i],
-                    t.naive_lse[i], t.lse_bound[i], &lse);
+            compare(what, "lse", r, 0, call_get(c, CALL_LSE, r->seq, r->row, r->head, 0), t->lse[i],
+                    t->naive_lse[i], t->lse_bound[i], &lse);
     }
-    if (rule && chosen.count >= ROWS_MIN) {
+    if (rule && t->chosen.count >= ROWS_MIN) {
         check_rule(what, "o", &o,
-                   4 * FLT_EPSILON * largest_value(c) + half_ulp(c->problem.o_dtype, o.magnitude));
+                   4 * FLT_EPSILON * t->largest_v + half_ulp(c->problem.o_dtype, o.magnitude));
         check_rule(what, "lse", &lse, 4 * FLT_EPSILON * fmax(lse.magnitude, 1));
     }
-    free(chosen.list);
-    free(t.o);
+    if (!c->keeps) call_truth_free(t);
 }
 
-void call_check(const call *c, const char *what) {
+void call_check(call *c, const char *what) {
     check(c, what, 1);
 }
 
-void call_check_bounds(const call *c, const char *what) {
+void call_check_bounds(call *c, const char *what) {
     check(c, what, 0);
 }
 

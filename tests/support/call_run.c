@@ -124,6 +124,7 @@ void call_run(call *c, const call_how *how, tp_receipt *receipt) {
 
 void call_check_all(const char *text, const call_shape *shape) {
     call *c = call_new(text, shape);
+    call_keep(c);
     for (int i = 0; call_kernel(i) != NULL; i++) {
         call_run(c, &(call_how){.kernel = call_kernel(i)}, NULL);
         call_check(c, text);

@@ -25,8 +25,18 @@ LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows)$"]
 # Tests that are asked first, by where the bug is: the others only where these find nothing.
 FIRST = [
+    ("cli/whole", "file_calls"),
+    ("cli/places", "file_calls"),
+    ("cli/output", "file_calls"),
+    ("cli/journal_text", "file_calls|fuzz_journal"),
+    ("cli/qualify_journal", "file_calls|files"),
+    ("cli/file_text", "files"),
+    ("cli/main", "files"),
+    ("cli/measure", "memory"),
+    ("cli/bench_problem", "memory"),
+    ("cli/simulated_run", "bytes"),
     ("cli/", "verdict|compare"),
-    ("proof/", "model_.*"),
+    ("proof/", "model_.*|json|lock|proof_memory"),
     ("src/masks/", "masks|mask_kinds|mask_cache"),
     ("src/strategies/sight", "masks|mask_kinds|mask_cache"),
     ("src/strategies/prepare", "mask_kinds"),

@@ -436,8 +436,9 @@ typedef struct tp_choice {
 #define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL, NULL }
 
 /* Attention on the context's pool and workspace. The decision is cached by scalars and layout
-   classes, not by lengths, so a decode loop plans once; math alone is planned anew each time, because
-   its workspace follows the lengths. Receipt and error may be NULL. */
+   classes, not by lengths, so a decode loop plans once; math, callbacks and backward are planned anew each
+   time, because lengths decide whether they fit. The workspace is that of the problem's own bounds: it grows
+   when a problem needs more than any before. Receipt and error may be NULL. */
 TP_API tp_status tp_attention(tp_context *context, const tp_problem *problem,
                               const tp_choice *choice, const tp_tensors *tensors,
                               tp_receipt *receipt, tp_error *error);

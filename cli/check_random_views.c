@@ -64,8 +64,7 @@ static void look(struct view *v, const struct tensors *whole, int64_t seq, int64
     int64_t q_start = whole->q_start[seq] + row, kv_start = whole->kv_start[seq];
     move_masks(t, seq, row);
     c->batch = t->sequences = 1;
-    t->problem.q_len = rows; /* bits and biases have so much left from here on */
-    t->problem.kv_len = keys;
+    t->problem.q_len = rows; /* bits and biases have so many left from here on */
     c->callback_user = v->first;
     t->q_lens = &v->lens[0];
     t->kv_lens = &v->lens[1];

@@ -200,7 +200,26 @@ typedef struct walk {
     double log;              /* the greatest of a key's factor */
 } walk;
 
-static void add_key(tp__reference_row *row, const tp__key *key, double up) {
+/* The best key's score, and how far it may fall. */
+typedef struct best {
+    double score, fall;
+} best;
+
+static best best_of(const tp__reference_row *row, const span *top) {
+    best b = {-INFINITY, 0};
+    for (int64_t i = 0; i < row->count; i++)
+        if (row->keys[i].score > b.score)
+            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top).log};
+    return b;
+}
+
+/* How much more a key's weight may be. One that is too small for a double may still grow to that of the best key. */
+static double weight_more(const tp__key *key, const growth *factor, const best *best) {
+    if (factor->log < LOG_MOST && key->weight >= DBL_MIN) return factor->up * key->weight;
+    return exp(fmin(0, key->score - best->score + factor->log + best->fall));
+}
+
+static void add_key(tp__reference_row *row, const tp__key *key, double more) {
     int sink = key->index == TP__SINK;
     int64_t at = sink ? 0 : tp__row_v(row, key->index);
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) {
@@ -211,8 +230,8 @@ static void add_key(tp__reference_row *row, const tp__key *key, double up) {
         column->chunk += term;
         column->walk += fmax(fabs(column->block), fabs(column->chunk));
         column->size += fabs(term);
-        column->shift += up * fabs(term);
-        column->spread += up * key->weight * distance;
+        column->shift += more * fabs(v);
+        column->spread += more * distance;
         column->largest = fmax(column->largest, fabs(v));
         column->farthest = fmax(column->farthest, distance);
     }
@@ -222,6 +241,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
     int64_t block = g->block;
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
+    best highest = best_of(row, &top);
     walk w = {0};
     for (int64_t x = 0; x < dv; x++) row->columns[x] = (tp__column){.bound = row->columns[x].bound};
     for (int64_t i = 0; i < row->count;) {
@@ -233,10 +253,11 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
         }
         for (; i < part.end; i++) {
             growth factor = weight_growth(&row->keys[i], &top);
-            add_key(row, &row->keys[i], factor.up);
+            double more = weight_more(&row->keys[i], &factor, &highest);
+            add_key(row, &row->keys[i], more);
             mass += row->keys[i].weight;
             w.log = fmax(w.log, factor.log);
-            w.grown += row->keys[i].weight * (1 + factor.up);
+            w.grown += row->keys[i].weight + more;
             w.shrunk += row->keys[i].weight * factor.down;
         }
         chunk += mass;

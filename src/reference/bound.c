@@ -214,9 +214,9 @@ static best best_of(const tp__reference_row *row, const span *top) {
 }
 
 /* How much more a key's weight may be. One that is too small for a double may still grow to that of the best key. */
-static double weight_more(const tp__key *key, const growth *factor, const best *best) {
+static double weight_more(const tp__key *key, const growth *factor, const best *most) {
     if (factor->log < LOG_MOST && key->weight >= DBL_MIN) return factor->up * key->weight;
-    return exp(fmin(0, key->score - best->score + factor->log + best->fall));
+    return exp(fmin(0, key->score - most->score + factor->log + most->fall));
 }
 
 static void add_key(tp__reference_row *row, const tp__key *key, double more) {

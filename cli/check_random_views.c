@@ -64,6 +64,7 @@ static void look(struct view *v, const struct tensors *whole, int64_t seq, int64
     int64_t q_start = whole->q_start[seq] + row, kv_start = whole->kv_start[seq];
     move_masks(t, seq, row);
     c->batch = t->sequences = 1;
+    t->problem.q_len = rows; /* bits and biases have so many left from here on */
     c->callback_user = v->first;
     t->q_lens = &v->lens[0];
     t->kv_lens = &v->lens[1];
@@ -140,7 +141,7 @@ int try_views(struct subject *s, const struct kept *first) {
         int64_t rows = t->q_lens[seq], keys = t->kv_lens[seq];
         int listed = t->problem.list_len > 0; /* its keys stay: positions of the alignment would move */
         if (rows < 2 || has_tree(&t->problem)) continue; /* drafts are the last rows, whatever is cut */
-        if (listed && t->problem.qscale_length) continue;
+        if (listed && (t->problem.qscale_length || t->problem.mask_nodes) && t->problem.align != TP_TOP_LEFT) continue;
         for (int i = 0; !failed && i < 3; i++) {
             uint64_t bits = random_bits(s->trial->seed, 640, (uint64_t)(3 * seq + i));
             int64_t row = (int64_t)(bits % (uint64_t)rows), some = 1 + (int64_t)((bits >> 32) % (uint64_t)(rows - row));

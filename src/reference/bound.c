@@ -206,10 +206,29 @@ typedef struct walk {
     double log;              /* the greatest of a key's factor */
 } walk;
 
+/* The best key's score, and how far it may fall. */
+typedef struct best {
+    double score, fall;
+} best;
+
+static best best_of(const tp__reference_row *row, const span *top) {
+    best b = {-INFINITY, 0};
+    for (int64_t i = 0; i < row->count; i++)
+        if (row->keys[i].score > b.score)
+            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top).log};
+    return b;
+}
+
+/* How much more a key's weight may be. One that is too small for a double may still grow to that of the best key. */
+static double weight_more(const tp__key *key, const growth *factor, const best *most) {
+    if (factor->log < LOG_MOST && key->weight >= DBL_MIN) return factor->up * key->weight;
+    return exp(fmin(0, key->score - most->score + factor->log + most->fall));
+}
+
 /* fmax without its care for NaN, which only columns that are NaN meet: the loop below is the dearest of all. */
 static double larger(double a, double b) { return b > a ? b : a; }
 
-static void add_key(const tp__reference_row *row, const tp__key *key, double up) {
+static void add_key(const tp__reference_row *row, const tp__key *key, double more) {
     const tp__columns c = row->columns;
     const double *value = tp__row_v(row, key), *o = row->o;
     double weight = key->weight, stays = key->stays;
@@ -221,8 +240,8 @@ static void add_key(const tp__reference_row *row, const tp__key *key, double up)
         c.chunk[x] += term;
         c.walk[x] += larger(fabs(c.block[x]), fabs(c.chunk[x]));
         c.size[x] += fabs(term);
-        c.shift[x] += up * fabs(term);
-        c.spread[x] += up * weight * distance;
+        c.shift[x] += more * fabs(v);
+        c.spread[x] += more * distance;
         c.largest[x] = larger(c.largest[x], fabs(v));
         c.farthest[x] = larger(c.farthest[x], distance);
     }
@@ -233,6 +252,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
     int64_t block = g->block;
     int64_t dv = row->problem->head_dim_v, chunks = 0;
     double total = 0, chunk = 0;
+    best highest = best_of(row, &top);
     walk w = {0};
     for (int64_t x = 0; x < dv; x++)
         c->block[x] = c->chunk[x] = c->total[x] = c->walk[x] = c->size[x] = c->shift[x] = c->spread[x] =
@@ -246,10 +266,11 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
         }
         for (; i < part.end; i++) {
             growth factor = weight_growth(&row->keys[i], &top);
-            add_key(row, &row->keys[i], factor.up);
+            double more = weight_more(&row->keys[i], &factor, &highest);
+            add_key(row, &row->keys[i], more);
             mass += row->keys[i].weight;
             w.log = fmax(w.log, factor.log);
-            w.grown += row->keys[i].weight * (1 + factor.up);
+            w.grown += row->keys[i].weight + more;
             w.shrunk += row->keys[i].weight * factor.down;
         }
         chunk += mass;

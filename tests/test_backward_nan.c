@@ -67,9 +67,10 @@ static void another_document_is_not_reached(void **state) {
     enum { TOKENS = 600, BORDER = 387 };
     int32_t document[TOKENS];
     for (int i = 0; i < TOKENS; i++) document[i] = i >= BORDER;
-    for (int k = 0; back_kernel(k) != NULL; k++) {
-        back *clean = back_new("q600 k600 d16 f32 causal documents", 0);
-        back *b = back_new("q600 k600 d16 f32 causal documents", 0);
+    for (int n = 0; back_kernel(n / 2) != NULL; n++) {
+        int k = n / 2;
+        const char *text = n % 2 ? "q600 k600 d16 f32 causal documents dropout=0.4" : "q600 k600 d16 f32 causal documents";
+        back *clean = back_new(text, 0), *b = back_new(text, 0);
         back *const both[] = {clean, b};
         call_set(b->c, CALL_K, 0, 5, 0, 3, NAN);
         for (int i = 0; i < 2; i++) {
@@ -91,10 +92,30 @@ static void another_document_is_not_reached(void **state) {
     }
 }
 
+/* Every d_o is NaN: with one key, most of whose pairs are dropped, o is 0 and D is NaN all the same; where every score
+   is -inf nothing is. */
+static void d_o_counts_where_a_key_is_seen(void **state) {
+    (void)state;
+    for (int n = 0; back_kernel(n / 2) != NULL; n++) {
+        back *b = back_new(n % 2 ? "q40 k1 d8 f32 dropout=0.9" : "q40 k6 d8 f32", 0);
+        for (int64_t r = 0; r < 40; r++) {
+            call_set(b->c, CALL_Q, 0, r, 0, 0, 1);
+            for (int64_t x = 0; x < 8; x++) back_set(b, BACK_DO, 0, r, 0, x, NAN);
+        }
+        for (int64_t j = 0; n % 2 == 0 && j < 6; j++) call_set(b->c, CALL_K, 0, j, 0, 0, -INFINITY);
+        back_run(b, &(call_how){.kernel = back_kernel(n / 2)}, NULL);
+        back_check(b, back_kernel(n / 2));
+        for (int64_t r = 0; r < 40; r++)
+            assert_true(n % 2 ? isnan(back_get(b, BACK_DQ, 0, r, 0, 1)) : back_get(b, BACK_DQ, 0, r, 0, 1) == 0);
+        back_free(b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nan_is_where_the_reference_has_it),
         cmocka_unit_test(another_document_is_not_reached),
+        cmocka_unit_test(d_o_counts_where_a_key_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

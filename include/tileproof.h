@@ -787,7 +787,7 @@ typedef struct tp_row {
        o[i*head_dim_v + x], lse[i]        for i in 0..count-1
    bound[i] receives the derived absolute error bound of row i's output for a kernel that follows
    docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
-   dtype may overflow, 0 for rows that are empty or NaN, which must match as such; columns that are not
+   dtype may overflow, 0 for rows that are empty, NaN or have only a sink, which must match as such; columns that are not
    finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
    tensors are not touched. No SIMD, one thread, always in the library. */
 TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors,

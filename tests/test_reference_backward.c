@@ -37,9 +37,10 @@ static void to_grid(call *c, call_tensor which) {
                 }
 }
 
+/* What is so large that a step is lost in it becomes -2. */
 static void floats_to_grid(float *at, int64_t n) {
     for (int64_t i = 0; i < n && at != NULL; i++)
-        if (isfinite(at[i])) at[i] = (float)(rint(at[i] / GRID) * GRID);
+        if (isfinite(at[i])) at[i] = fabsf(at[i]) > 1e30f ? -2.0f : (float)(rint(at[i] / GRID) * GRID);
 }
 
 static double *doubles(int64_t n) {

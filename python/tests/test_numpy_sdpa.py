@@ -41,6 +41,16 @@ class Sdpa(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "attn_mask and is_causal"):
             sdpa(q, k, v, mask, is_causal=True)
 
+    def test_the_lowest_bias_is_no_mask(self):
+        """Padding as programs write it: finfo.min where a key does not count, in every key of rows that do not count."""
+        q, k, v = data(2, 3, 6, 16), data(2, 3, 9, 16), data(2, 3, 9, 16)
+        bias = np.where(random.random((2, 1, 6, 9)) < 0.5, np.finfo(np.float32).min, 0).astype(np.float32)
+        bias[0, :, 2] = bias[1, :, 5] = np.finfo(np.float32).min
+        got = sdpa(q, k, v, bias)
+        self.near(got, definition(q, k, v, bias=bias))
+        self.near(got[0, :, 2], v[0].mean(1))
+        self.near(got[1, :, 5], v[1].mean(1))
+
     def test_groups_need_their_flag(self):
         q, k, v = data(2, 6, 4, 16), data(2, 2, 9, 16), data(2, 2, 9, 16)
         self.near(sdpa(q, k, v, enable_gqa=True), definition(q, k, v))

@@ -48,6 +48,19 @@ class Values(unittest.TestCase):
         hidden = torch.zeros(5, 9, dtype=torch.bool)
         self.assertTrue((sdpa(q, k, v, hidden) == 0).all())
 
+    def test_the_lowest_bias_is_no_mask(self):
+        """Padding as transformers writes it: finfo.min, in every key of rows that do not count."""
+        for dtype in (torch.float32, torch.bfloat16):
+            q, k, v = (torch.randn(2, 3, n, 16).to(dtype) for n in (6, 9, 9))
+            low = torch.finfo(dtype).min
+            bias = torch.where(torch.rand(2, 1, 6, 9) < 0.5, low, 0.0).to(dtype)
+            bias[:, :, 2] = low
+            bias[:, :, 3, 0] = 0
+            self.near(sdpa(q, k, v, bias), truth(q, k, v, bias), dtype)
+            with tileproof.torch.patch():
+                self.near(F.scaled_dot_product_attention(q, k, v, bias), truth(q, k, v, bias), dtype)
+            self.near(sdpa(q, k, v, bias)[:, :, 2], v.double().mean(2), dtype)
+
     def test_strided_tensors_are_read_in_place(self):
         packed = torch.randn(2, 9, 3, 4, 32)
         q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))

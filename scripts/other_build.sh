@@ -23,6 +23,7 @@ export TSAN_OPTIONS=halt_on_error=1
 if [ "$1" = emulated ]; then
     if ! ./tileproof info | grep -q 'avx2'; then echo "not run here: emulation needs AVX2 and FMA"; exit 0; fi
     ./tileproof check --quick --kernel emulated
+    ./tileproof check --random 300 --seed 20261116 --kernel emulated
     ctest --output-on-failure -R '^(exp2|borders|nonfinite|invariance|values|guard|untouched|masks)$'
     exit
 fi

@@ -54,7 +54,7 @@ rows = list(csv.DictReader(io.StringIO(text)))
 assert [row["phase"] for row in rows] == ["varlen", "mixed"], rows' "$tool" qualify "$one" --phases mixed,varlen -o csv
 
 # by the name of a shipped model, as replay knows it
-expect by-name 0 '\| gpt2.json \|' "$tool" qualify gpt2 --models "$models" --quick --phases decode
+expect by-name 0 '^gpt2 +QUALIFIED' "$tool" qualify gpt2 --models "$models" --quick --phases decode
 expect_error by-wrong-name 2 "model 'llama-3.2-1' is neither.*Did you mean llama-3.2-1b\?" "$tool" qualify llama-3.2-1 --models "$models"
 
 # one problem of two models runs once, and both have it

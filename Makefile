@@ -4,33 +4,38 @@ JOBS ?= $(shell nproc)
 # The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
 PYTHON ?= python3
 
-.PHONY: qualify qualify-all test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
+.PHONY: qualify qualify-all say-qualify test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
   mutants compilers stats-proof canary-proof clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
-# qualified on it at their quick lengths: build/qualify.json, build/tileproof.lock, a verdict. About two minutes.
-# Stopped, it goes on where it was. qualify-all: the whole matrix. QUALIFY_ARGS=-v.
+# qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict. Under three minutes.
+# qualify-all: at all lengths; build/qualify-all.json and .lock. A run that was stopped goes on where it was, unless the
+# tool has been built anew since. QUALIFY_ARGS=-v prints the matrix.
 qualify: MATRIX := --quick
-qualify qualify-all: tool
-	@echo "make $@: this host, every kernel in brief, then the models of models/$(if $(MATRIX), at quick lengths)"
+qualify qualify-all: say-qualify tool
 	@build/tool/tileproof info | sed -n '1,/^math/p'
 	@build/tool/tileproof check --quick
-	@build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/tileproof.lock --update --reason "make $@" \
-	  --resume --save build/qualify.json $(QUALIFY_ARGS)
+	@resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
+	build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/$@.lock --update --reason "make $@" \
+	  $$resume --save build/$@.json $(QUALIFY_ARGS)
+
+say-qualify:
+	@echo "Builds the tool, checks every kernel of this host in brief, then runs the attention of each shipped model:"
+	@echo "under three minutes at the quick lengths of 'make qualify', ten and more at all lengths of 'make qualify-all'."
 
 # Set-up, build, every quick test; ends in ctest's summary.
 test: build
-	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
 ifeq ($(PYTHON),off)
 	@echo "not run here: python, peers (PYTHON=off)"
 endif
+	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
 
 # What `make test` leaves out: sanitizers, emulation, other hosts, PyTorch, compilers, a sample of mutants.
-test-all: setup-hosts build
+test-all: build setup-hosts
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -L slow
 
 # Of these, other hosts alone: CPUs without AVX-512 and without AVX2 by qemu-user, one core, a bare environment.
-test-hosts: setup-hosts build
+test-hosts: build setup-hosts
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -L hosts
 
 # The Python package with PyTorch, which is kept in the user's cache folder: up to 4.4 GB, once for all clones.
@@ -69,7 +74,7 @@ setup:
 setup-tool:
 	@scripts/setup.sh tool
 
-setup-hosts:
+setup-hosts: setup
 	@scripts/setup.sh hosts
 
 # Plants bugs one at a time in a copy and asks the tests to find each.

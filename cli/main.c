@@ -70,7 +70,7 @@ static const struct command commands[] = {
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
     {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
-     "  tileproof qualify config.json --quick        one matrix, a row a layer group\n"
+     "  tileproof qualify config.json --quick        a short table and a verdict; -v: the matrix\n"
      "  tileproof qualify llama-3.2-1b --quick       a shipped model, by name\n"
      "  tileproof qualify models/*.json -o jsonl >cells.jsonl\n"
      "  tileproof qualify models/*.json --lock tileproof.lock --update --reason \"first release\"\n"
@@ -112,12 +112,13 @@ static const char problem_help[] =
 static const char exit_help[] =
     "Exit codes:\n"
     "  0  fine\n"
-    "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found, or\n"
-    "     something is slower than what it is compared with\n"
+    "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found,\n"
+    "     something is slower than what it is compared with, or output could not be written\n"
     "  2  usage: bad words, a bad problem text or file\n"
     "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
     "     or a model is not known\n"
-    "  4  a comparison cannot be decided, or the host's own A/A is not SAME; a cell proves nothing\n"
+    "  4  a comparison cannot be decided, or the host's own A/A is not SAME; a cell proves nothing;\n"
+    "     a run was stopped\n"
     "  5  something is not as a lock says\n";
 
 static void print_help(void) {

@@ -19,8 +19,9 @@ foreach(source ${test_sources})
   add_test(NAME ${short} COMMAND ${name})
   set_tests_properties(${short} PROPERTIES TIMEOUT 900)
 endforeach()
-# The statistics of the tool, without the tool.
+# What the library frees goes through the test.
 target_link_options(test_forked PRIVATE -Wl,--wrap=free)
+# The statistics of the tool, without the tool.
 target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
 target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
 
@@ -72,8 +73,8 @@ if(NOT TILEPROOF_SANITIZE)
 endif()
 
 # The longest first, so that the last ones to end are short: seconds of one core.
-foreach(row cli=30 canary=10 qualify=9 bytes=8 verdict=6 replay_cli=6 mask_cache=5 threads=5 bench=5 bound=4 guard=4
-        backward=4 compare=4 train=4 mask_kinds=3 memory=3)
+foreach(row random_cli=40 random_daily=40 cli=30 python=20 files=15 backward_nan=12 bytes=12 qualify=10 canary=10 compare=8 bench=8
+        ops=8 verdict=6 replay_cli=6 mask_cache=5 threads=5 bound=4 guard=4 backward=4 train=4 mask_kinds=3 memory=3)
   string(REPLACE "=" ";" row ${row})
   list(GET row 0 name)
   list(GET row 1 seconds)

@@ -12,6 +12,7 @@ tileproof_slow(compilers bash ${source}/scripts/compilers.sh)
 tileproof_slow(torch python3 ${source}/scripts/test_torch.py)
 tileproof_slow(mutants python3 ${source}/tests/mutants/run.py --jobs 1 --sample 300)
 set_tests_properties(compilers torch mutants PROPERTIES PROCESSORS 2)
+set_tests_properties(asan tsan torch PROPERTIES TIMEOUT 3000)
 
 # Other CPUs by qemu-user, this one, and this one with one core and nothing around it. Programs that an emulated CPU
 # takes minutes for, and tests that let the tool start itself, are not in these lists.

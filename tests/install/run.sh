@@ -9,7 +9,7 @@ source_dir=$(cd "$1" && pwd) build=$(cd "$2" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/home" "$work/outside" && cp "$here"/outside*.c "$work/outside/" && cd "$work/outside"
-clean() { env -i HOME="$work/home" PATH=/usr/local/bin:/usr/bin:/bin "$@"; }
+clean() { env -i HOME="$work/home" PATH="$PATH" "$@"; }
 
 # The first block of a language after a heading of the README.
 block() { # LANGUAGE HEADING

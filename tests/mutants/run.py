@@ -138,6 +138,8 @@ class Worker:
             if "command" in mutant:
                 code, text = sh(shlex.split(mutant["command"]), self.build, LIMIT)
                 found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
+                if code not in (0, 1, "timeout"):
+                    return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
             code, text = self.test(first_asked(mutant))
             if code == 0:

@@ -8,10 +8,20 @@ endfunction()
 foreach(kind asan tsan emulated)
   tileproof_slow(${kind} bash ${source}/scripts/other_build.sh ${kind} ${CMAKE_BINARY_DIR}/${kind})
 endforeach()
+# What these start asks PYTHON which Python to take; off: none.
+if(TILEPROOF_PYTHON)
+  set(python ${Python_EXECUTABLE})
+  set(environment PYTHON=${python})
+  tileproof_slow(torch ${python} ${source}/scripts/test_torch.py torch) # what ctest `python` leaves out
+else()
+  set(python python3)
+  set(environment PYTHON=off)
+  tileproof_slow(torch ${CMAKE_COMMAND} -E false)
+  set_tests_properties(torch PROPERTIES DISABLED TRUE) # ctest names it as not run
+endif()
 tileproof_slow(compilers bash ${source}/scripts/compilers.sh)
-tileproof_slow(torch python3 ${source}/scripts/test_torch.py)
-tileproof_slow(mutants python3 ${source}/tests/mutants/run.py --jobs 1 --sample 300)
-set_tests_properties(compilers torch mutants PROPERTIES PROCESSORS 2)
+tileproof_slow(mutants ${python} ${source}/tests/mutants/run.py --jobs 1 --sample 300)
+set_tests_properties(compilers torch mutants PROPERTIES PROCESSORS 2 ENVIRONMENT ${environment})
 set_tests_properties(asan tsan torch PROPERTIES TIMEOUT 3000)
 
 # Other CPUs by qemu-user, this one, and this one with one core and nothing around it. Programs that an emulated CPU

@@ -63,20 +63,23 @@ def ensure(folder, requirements, install, say):
     """A virtual environment with these requirements, as install(python) leaves it; its Python. Whoever comes first makes it,
     the others wait. It counts as made when its stamp is written, last of all: one that was left half-made is made anew."""
     key = hashlib.sha256("\n".join([sys.version, *requirements]).encode()).hexdigest()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(f"{folder}.lock", "w") as lock:  # stays: to remove it would let two in
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another process is setting up {folder}: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_whole(folder, key, requirements):
-            say(f"setting up {folder}: {', '.join(requirements)}")
-            shutil.rmtree(folder, ignore_errors=True)
-            run(sys.executable, "-m", "venv", folder)
-            install(folder / "bin/python")
-            (folder / "done").write_text(key)
-    return folder / "bin/python"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(f"{folder}.lock", "w") as lock:  # stays: to remove it would let two in
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"another process is setting up {folder}: waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_whole(folder, key, requirements):
+                say(f"setting up {folder}: {', '.join(requirements)}")
+                shutil.rmtree(folder, ignore_errors=True)
+                run(sys.executable, "-m", "venv", folder)
+                install(folder / "bin/python")
+                (folder / "done").write_text(key)
+        return folder / "bin/python"
+    except OSError as error:  # a read-only tree, a full disk
+        raise Failed(f"{error.filename or folder}: {error.strerror}")
 
 
 def is_here(code):

@@ -4,7 +4,7 @@
 once into the user's cache folder (XDG_CACHE_HOME, or ~/.cache), for all clones of this project; a wheel of this tree goes to
 build/test-torch, so that clones do not meet. Quick when only the tree has changed.
 
-    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, numpy"""
+    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, numpy"""
 import hashlib
 import json
 import os
@@ -45,8 +45,8 @@ def cache_folder():
 
 
 def environment_folder():
-    """One for each list of requirements and each Python."""
-    wanted = "\n".join([*requirements(), *LEFT_OUT, *LEFT_OUT_OF_CUDA])
+    """One for each list of requirements and each build of a Python."""
+    wanted = "\n".join([sys.version, *requirements(), *LEFT_OUT, *LEFT_OUT_OF_CUDA])
     python = f"{sys.implementation.cache_tag}-{'.'.join(map(str, sys.version_info[:3]))}-{sysconfig.get_platform()}"
     return cache_folder() / f"torch-{python}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
 
@@ -76,7 +76,7 @@ def environment():
     folder = environment_folder()
     try:
         return python_env.ensure(folder, requirements(), install, say)
-    except (OSError, python_env.Failed) as error:
+    except python_env.Failed as error:
         sys.exit(f"test-torch: {folder} could not be made: {error} (XDG_CACHE_HOME names another place)")
 
 
@@ -108,4 +108,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:  # of build/test-torch
+        sys.exit(f"test-torch: {error}")

@@ -5,7 +5,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define KEPT        8
 #define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads   \
@@ -14,20 +13,21 @@
 struct shared_context {
     tp_context *context;
     int threads, users;
-    pid_t pid;
     struct shared_context *next;
 };
 
 static shared_context *first; /* the most recently used; guarded by the GIL */
 static int host;              /* how many threads it allows; 0: not asked yet */
 
+int context_is_here(const shared_context *s) {
+    tp_counters counters = {.struct_size = sizeof counters};
+    return tp_context_counters(s->context, &counters) != TP_FORKED;
+}
+
 /* The pool's threads do not exist in a forked child, and locks may be held for ever: leave them
  * alone. */
 static void forget_after_fork(void) {
-    static pid_t owner;
-    pid_t pid = getpid();
-    if (pid != owner) first = NULL, host = 0;
-    owner = pid;
+    if (first == NULL || !context_is_here(first)) first = NULL, host = 0;
 }
 
 static void drop_oldest(void) {
@@ -57,7 +57,6 @@ static shared_context *make(int threads) {
         return NULL;
     }
     s->threads = threads;
-    s->pid = getpid();
     return s;
 }
 
@@ -103,5 +102,5 @@ tp_context *context_of(shared_context *s) {
 }
 
 void context_give(shared_context *s) {
-    if (s != NULL && s->pid == getpid()) s->users--;
+    if (s != NULL) s->users--;
 }

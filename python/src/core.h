@@ -123,6 +123,7 @@ shared_context *context_take(int threads);
 int context_threads(const call *c);
 int context_threads_of_plan(const call *c); /* the same of any size */
 tp_context *context_of(shared_context *s);
+int context_is_here(const shared_context *s); /* 0: this process was forked since */
 void context_give(shared_context *s);
 
 int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define CAPSULE "tileproof.plan"
 
@@ -14,7 +13,6 @@ typedef struct plan {
     tp_choice choice; /* its kernel is a copy of this struct's own */
     char kernel[96];
     int threads;
-    pid_t pid;
     shared_context *shared;
     tp_plan *plan;
     void *workspace;
@@ -22,25 +20,33 @@ typedef struct plan {
     int busy; /* its workspace is in use, in another thread: guarded by the GIL */
 } plan;
 
+/* Allowed in a forked child as well, whose memory is a copy. */
+static void unmake(plan *p) {
+    tp_plan_destroy(p->plan);
+    context_give(p->shared);
+    p->plan = NULL;
+    p->shared = NULL;
+    free(p->workspace); /* another number of threads may need more */
+    p->workspace = NULL;
+    p->busy = 0;
+}
+
 static int make(plan *p) {
     tp_error error = TP_ERROR_INIT;
-    p->pid = getpid();
-    p->plan = NULL;
     p->shared = context_take(p->threads);
     if (p->shared == NULL) return -1;
     tp_status status =
         tp_plan_create(context_of(p->shared), &p->problem, &p->choice, &p->plan, &error);
-    if (status != TP_OK) return raise_status(status, &error);
+    if (status != TP_OK) {
+        unmake(p);
+        return raise_status(status, &error);
+    }
     p->workspace_size = tp_plan_workspace(p->plan, tp_context_threads(context_of(p->shared)));
     return 0;
 }
 
 static void destroy(plan *p) {
-    if (p->pid == getpid()) {
-        tp_plan_destroy(p->plan);
-        context_give(p->shared);
-    }
-    free(p->workspace);
+    unmake(p);
     free(p);
 }
 
@@ -108,8 +114,8 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
 /* The plan of a capsule, usable in this process. */
 static plan *plan_of(PyObject *capsule) {
     plan *p = PyCapsule_GetPointer(capsule, CAPSULE);
-    if (p == NULL || p->pid == getpid()) return p;
-    p->busy = 0;
+    if (p == NULL || (p->plan != NULL && context_is_here(p->shared))) return p;
+    unmake(p);
     return make(p) == 0 ? p : NULL;
 }
 

@@ -10,7 +10,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 PARTS = {
-    "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "patch": ("test_torch_patch.py", "test_torch_others.py"), "all": ("test_*.py",),
+    "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",),
+    "patch": ("test_torch_patch.py", "test_torch_others.py", "test_torch_threads.py"),
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environments that tests run in: made once, whoever asks; made anew when half-made; a clear line where there is none."""
+import fnmatch
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +14,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 import python_env
+import run as tests
 import test_torch
 
 # Environments without pip, whose one package is a name: quick, and no network.
@@ -79,6 +83,12 @@ class Environments(unittest.TestCase):
             python_env.ensure(self.folder, ["thing==1"], half, self.said.append)
         self.assertEqual(self.ensure(), 1)
 
+    def test_a_folder_that_cannot_be_written_is_a_clear_line(self):
+        (self.room / "file").touch()
+        self.folder = self.room / "file/env"
+        with self.assertRaisesRegex(python_env.Failed, f"^{self.room}/file: (File exists|Not a directory)$"):
+            self.ensure()
+
     def test_processes_at_once_make_one(self):
         code = FAST + """
 room, mine = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -117,13 +127,24 @@ class Missing(unittest.TestCase):
         done = subprocess.run([self.python, *command], env=plain | {"PIP_NO_INDEX": "1"}, capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
-    def test_no_numpy_and_no_network_is_a_clear_line(self):
+    def set_up(self, folder):
+        """What scripts/python_env.py does, with its environment in this folder: exit code and last line."""
         code = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); import python_env; real = python_env.python_with_numpy; "
         code += "python_env.python_with_numpy = lambda say: real(say, pathlib.Path(sys.argv[2])); python_env.main()"
-        status, text = self.run_bare("-c", code, str(ROOT / "scripts"), f"{self.room.name}/env")
+        status, text = self.run_bare("-c", code, str(ROOT / "scripts"), f"{self.room.name}/{folder}")
+        self.assertNotIn("Traceback", text)
+        return status, text.strip().splitlines()[-1]
+
+    def test_no_numpy_and_no_network_is_a_clear_line(self):
+        status, last = self.set_up("env")
         self.assertEqual(status, 1)
-        last = text.strip().splitlines()[-1]
         self.assertRegex(last, r"has no NumPy, and it could not be had from PyPI \(pip: ERROR: .*numpy.*PYTHON=off")
+
+    def test_no_numpy_and_no_place_for_it_is_a_clear_line(self):
+        pathlib.Path(self.room.name, "file").touch()
+        status, last = self.set_up("file/env")
+        self.assertEqual(status, 1)
+        self.assertRegex(last, r"has no NumPy, and it could not be had from PyPI \(.*/file: .*PYTHON=off")
 
     def test_tests_fail_without_numpy_and_are_not_skipped(self):
         for script in ("python/tests/run.py", "tests/peers/run.py"):
@@ -144,6 +165,8 @@ class PyTorch(unittest.TestCase):
             self.assertIn(".".join(map(str, sys.version_info[:3])), first.name)
             with mock.patch.object(test_torch, "requirements", lambda: ["torch==2.10"]):
                 self.assertNotEqual(test_torch.environment_folder(), first)
+            with mock.patch.object(sys, "version", "another build of this version"):
+                self.assertNotEqual(test_torch.environment_folder(), first)
             with mock.patch.object(sys, "version_info", (3, 99, 0)):
                 self.assertNotEqual(test_torch.environment_folder(), first)
         for relative in ("", "here"):
@@ -156,6 +179,88 @@ class PyTorch(unittest.TestCase):
             ("nvidia-nccl-cu13==2.30.7", "nvidia-nccl-cu13==2.30.7"), ("cuda-toolkit[cublas,cusolver,nvtx]==13.2.2; x", "cuda-toolkit[cublas]==13.2.2; x"),
         ):  # fmt: skip
             self.assertEqual(test_torch.trimmed(needed), left)
+
+
+class Parts(unittest.TestCase):
+    def test_every_part_is_in_the_usage(self):
+        for part in tests.PARTS:
+            self.assertRegex(test_torch.__doc__, rf"\b{part}\b")
+
+    def test_every_file_is_in_one_of_the_two_parts_that_ctest_runs(self):
+        for file in pathlib.Path(tests.HERE).glob("test_*.py"):
+            of = [part for part in ("numpy", "torch") for pattern in tests.PARTS[part] if fnmatch.fnmatch(file.name, pattern)]
+            self.assertEqual(len(of), 1, file.name)
+
+
+# cmake and ctest that write down how they are called
+STAND_IN = """#!/bin/bash
+echo "$(basename "$0") $*" >>"$CALLS"
+while [ $# -gt 0 ]; do
+    if [ "$1" = -B ]; then mkdir -p "$2"; fi
+    shift
+done
+"""
+
+
+class Named(unittest.TestCase):
+    """PYTHON=off leaves out what needs Python, and PYTHON=/path takes that one, wherever PYTHON is asked."""
+
+    def setUp(self):
+        room = tempfile.TemporaryDirectory()
+        self.addCleanup(room.cleanup)
+        self.room = pathlib.Path(room.name)
+
+    def run_with(self, python, *command, **more):
+        done = subprocess.run(command, env={**os.environ, "PYTHON": python, **more}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_by_slow_tests(self):
+        mine = os.path.normpath(sys.executable)
+
+        def slow(*flags):
+            self.run_with("", "cmake", "-S", ROOT, "-B", self.room, "-G", "Ninja", *flags)
+            told = json.loads(self.run_with("", "ctest", "--test-dir", self.room, "--show-only=json-v1"))
+            return {x["name"]: (x.get("command", []), {p["name"]: p["value"] for p in x["properties"]}) for x in told["tests"]}
+
+        without = slow("-DTILEPROOF_PYTHON=OFF")
+        for name in ("torch", "python", "peers"):
+            self.assertTrue(without[name][1].get("DISABLED"), name)
+            self.assertNotIn("test_torch", " ".join(without[name][0]))
+        having = slow("-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={mine}")
+        self.assertEqual(having["torch"][0], [mine, f"{ROOT}/scripts/test_torch.py", "torch"])
+        self.assertFalse(having["torch"][1].get("DISABLED", False))
+        for made, python in ((without, "off"), (having, mine)):
+            for name in ("compilers", "mutants"):
+                self.assertEqual(made[name][1]["ENVIRONMENT"], [f"PYTHON={python}"])
+
+    def test_by_mutants(self):
+        listed = [self.run_with(python, sys.executable, ROOT / "tests/mutants/run.py", "--list") for python in ("", "off")]
+        files = [{line.split()[1].split("/")[0] for line in x.splitlines()} for x in listed]
+        self.assertEqual(files[0] - files[1], {"python", "scripts"})
+        self.assertIn("src", files[1])
+
+    def test_by_compilers(self):
+        (self.room / "scripts").mkdir()
+        shutil.copy(ROOT / "scripts/compilers.sh", self.room / "scripts")
+        (self.room / "scripts/python_env.py").write_text("print('/one/with/numpy')")
+        for name in ("cmake", "ctest"):
+            (self.room / name).write_text(STAND_IN)
+            (self.room / name).chmod(0o755)
+
+        def configured(python):
+            (self.room / "calls").write_text("")
+            path = f"{self.room}:{os.environ['PATH']}"
+            self.run_with(python, "bash", self.room / "scripts/compilers.sh", PATH=path, CALLS=str(self.room / "calls"))
+            lines = (self.room / "calls").read_text().splitlines()
+            self.assertEqual([x.split()[0] for x in lines], ["cmake"] * 4 + ["ctest"])
+            return [x for x in lines if " -S " in x]
+
+        for line in configured("off"):
+            self.assertIn("-DTILEPROOF_PYTHON=OFF", line)
+            self.assertNotIn("Python_EXECUTABLE", line)
+        for line in configured(sys.executable):
+            self.assertIn("-DTILEPROOF_PYTHON=ON -DPython_EXECUTABLE=/one/with/numpy", line)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads, fork, memory."""
+import ctypes
 import gc
 import os
 import subprocess
@@ -12,6 +13,23 @@ import numpy as np
 import tileproof
 
 random = np.random.default_rng(5)
+
+
+NEWPID = 0x20000000  # CLONE_NEWPID of <sched.h>
+unshare = ctypes.CDLL(None, use_errno=True).unshare
+
+
+def in_a_child(work):
+    """The exit code of a forked child: work() gives one, or True for 0 and False for 1."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            made = work()
+            code = int(not made) if isinstance(made, (bool, np.bool_)) else made
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def qkv(m=64, n=256, h=4, d=64):
@@ -94,18 +112,58 @@ print(*(r.tasks for r in [*calls, tileproof.plan(x, x).run(x, x, x, return_recei
         plan = tileproof.plan(q, k, v)
         want = plan.run(q, k, v)
         tileproof.attention(q, k, v, threads=2)
-        child = os.fork()
-        if child == 0:
-            fine = False
-            try:
-                fine = (tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all()
-                fine = fine and (tileproof.attention(q, k, v, threads=2) == want).all()
-                del plan
-                gc.collect()
-            finally:
-                os._exit(0 if fine else 1)
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
-        self.assertTrue((tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all())
+
+        def same():
+            fine = (tileproof.attention(q, k, v) == want).all() and (plan.run(q, k, v) == want).all()
+            return fine and (tileproof.attention(q, k, v, threads=2) == want).all()
+
+        def child():
+            nonlocal plan
+            fine = same()
+            del plan
+            gc.collect()
+            return fine
+
+        self.assertEqual(in_a_child(child), 0)
+        self.assertTrue(same())
+
+    def test_process_one_and_its_child_which_is_process_one_too(self):
+        q, k, v = qkv()
+        want = tileproof.attention(q, k, v)
+
+        def first_process():
+            if os.getpid() != 1:
+                return 2
+            plan = tileproof.plan(q, k, v, threads=2)
+            same = lambda: (plan.run(q, k, v) == want).all() and (tileproof.attention(q, k, v, threads=2) == want).all()
+            if not same() or unshare(NEWPID):
+                return 3
+            return in_a_child(lambda: same() if os.getpid() == 1 else 4)
+
+        made = in_a_child(lambda: 77 if unshare(NEWPID) else in_a_child(first_process))
+        if made == 77:
+            self.skipTest("not run here: pid namespaces, which this user may not make")
+        self.assertEqual(made, 0)
+
+    def test_a_child_that_may_take_more_threads_has_room_for_them(self):
+        q, k, v = qkv(512, 512, 8, 576)
+        allowed = os.sched_getaffinity(0)
+        want = tileproof.attention(q, k, v)
+
+        def parent():
+            os.sched_setaffinity(0, {min(allowed)})
+            plan = tileproof.plan(q, k, v)
+            plan.run(q, k, v)
+            before = plan.workspace_bytes
+
+            def child():
+                os.sched_setaffinity(0, allowed)
+                fine = all((plan.run(q, k, v) == want).all() for _ in range(3))
+                return fine and plan.workspace_bytes >= before
+
+            return in_a_child(child)
+
+        self.assertEqual(in_a_child(parent), 0)
 
     def test_pytorch_is_imported_when_it_is_asked_for_and_may_be_missing(self):
         code = """

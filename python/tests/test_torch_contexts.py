@@ -4,6 +4,7 @@ tangents, or the same kind of exception."""
 import contextlib
 import unittest
 
+import numpy as np
 import tileproof
 import tileproof.torch
 import torch
@@ -46,7 +47,7 @@ CONTEXTS = {
 }  # fmt: skip
 
 
-def outcome(data, names, dtypes, grads, subclass, tangents, causal, transform):
+def outcome(data, names, dtypes, grads, subclass, foreign, tangents, causal, transform):
     """What a call gives: an exception's type, or (type, dtype, shape, seen by modes, tensors to compare)."""
     FunctionMode.seen = DispatchMode.seen = 0
     given = [None if x is None else x if x.dtype == torch.bool else x.to(dtype).requires_grad_(grad) for x, dtype, grad in zip(data, dtypes, grads)]
@@ -57,8 +58,10 @@ def outcome(data, names, dtypes, grads, subclass, tangents, causal, transform):
                 stack.enter_context(CONTEXTS[name]())
             if subclass is not None and given[subclass] is not None:
                 given[subclass] = given[subclass].as_subclass(Renamed)
+            if foreign is not None:
+                given[foreign] = np.zeros((1, 2, 5, 7), np.float32)
             if "tangents" in names:
-                given = [forward_ad.make_dual(x, torch.ones_like(x)) if x is not None and x.dtype != torch.bool and at in tangents else x for at, x in enumerate(given)]
+                given = [forward_ad.make_dual(x, torch.ones_like(x)) if x is not None and at in tangents and at != foreign and x.dtype != torch.bool else x for at, x in enumerate(given)]
             q, k, v, mask = given
             call = lambda q: F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal and mask is None)
             out = torch.vmap(call)(q[None])[0] if transform == "vmap" else call(q)
@@ -85,7 +88,7 @@ class Contexts(unittest.TestCase):
         names = draw(st.lists(st.sampled_from(sorted(CONTEXTS)), max_size=3, unique=True))
         how = dict(
             grads=[draw(st.integers(0, 3)) == 0 for _ in range(4)], subclass=draw(st.sampled_from([None, None, None, 0, 1, 2, 3])), tangents=draw(st.sets(st.integers(0, 3))),
-            causal=draw(st.booleans()), transform=draw(st.sampled_from([None, None, None, "vmap"])),
+            foreign=draw(st.sampled_from([None] * 8 + [0, 1, 2, 3])), causal=draw(st.booleans()), transform=draw(st.sampled_from([None, None, None, "vmap"])),
         )  # fmt: skip
         want = outcome(tensors, names, dtypes, **how)
         with tileproof.torch.patch() as log:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else has a say in a patched call: derivatives, tensor types, modes, chosen backends, autocast, thread counts."""
-import subprocess
-import sys
+"""Who else has a say in a patched call: derivatives, tensor types, modes, chosen backends, autocast."""
 import unittest
 
+import numpy as np
 import tileproof
 import tileproof.torch
 import torch
@@ -105,6 +104,14 @@ class Wrapper(torch.Tensor):
         return func(*map(plain, args), **{name: plain(x) for name, x in (kwargs or {}).items()})
 
 
+class NoTensor:
+    """No Tensor, and yet PyTorch's functions ask it."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func, [isinstance(x, cls) for x in args].index(True)
+
+
 class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {})) * (2 if func is original else 1)
@@ -129,6 +136,31 @@ class Types(Case):
                 self.assertIs(type(got), kind)
         self.assertIn(original, Logging.seen)
         self.left_to_pytorch("Wrapper", lambda: F.scaled_dot_product_attention(Wrapper(x), x, x))
+
+    def test_objects_that_are_no_tensors_have_their_way(self):
+        x = torch.randn(1, 2, 5, 8)
+        for at in range(4):
+            given = [x, x, x, torch.zeros(5, 5)]
+            given[at] = NoTensor()
+            want = (original, at)
+            self.assertEqual(F.scaled_dot_product_attention(*given), want)
+            with tileproof.torch.patch() as log:
+                self.assertEqual(F.scaled_dot_product_attention(*given), want)
+            self.assertEqual((log.receipts, len(log.passed)), ([], 1))
+            self.assertRegex(log.passed[0], "is a NoTensor, no Tensor")
+
+    def test_what_pytorch_refuses_it_refuses_in_its_own_words(self):
+        x = torch.randn(1, 2, 5, 8)
+        for wrong in (np.zeros((1, 2, 5, 8), np.float32), [1.0], "query", 3):
+            for at in range(4):
+                given = [x, x, x, torch.zeros(5, 5)]
+                given[at] = wrong
+                with self.assertRaises(TypeError) as plain:
+                    F.scaled_dot_product_attention(*given)
+                with self.assertRaises(TypeError) as patched, tileproof.torch.patch() as log:
+                    F.scaled_dot_product_attention(*given)
+                self.assertEqual(str(patched.exception), str(plain.exception))
+                self.assertRegex(log.passed[0], f"is a {type(wrong).__name__}, no Tensor")
 
     def test_parameters_are_ours(self):
         x = torch.nn.Parameter(torch.randn(1, 2, 5, 8))
@@ -248,43 +280,6 @@ class Autocast(unittest.TestCase):
         with tileproof.torch.patch() as log, torch.autocast("cpu", torch.bfloat16):
             got = torch.compile(lambda x: F.scaled_dot_product_attention(x, x, x), fullgraph=True, backend="aot_eager")(x)
         self.assertEqual((got.dtype, len(log.receipts)), (torch.bfloat16, 1))
-
-
-CALLS = """
-import sys, torch, tileproof, torch.nn.functional as F
-x = torch.randn(1, 8, 256, 64)
-if sys.argv[1] != "0":
-    torch.set_num_threads(int(sys.argv[1]))
-with tileproof.torch.patch() as log:
-    F.scaled_dot_product_attention(x, x, x)
-    F.scaled_dot_product_attention(x, x, x.clone().requires_grad_()).sum().backward()
-receipts = [*log.receipts, tileproof.attention(x, x, x, return_receipt=True)[1]]
-receipts.append(tileproof.plan(x, x).run(x, x, x, return_receipt=True)[1])
-receipts.append(tileproof.plan(x.shape, x.shape, dtype=torch.float32).run(x, x, x, return_receipt=True)[1])
-receipts.append(tileproof.attention(x, x, x, threads=3, return_receipt=True)[1])
-print(*(r.tasks for r in receipts))
-"""
-
-
-class Threads(unittest.TestCase):
-    def tasks(self, set_to, omp):
-        import os
-
-        environment = {**os.environ, **({"OMP_NUM_THREADS": omp} if omp else {})}
-        done = subprocess.run([sys.executable, "-c", CALLS, set_to], capture_output=True, text=True, env=environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [int(x) for x in done.stdout.split()]
-
-    def test_pytorchs_number_is_kept(self):
-        for set_to, omp in (("1", None), ("0", "1"), ("1", "2")):
-            self.assertEqual(self.tasks(set_to, omp), [1] * 6 + [3], (set_to, omp))
-
-    def test_more_than_the_host_has_is_the_hosts(self):
-        import numpy as np
-
-        x = np.ones((1, 256, 8, 64), np.float32)
-        allowed = tileproof.attention(x, x, x, return_receipt=True)[1].tasks
-        self.assertEqual(self.tasks("64", None), [allowed] * 6 + [3])
 
 
 if __name__ == "__main__":

@@ -170,6 +170,30 @@ class Patch(unittest.TestCase):
         finally:
             F.scaled_dot_product_attention = original
 
+    def test_closing_one_of_two_puts_nothing_over_others(self):
+        x = torch.randn(1, 2, 5, 8)
+        seen = []
+        for order in (0, 1), (1, 0):
+            both = [tileproof.torch.patch(), tileproof.torch.patch()]
+            ours = F.scaled_dot_product_attention
+
+            def theirs(*args, **options):
+                seen.append(1)
+                return ours(*args, **options)
+
+            try:
+                F.scaled_dot_product_attention = theirs
+                for n, which in enumerate(order):
+                    both[which].close()
+                    self.assertIs(F.scaled_dot_product_attention, theirs)
+                    F.scaled_dot_product_attention(x, x, x)
+                    self.assertEqual(len(both[order[1]].receipts), 1)  # it still was open, once
+                self.assertEqual(both[order[0]].receipts, [])
+            finally:
+                tileproof.torch.unpatch()
+                F.scaled_dot_product_attention = original
+        self.assertEqual(len(seen), 4)
+
     def test_it_decorates(self):
         x = torch.randn(1, 2, 5, 8)
 

@@ -32,7 +32,7 @@ class Log:
 
     def __repr__(self) -> str:
         kernels: dict[str, int] = {}
-        for x in self.receipts:
+        for x in tuple(self.receipts):  # another thread may add one
             kernels[x.kernel] = kernels.get(x.kernel, 0) + 1
         ran = ", ".join(f"{n} on {name}" for name, n in kernels.items()) or "none"
         return f"<tileproof.torch.Log: {ran}; {len(self.passed)} left to PyTorch>"
@@ -42,13 +42,14 @@ _logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so t
 
 
 def wants_receipts() -> bool:
-    return any(x.limit > 0 for x in _logs)
+    return any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
 
 
 def note_receipt(receipt: Receipt | None) -> None:
-    """None: nobody wants them."""
-    for x in tuple(_logs):  # another thread may open or close one
-        x._add(x.receipts, receipt)
+    """None: nobody wanted one when the call began. A log that was opened since goes without."""
+    for x in tuple(_logs):
+        if receipt is not None or x.limit == 0:
+            x._add(x.receipts, receipt)
 
 
 def note_passed(why: str) -> None:

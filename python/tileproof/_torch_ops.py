@@ -2,6 +2,7 @@
 """PyTorch's custom ops: gradients and torch.compile."""
 from __future__ import annotations
 
+import threading
 from typing import Any, List, Optional, Tuple
 
 import torch
@@ -9,12 +10,23 @@ from torch import Tensor
 
 from . import _core
 from ._api import _most_threads, _with_receipt
+from ._papers import Receipt
 from ._sdpa import _check, _to_four
-from ._torch_log import log, note_receipt
+from ._torch_log import note_receipt
+
+
+class _Own(threading.local):
+    """Of this thread alone."""
+
+    receipt: Optional[Receipt] = None  # of the op that ran last
+
+
+_own = _Own()
+
 
 def _note(result: tuple) -> tuple:
-    *tensors, paper = _with_receipt(result)
-    note_receipt(paper)
+    *tensors, _own.receipt = _with_receipt(result)
+    note_receipt(_own.receipt)
     return tuple(tensors)
 
 
@@ -135,9 +147,12 @@ def differentiable(
         return (result, lse) if return_lse else result
     if torch.compiler.is_compiling():
         raise ValueError("return_receipt is True while torch.compile traces: use tileproof.torch.log() around the calls")
-    with log() as seen:
-        result, lse = _call(q, k, v, **options)
-    return (result, lse, seen.receipts[-1]) if return_lse else (result, seen.receipts[-1])
+    _own.receipt = None
+    result, lse = _call(q, k, v, **options)
+    receipt = _own.receipt
+    if receipt is None:
+        raise ValueError("return_receipt is True where nothing ran (FakeTensorMode, meta tensors): it must be False there")
+    return (result, lse, receipt) if return_lse else (result, receipt)
 
 
 def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, threads=None):

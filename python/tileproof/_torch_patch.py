@@ -46,7 +46,7 @@ def _overrides(kind: type) -> bool:
 def _someone_elses(tensors: tuple) -> Optional[str]:
     """Who else has a say in this call: PyTorch's own function asks them, and a call from here would not."""
     for name, x in zip(NAMES, tensors):
-        if x is None:
+        if not isinstance(x, Tensor):  # None, or PyTorch's: _tensor_not_ours says so
             continue
         if type(x) is not Tensor and _overrides(type(x)):
             return f"{name} is a {type(x).__name__}, which has its own way with PyTorch's functions"
@@ -124,15 +124,15 @@ _standing: Optional[Callable] = None  # what stands in for PyTorch's function
 _threads: Optional[int] = None  # of the patch opened last that names them
 
 
-def _settle() -> None:
-    """Makes torch.nn.functional what the open patches ask for. What another library has put over ours stays: under it
-    ours then does nothing but call what it replaced."""
+def _settle(opening: bool) -> None:
+    """Makes torch.nn.functional what the open patches ask for. What another library has put over ours stays when one closes:
+    under it ours goes on while a patch is open, and then does nothing but call what it replaced."""
     global _standing, _threads
     functional = torch.nn.functional
     named = [x.threads for x in _patches if x.threads is not None]
     _threads = named[-1] if named else None
     present = functional.scaled_dot_product_attention
-    if _patches and present is not _standing:
+    if opening and present is not _standing:
         _standing = _stand_in(present)
         functional.scaled_dot_product_attention = _standing
     if not _patches and _standing is not None:
@@ -153,7 +153,7 @@ class Patch(Log):
         with _lock:
             _patches.append(self)
             _logs.append(self)
-            _settle()
+            _settle(opening=True)
 
     def close(self) -> None:
         """Ends it; once is enough. PyTorch has its function back when no patch is open any more."""
@@ -161,7 +161,7 @@ class Patch(Log):
             if self in _patches:
                 _patches.remove(self)
                 _logs.remove(self)
-                _settle()
+                _settle(opening=False)
 
     def __enter__(self) -> Patch:
         if self._entered or self not in _patches:

@@ -10,6 +10,8 @@ seconds; it trusts that the tests pass without a mutant, which `make test` shows
 A mutant is killed when a test fails or runs into the time limit. A mutant that has a command is killed by that one
 alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests;
 one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+
+PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
 import argparse
 import concurrent.futures
@@ -31,6 +33,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import python_env
 import test_torch
 
+OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
@@ -38,7 +41,7 @@ PATCH = "tests of patch(), with PyTorch"
 FIRST = [
     ("python/tileproof/", PATCH),
     ("python/", "python"),
-    ("scripts/python_env", "python"),
+    ("scripts/", "python"),
     ("cli/nearest", "cli"),
     ("cli/models", "model_cli"),
     ("cli/whole", "file_calls"),
@@ -162,6 +165,10 @@ def main():
     options = parser.parse_args()
     with open(ROOT / "tests/mutants/mutants.toml", "rb") as file:
         mutants = [m for m in tomllib.load(file)["mutant"] if re.search(options.only, m["name"])]
+    if os.environ.get("PYTHON") == "off":
+        left = [m for m in mutants if not m["file"].startswith(OF_PYTHON)]
+        print(f"mutants: not run here: {len(mutants) - len(left)} of {' and '.join(OF_PYTHON)} (PYTHON=off)", file=sys.stderr)
+        mutants = left
     if options.list:
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))
         return 0
@@ -177,7 +184,7 @@ def main():
     print(f"mutants: building {jobs} copies", flush=True)
     checks = sorted({m["command"] for m in mutants if "command" in m})
     asked = sorted({first_asked(m) for m in mutants if "command" not in m})
-    with_python = any(m["file"].startswith(("python/", "scripts/")) for m in mutants)
+    with_python = any(m["file"].startswith(OF_PYTHON) for m in mutants)
     python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(lambda number: Worker(number, "all" if asked else "tileproof", python), range(jobs)))

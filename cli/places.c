@@ -58,6 +58,18 @@ int place_same(const char *one, const char *other) {
     return same;
 }
 
+static int is_file(const struct placed *placed) { return placed->path && strcmp(placed->path, "-"); }
+
+int place_clash(const struct placed *written, const struct placed *other) {
+    if (!is_file(written) || !is_file(other) || !place_same(written->path, other->path)) return EXIT_FINE;
+    if (other->what[0] == '-')
+        complain("%s and %s are one file, %s: give one of them another name", written->what, other->what, written->path);
+    else
+        complain("%s %s is %s %s: it would be written over; give it another name", written->what, written->path,
+                 other->what, other->path);
+    return EXIT_USAGE;
+}
+
 int place_sync_folder(const char *path) {
     char *folder = place_folder(path);
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;

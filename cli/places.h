@@ -8,6 +8,12 @@ char *place_resolved(const char *path);
 char *place_folder(const char *path); /* "." where there is none; the caller frees it. NULL, with errno */
 /* Two names of one file: by device and inode, or, of files that are not there yet, by folder and name. */
 int place_same(const char *one, const char *other);
+/* A file of a run, and what it is: "--save", or "the config". */
+struct placed {
+    const char *what, *path; /* NULL, or "-", which is a stream: no such file */
+};
+/* What is written must not be another file of the run. Exit code, reason printed. */
+int place_clash(const struct placed *written, const struct placed *other);
 /* The folder's entries are on the disk. 0, or nonzero with errno; folders that cannot be synced count as done. */
 int place_sync_folder(const char *path);
 

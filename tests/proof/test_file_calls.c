@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +55,18 @@ int __wrap_rename(const char *from, const char *to) { return refuses('r') ? -1 :
 FILE *__real_fdopen(int fd, const char *mode);
 FILE *__wrap_fdopen(int fd, const char *mode);
 FILE *__wrap_fdopen(int fd, const char *mode) { return refuses('o') ? NULL : __real_fdopen(fd, mode); }
+
+/* Another run, which ends between this one's open and its lock, as often as is said: its journal goes. */
+static int ends;
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+    if (ends > 0 && ends--) {
+        unlink("j");
+        if (ends % 2) close(open("j", O_CREAT | O_RDWR, 0666)); /* and the next has begun */
+    }
+    return __real_flock(fd, operation);
+}
 
 static void arm(char what, int nth) { asked[0] = 0, kind = what, left = nth; }
 
@@ -251,7 +264,8 @@ static int journal(const char *path, int resume, int add, int finished, int64_t 
     tp_error error = TP_ERROR_INIT;
     assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
     fresh(&all);
-    int code = journal_open(&one, &options, &now, &all);
+    int code = journal_open(&one, &options, &all);
+    if (!code) code = journal_begin(&one, &options, &now, &all);
     for (int i = 0; !code && i < add; i++) {
         cells[i].status = TP_CELL_QUALIFIED;
         code = journal_add(&one, &cells[i]);
@@ -286,6 +300,69 @@ static void a_failed_journal(void **state) {
         assert_int_equal(resumed, nth - 1);
         clear();
     }
+}
+
+/* The lock of a file that has lost its name is worth nothing: the one that is there is opened. */
+static void a_journal_that_goes(void **state) {
+    int64_t resumed;
+    (void)state;
+    for (int times = 1; times < 6; times++) {
+        assert_int_equal(journal("j", 0, 1, 0, &resumed), EXIT_FINE);
+        ends = times;
+        assert_int_equal(journal("j", 0, 2, 0, &resumed), EXIT_FINE);
+        assert_int_equal(ends, 0);
+        assert_int_equal(journal("j", 1, 0, 0, &resumed), EXIT_FINE);
+        assert_int_equal(resumed, 2);
+        clear();
+    }
+    ends = 1000;
+    assert_int_equal(journal("j", 0, 1, 0, &resumed), EXIT_USAGE);
+    assert_true(ends > 0);
+    ends = 0;
+    clear();
+}
+
+/* What was complained of while it ran. */
+static void complained(int code, const char *path, const tp_cell *cell, const char *text) {
+    char said[512] = "";
+    struct journal one;
+    struct options options = {.journal = path};
+    struct qualification all;
+    tp_identity now;
+    tp_error error = TP_ERROR_INIT;
+    FILE *caught = tmpfile();
+    assert_non_null(caught);
+    int before = dup(STDERR_FILENO);
+    assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
+    fresh(&all);
+    int got = journal_open(&one, &options, &all);
+    if (!got) got = journal_begin(&one, &options, &now, &all);
+    dup2(fileno(caught), STDERR_FILENO);
+    if (!got) got = journal_add(&one, cell);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    journal_close(&one, 0);
+    rewind(caught);
+    (void)!fread(said, 1, sizeof said - 1, caught);
+    fclose(caught);
+    assert_int_equal(got, code);
+    if (!strstr(said, text)) fail_msg("'%s' is not in: %s", text, said);
+}
+
+static void cells_that_cannot_be_written(void **state) {
+    struct qualification all;
+    tp_cell cell;
+    (void)state;
+    fresh(&all);
+    cell = cells[0];
+    cell.error = NAN;
+    complained(EXIT_FAILED, "j", &cell, "j could not be written: a number is not finite, or a text is not UTF-8 (cell b1 h1/1 q1");
+    clear();
+    cell.error = 0;
+    arm('f', 2);
+    complained(EXIT_FAILED, "j", &cell, "j could not be written: Input/output error");
+    arm(0, 0);
+    clear();
 }
 
 /* Cells of a run with other options, and files that are no journal. */
@@ -370,6 +447,8 @@ int main(void) {
         cmocka_unit_test(places),
         cmocka_unit_test(lines_are_on_the_disk),
         cmocka_unit_test(a_failed_journal),
+        cmocka_unit_test(a_journal_that_goes),
+        cmocka_unit_test(cells_that_cannot_be_written),
         cmocka_unit_test(others_are_refused),
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(json_is_utf8),

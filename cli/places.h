@@ -3,8 +3,10 @@
 #ifndef TILEPROOF_CLI_PLACES_H
 #define TILEPROOF_CLI_PLACES_H
 
-/* The path behind all symbolic links of the last part, which need not exist; the caller frees it. NULL, with errno. */
+/* The path behind all symbolic links of the last part, which need not exist; the caller frees it. NULL, with errno. A
+   name of a descriptor of this process is not followed further: its link is no path. */
 char *place_resolved(const char *path);
+int place_descriptor(const char *path); /* 1 of /dev/fd/1 or /proc/self/fd/1; -1: it is no such name */
 char *place_folder(const char *path); /* "." where there is none; the caller frees it. NULL, with errno */
 /* Two names of one file: by device and inode, or, of files that are not there yet, by folder and name. */
 int place_same(const char *one, const char *other);

@@ -54,7 +54,7 @@ for option in --save --journal "--update --reason x --lock"; do # shellcheck dis
         "$tool" qualify named "${some[@]}" $option models/./named.json
 done
 unchanged named-stays models/named.json tiny.copy
-printf '{"model":"named","time":0,"prompt":8,"output":2}\n' >one.jsonl
+printf '{"model":"named","time":0,"prompt":8,"cached":0,"output":2}\n' >one.jsonl
 cp one.jsonl one.copy
 for option in --trace --metrics -o; do
     expect_error "replay-on-config $option" 2 'is the config models/named.json: ' "$tool" replay one.jsonl --modelled "$option" ./models/named.json
@@ -197,6 +197,27 @@ expect_error link-loop 1 'loop.lock: Too many levels' "$tool" qualify tiny.json 
 expect to-null 0 '' "$tool" run q16 d8 --trace /dev/null --metrics /dev/null
 [ -c /dev/null ] && ok=1 || ok=0
 report null-stays "$ok" "$(ls -l /dev/null)"
+# a pipe of the shell has a link that is no path; a descriptor is written from where it stands, and stays the shell's
+expect_json save-to-pipe 0 bash -o pipefail -c "'$tool' qualify tiny.json --quick --phases mixed --save /dev/stdout 2>/dev/null | sed -n '/^\[/,/^\]/p'"
+"$tool" run q16 d8 --trace >(cat >caught.jsonl) >/dev/null
+"$tool" run q16 d8 --metrics /dev/fd/5 5>&1 >/dev/null | cat >caught.prom
+"$tool" run q16 d8 --trace /dev/stderr 2>&1 >/dev/null | cat >caught.err
+for _ in $(seq 500); do [ -s caught.jsonl ] && break; sleep 0.02; done
+expect trace-to-process 0 '' "$tool" trace convert caught.jsonl -o caught.json
+expect metrics-to-descriptor 0 '^tileproof_' cat caught.prom
+expect trace-to-errors 0 '' "$tool" trace convert caught.err -o caught.json
+ln -s /dev/stdout out.link
+for name in /dev/stdout /dev/fd/1 /proc/self/fd/1 out.link; do
+    { echo first; "$tool" run q16 d8 --trace "$name"; echo last; } >said.txt
+    [ "$(sed -n 1p said.txt)" = first ] && [ "$(tail -1 said.txt)" = last ] && grep -q '^{' said.txt && grep -q kernel said.txt && ok=1 || ok=0
+    report "trace-to-own $name" "$ok" "$(head -5 said.txt)"
+done
+{ echo first; "$tool" run q16 d8 --trace /dev/fd/7 7>&1 >/dev/null; echo last; } >said.txt
+[ "$(sed -n 1p said.txt)" = first ] && [ "$(tail -1 said.txt)" = last ] && [ "$(grep -c '^{' said.txt)" -ge 1 ] && ok=1 || ok=0
+report "trace-to-descriptor" "$ok" "$(head -5 said.txt)"
+expect_error to-closed 1 '/dev/fd/77: ' "$tool" replay --generate --requests 2 -o /dev/fd/77 tiny
+[ -z "$(ls -d ./*.part 2>/dev/null | grep -v t.lock)" ] && [ -L out.link ] && ok=1 || ok=0
+report no-parts-of-descriptors "$ok" "$(ls)"
 expect_error to-full 1 '/dev/full: No space left' "$tool" replay --generate --requests 2 -o /dev/full tiny
 expect_error to-folder 1 'folder: Is a directory' "$tool" replay --generate --requests 2 -o folder tiny
 expect_error trace-on-metrics 2 'trace and --metrics are one file' "$tool" run q16 d8 --trace same --metrics ./same

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *read_all(FILE *file, const char *name, size_t most, size_t *size) {
+char *file_rest(FILE *file, const char *name, size_t most, size_t *size) {
     size_t room = 1 << 16;
     char *text = malloc(room + 1);
     *size = 0;
@@ -39,7 +39,7 @@ char *file_text(const char *path, size_t most, size_t *size) {
         complain("%s: %s", path, strerror(errno));
         return NULL;
     }
-    char *text = read_all(file, path, most, size);
+    char *text = file_rest(file, path, most, size);
     if (!standard) fclose(file);
     return text;
 }

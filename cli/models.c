@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models by file and by name: llama-3.2-1b is models/llama-3.2-1b.json, of this directory or of the installation. */
+/* Models by file and by name: llama-3.2-1b is a file of that name, models/llama-3.2-1b.json here, or the installed one. */
 #include "cli.h"
 #include "file_text.h"
 #include "nearest.h"
@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_ROOM = 1024, NAMES_ROOM = 4096 };
@@ -32,54 +33,74 @@ static int read_file(const char *path, tp_model **model) {
     return status == TP_OK ? 0 : complain_status(&error);
 }
 
-/* --models; otherwise models where there is such a directory, or what was installed with this tool. */
-static void find_directory(const struct options *options, char directory[PATH_ROOM]) {
+struct folders {
+    char path[2][PATH_ROOM];
+    int count;
+};
+
+/* Where names are looked up: --models; otherwise models of this directory, then what was installed with this tool. */
+static void find_folders(const struct options *options, struct folders *folders) {
     char tool[PATH_ROOM / 2];
-    snprintf(directory, PATH_ROOM, "%s", options->models ? options->models : "models");
-    if (options->models || !access(directory, X_OK)) return;
-    ssize_t length = readlink("/proc/self/exe", tool, sizeof tool - 1);
+    snprintf(folders->path[0], PATH_ROOM, "%s", options->models ? options->models : "models");
+    folders->count = 1;
+    ssize_t length = options->models ? 0 : readlink("/proc/self/exe", tool, sizeof tool - 1);
     if (length <= 0) return;
     tool[length] = 0;
     *strrchr(tool, '/') = 0;
-    char installed[PATH_ROOM];
-    snprintf(installed, sizeof installed, "%s/../share/tileproof/models", tool);
-    if (!access(installed, X_OK)) strcpy(directory, installed);
+    snprintf(folders->path[1], PATH_ROOM, "%s/../share/tileproof/models", tool);
+    folders->count += !access(folders->path[1], X_OK);
 }
 
-/* Those of the directory, and which of them may have been meant. */
-static int complain_name(const char *name, const char *directory) {
+struct names {
+    struct nearest nearest;
+    char list[NAMES_ROOM];
+    int count;
+};
+
+static void add_names(struct names *names, const char *folder) {
     struct dirent **entries = NULL;
-    struct nearest nearest = nearest_to(name);
-    char names[NAMES_ROOM] = "";
-    int count = scandir(directory, &entries, NULL, alphasort), found = 0;
+    int count = scandir(folder, &entries, NULL, alphasort);
     for (int i = 0; i < count; i++) {
         if (ends_with(entries[i]->d_name, ".json")) {
-            size_t used = strlen(names);
+            size_t used = strlen(names->list);
             entries[i]->d_name[strlen(entries[i]->d_name) - 5] = 0;
-            nearest_try(&nearest, entries[i]->d_name);
-            snprintf(names + used, sizeof names - used, "%s%s", found++ ? ", " : "", entries[i]->d_name);
+            nearest_try(&names->nearest, entries[i]->d_name);
+            snprintf(names->list + used, sizeof names->list - used, "%s%s", names->count++ ? ", " : "",
+                     entries[i]->d_name);
         }
         free(entries[i]);
     }
     free(entries);
-    if (!found)
+}
+
+/* Those that there are, and which of them may have been meant. */
+static int complain_name(const char *name, const struct folders *folders) {
+    struct names names = {.nearest = nearest_to(name)};
+    const char *two = folders->count > 1 ? folders->path[1] : "", *and = folders->count > 1 ? " or " : "";
+    for (int i = 0; i < folders->count; i++) add_names(&names, folders->path[i]);
+    if (!names.count)
         complain("model '%s' is neither a file nor a name: %s has no *.json (--models DIR says where names are looked up)",
-                 name, directory);
+                 name, folders->path[0]);
     else
-        complain("model '%s' is neither a file nor one of %s%s It has %s", name, directory,
-                 nearest.name[0] ? nearest_question(&nearest) : ".", names);
+        complain("model '%s' is neither a file nor one of %s%s%s%s It has %s", name, folders->path[0], and, two,
+                 names.nearest.name[0] ? nearest_question(&names.nearest) : ".", names.list);
     return EXIT_USAGE;
 }
 
 int model_read(const struct options *options, const char *name, tp_model **model) {
-    char directory[PATH_ROOM], path[2 * PATH_ROOM];
-    if (strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-")) return read_file(name, model);
-    if (options->models && strlen(options->models) >= sizeof directory) {
-        complain("--models is too long: at most %zu characters", sizeof directory - 1);
+    struct folders folders;
+    struct stat there;
+    char path[2 * PATH_ROOM];
+    int exists = !stat(name, &there);
+    if (strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-") || (exists && S_ISREG(there.st_mode)))
+        return read_file(name, model);
+    if (options->models && strlen(options->models) >= PATH_ROOM) {
+        complain("--models is too long: at most %d characters", PATH_ROOM - 1);
         return EXIT_USAGE;
     }
-    find_directory(options, directory);
-    if (snprintf(path, sizeof path, "%s/%s.json", directory, name) < (int)sizeof path && !access(path, F_OK))
-        return read_file(path, model);
-    return access(name, F_OK) ? complain_name(name, directory) : read_file(name, model);
+    find_folders(options, &folders);
+    for (int i = 0; i < folders.count; i++)
+        if (snprintf(path, sizeof path, "%s/%s.json", folders.path[i], name) < (int)sizeof path && !access(path, F_OK))
+            return read_file(path, model);
+    return exists ? read_file(name, model) : complain_name(name, &folders);
 }

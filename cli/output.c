@@ -67,6 +67,13 @@ static int utf8_size(const unsigned char *c) {
     return bad ? 0 : size;
 }
 
+int is_utf8(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    for (int size; *c; c += size)
+        if (!(size = utf8_size(c))) return 0;
+    return 1;
+}
+
 void print_json_text(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {

@@ -18,9 +18,22 @@ char *place_folder(const char *path) {
     return strndup(path, end == path ? 1 : (size_t)(end - path));
 }
 
+int place_descriptor(const char *path) {
+    const char *name = base_name(path);
+    char mine[64], *folder = NULL, *real = NULL;
+    if (!*name || strlen(name) > 9 || name[strspn(name, "0123456789")]) return -1;
+    snprintf(mine, sizeof mine, "/proc/%ld/fd", (long)getpid());
+    if ((folder = place_folder(path))) real = realpath(folder, NULL);
+    int number = real && !strcmp(real, mine) ? atoi(name) : -1;
+    free(folder);
+    free(real);
+    return number;
+}
+
 char *place_resolved(const char *path) {
     char link[LINK_BYTES], *now = strdup(path);
     for (int i = 0; now; i++) {
+        if (place_descriptor(now) >= 0) return now;
         ssize_t size = readlink(now, link, sizeof link - 1);
         if (size < 0) return now; /* no link, or nothing at all: whoever opens it will say */
         link[size] = 0;
@@ -58,10 +71,23 @@ int place_same(const char *one, const char *other) {
     return same;
 }
 
+static int is_file(const struct placed *placed) { return placed->path && strcmp(placed->path, "-"); }
+
+int place_clash(const struct placed *written, const struct placed *other) {
+    if (!is_file(written) || !is_file(other) || !place_same(written->path, other->path)) return EXIT_FINE;
+    if (other->what[0] == '-')
+        complain("%s and %s are one file, %s: give one of them another name", written->what, other->what, written->path);
+    else
+        complain("%s %s is %s %s: it would be written over; give it another name", written->what, written->path,
+                 other->what, other->path);
+    return EXIT_USAGE;
+}
+
 int place_sync_folder(const char *path) {
     char *folder = place_folder(path);
     int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    int failed = fd < 0 || (fsync(fd) && errno != EINVAL && errno != EROFS);
+    /* one that may be written but not read is synced some day; so is one of a system without such a sync */
+    int failed = fd < 0 ? errno != EACCES : (fsync(fd) && errno != EINVAL && errno != EROFS);
     int reason = errno;
     if (fd >= 0) close(fd);
     free(folder);

@@ -85,7 +85,7 @@ static int parse_wishes(const struct options *options, struct wishes *wishes) {
     if (problem) complain("%s", problem);
     if (problem) return EXIT_USAGE;
     if (options->update && tp_lock_reason_check(options->reason, &error) != TP_OK) return complain_status(&error);
-    return journal_places(options);
+    return EXIT_FINE;
 }
 
 static int no_memory(void) {
@@ -199,11 +199,12 @@ int command_qualify(const struct options *options) {
     int code = parse_wishes(options, &wishes);
     if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
         code = complain_status(&error);
-    if (!code) code = qualify_open_lock(options, &lock);
     if (!code) code = collect(&all, options, &wishes);
-    if (!code) code = journal_open(&journal, options, &now, &all);
+    if (!code) code = journal_open(&journal, options, &all);
+    if (!code) code = qualify_open_lock(options, &lock);
+    if (!code) code = journal_begin(&journal, options, &now, &all);
     if (!code) code = run_cells(&all, options, &journal);
-    int whole = all.done == all.cell_count;
+    int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
         complain("stopped after %zu of %zu cells%s", all.done, all.cell_count,
                  journal.file ? ": --resume goes on" : "");

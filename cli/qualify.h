@@ -94,11 +94,12 @@ struct journal {
     FILE *file; /* NULL: there is none */
     int lines;  /* it holds cells */
 };
-/* With --resume cells are taken from it, if they were made as this run would make them. */
-int journal_open(struct journal *journal, const struct options *options, const tp_identity *now,
-                 struct qualification *all);
-/* The files of a run are different files. Asked before it. */
-int journal_places(const struct options *options);
+/* The journal is this run's until it is closed: whoever reads a lock to update it has opened the journal first. The
+   files of the run must be different files, the models' where they were found among them. */
+int journal_open(struct journal *journal, const struct options *options, const struct qualification *all);
+/* With --resume cells are taken from it, if they were made as this run would make them; otherwise they go. */
+int journal_begin(struct journal *journal, const struct options *options, const tp_identity *now,
+                  struct qualification *all);
 int journal_add(struct journal *journal, const tp_cell *cell);
 void journal_close(struct journal *journal, int finished);
 

@@ -175,8 +175,9 @@ static int run_canaries(struct qualifier *q, struct subject *s) {
     if (tensors_badly_written(&s->tensors, reason, sizeof reason))
         return subject_fail(s, TP_CELL_NUMERIC_FAIL, "%s", reason);
     int wrong = truth_compare(&s->truth, &s->tensors, &measured, reason, sizeof reason);
-    cell->error = measured.max;
-    cell->allowed = 2 * measured.naive_max + measured.floor;
+    double allowed = 2 * measured.naive_max + measured.floor;
+    cell->error = isfinite(measured.max) ? measured.max : 0; /* a journal's numbers are finite; the reason has this one */
+    cell->allowed = isfinite(allowed) ? allowed : 0;
     if (wrong) return subject_fail(s, TP_CELL_NUMERIC_FAIL, "%s", reason);
     hash_outputs(&s->tensors, cell->output);
     return threads == 1 ? 0 : run_again(q, s, threads);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The models of a trace, and whether all of it can be served, before anything is run. */
 #include "replay.h"
+#include "places.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,26 @@ static int ask(const struct replay *replay, const struct request *request) {
     return code;
 }
 
+/* Nothing that is read may be written over. */
+static int check_places(const struct replay *replay, const char *name) {
+    const struct options *options = replay->options;
+    const struct placed written[] = {
+        {"--trace", options->trace_file}, {"--metrics", options->metrics_file}, {"-o", options->format}};
+    enum { COUNT = sizeof written / sizeof *written };
+    int code = EXIT_FINE;
+    for (int i = 0; i < COUNT && !code; i++) {
+        for (int j = i + 1; j < COUNT && !code; j++) code = place_clash(&written[i], &written[j]);
+        const struct placed before = {"--against", options->against}, requests = {"the file of requests", name};
+        if (!code) code = place_clash(&written[i], &before);
+        if (!code) code = place_clash(&written[i], &requests);
+        for (int j = 0; j < replay->requests->models && !code; j++) {
+            const struct placed config = {"the config", replay->models[j].model->name};
+            code = place_clash(&written[i], &config);
+        }
+    }
+    return code;
+}
+
 int replay_load(struct replay *replay, const char *name) {
     int code = EXIT_FINE;
     unsigned char asked[REPLAY_MODELS] = {0};
@@ -68,6 +89,7 @@ int replay_load(struct replay *replay, const char *name) {
         if (!one) one = take_groups(&replay->models[i], replay->requests->model[i]);
         if (!code) code = one;
     }
+    if (!code) code = check_places(replay, name);
     for (size_t i = 0; !code && i < replay->requests->count; i++)
         code = check_length(replay, &replay->requests->request[i], name);
     if (code) return code;

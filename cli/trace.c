@@ -2,6 +2,7 @@
 /* tileproof trace convert: a trace of calls as events that chrome://tracing and Perfetto show. */
 #include "cli.h"
 #include "file_text.h"
+#include "places.h"
 #include "trace_calls.h"
 #include "whole.h"
 
@@ -34,9 +35,12 @@ int command_trace(const struct options *options) {
         complain("trace takes the word convert and one file: tileproof trace convert calls.jsonl -o calls.json");
         return EXIT_USAGE;
     }
+    const struct placed out = {"-o", options->format}, in = {"the trace", options->files[1]};
+    int code = place_clash(&out, &in);
+    if (code) return code;
     char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
-    int code = EXIT_USAGE;
+    code = EXIT_USAGE;
     if (traced_read(&calls, text, size, options->files[1], reason))
         complain("%s", reason);
     else {

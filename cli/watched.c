@@ -3,17 +3,13 @@
 
 #include "places.h"
 
-#include <string.h>
-
 int watched_context(struct watched *watched, const struct options *options, tp_context **context) {
     tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
     int code = EXIT_FINE;
     *watched = (struct watched){0};
-    if (options->trace_file && options->metrics_file && strcmp(options->metrics_file, "-") &&
-        place_same(options->trace_file, options->metrics_file)) {
-        complain("--trace and --metrics are one file, %s: give one of them another name", options->trace_file);
-        return EXIT_USAGE;
-    }
+    struct placed trace = {"--trace", options->trace_file}, metrics = {"--metrics", options->metrics_file};
+    code = place_clash(&trace, &metrics);
+    if (code) return code;
     if (options->trace_file) code = whole_open(&watched->trace, options->trace_file);
     if (!code && options->metrics_file) code = whole_open(&watched->metrics, options->metrics_file);
     if (watched->trace.file) {

@@ -66,8 +66,9 @@ static int open_part(struct whole *whole, const struct stat *old) {
     return -1;
 }
 
-static int fail(struct whole *whole) {
-    complain("%s: %s", strcmp(whole->path, "-") ? whole->path : "standard output", errno ? strerror(errno) : "it could not be written");
+static int fail_behind(struct whole *whole, const char *before) {
+    complain("%s: %s%s", strcmp(whole->path, "-") ? whole->path : "standard output", before,
+             errno ? strerror(errno) : "it could not be written");
     if (whole->file && whole->file != stdout) fclose(whole->file);
     if (whole->temporary) unlink(whole->temporary);
     free(whole->temporary);
@@ -76,8 +77,39 @@ static int fail(struct whole *whole) {
     return EXIT_FAILED;
 }
 
-int whole_open(struct whole *whole, const char *path) {
+static int fail(struct whole *whole) { return fail_behind(whole, ""); }
+
+/* What is no regular file, and what this process holds already, is written as it is. -1: it is to be replaced; -2, with
+   errno: it could not be opened. */
+static int open_as_it_is(struct whole *whole) {
     struct stat old;
+    int fd = place_descriptor(whole->target);
+    if (fd == STDOUT_FILENO) {
+        whole->file = stdout;
+        return fd;
+    }
+    if (fd >= 0)
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    else if (!stat(whole->path, &old) && !S_ISREG(old.st_mode))
+        fd = open(whole->path, O_WRONLY | O_CLOEXEC); /* a folder says so */
+    else
+        return -1;
+    return fd < 0 ? -2 : fd;
+}
+
+static int open_new(struct whole *whole) {
+    struct stat old;
+    int there = !stat(whole->target, &old);
+    remove_stale(whole->target);
+    int fd = open_part(whole, there ? &old : NULL);
+    if (fd < 0) {
+        free(whole->temporary); /* not ours */
+        whole->temporary = NULL;
+    }
+    return fd;
+}
+
+int whole_open(struct whole *whole, const char *path) {
     *whole = (struct whole){.path = path};
     if (!strcmp(path, "-")) {
         whole->file = stdout;
@@ -85,19 +117,9 @@ int whole_open(struct whole *whole, const char *path) {
     }
     whole->target = place_resolved(path);
     if (!whole->target) return fail(whole);
-    int there = !stat(whole->target, &old);
-    int fd;
-    if (there && !S_ISREG(old.st_mode)) {
-        fd = open(whole->target, O_WRONLY | O_CLOEXEC); /* a folder says so */
-    } else {
-        remove_stale(whole->target);
-        fd = open_part(whole, there ? &old : NULL);
-        if (fd < 0) {
-            free(whole->temporary); /* not ours */
-            whole->temporary = NULL;
-        }
-    }
-    if (fd >= 0) whole->file = fdopen(fd, "wb");
+    int fd = open_as_it_is(whole);
+    if (fd == -1) fd = open_new(whole);
+    if (fd >= 0 && !whole->file) whole->file = fdopen(fd, "wb");
     if (whole->file) return EXIT_FINE;
     int reason = errno;
     if (fd >= 0) close(fd);
@@ -111,7 +133,8 @@ int whole_close(struct whole *whole, int keep) {
     int bad = keep && (ferror(whole->file) || fflush(whole->file));
     if (whole->temporary && !bad && keep) {
         bad = fsync(fileno(whole->file)) && errno != EINVAL; /* EINVAL: there is nothing to sync */
-        bad = bad || rename(whole->temporary, whole->target) || place_sync_folder(whole->target);
+        bad = bad || rename(whole->temporary, whole->target);
+        if (!bad && place_sync_folder(whole->target)) return fail_behind(whole, "written, but its folder could not be synced: ");
     }
     if (bad) return fail(whole);
     if (whole->temporary && !keep) unlink(whole->temporary);

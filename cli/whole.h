@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that are written whole or not at all: under another name beside the last one, on the disk, then renamed. A
- * symbolic link stays, and what it points to is replaced. What is no file (a pipe, /dev/null) is written as it is.
+ * symbolic link stays, and what it points to is replaced. What is no file (a pipe, /dev/null) is written as it is,
+ * and so is a descriptor that the process has already (/dev/stdout, /dev/fd/5), from where it stands.
  *
  * The other name is PATH.tileproof-PID-N.part, new and locked while it is written. A kill leaves it behind; the next
  * writer of the same PATH removes those that nobody holds the lock of, and no other file.
@@ -14,7 +15,7 @@
 struct whole {
     FILE *file; /* NULL: not open */
     const char *path;
-    char *target;    /* where the links end; NULL: standard output, which "-" means */
+    char *target;    /* where the links end; NULL: "-", standard output */
     char *temporary; /* NULL: it is written as it is */
 };
 

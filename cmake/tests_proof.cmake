@@ -22,7 +22,7 @@ foreach(part whole places file_text qualify_journal journal_text lines output mo
   target_sources(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli/${part}.c)
 endforeach()
 target_include_directories(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
-target_link_options(test_file_calls PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen)
+target_link_options(test_file_calls PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen,--wrap=flock,--wrap=open)
 
 if(TILEPROOF_CLI)
   add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)

@@ -25,7 +25,8 @@ typedef struct tp__json_error {
 
 /* The value, an object; NULL with the reason. Deeper than `most` levels of brackets is refused. */
 json_t *tp__json_read(const char *text, size_t size, int most, tp__json_error *error);
-/* The same with an error text: "NAME:LINE: not JSON at column C: ...", and TP_MODEL_MAX_DEPTH. before: lines before
+/* The same with an error text: "NAME:LINE: not JSON at column C: ...", or "column C is beyond what is read here: ..." where
+   it is JSON, and TP_MODEL_MAX_DEPTH. before: lines before
    the text's first. */
 json_t *tp__json_load(const char *text, size_t size, const char *name, int before, tp_error *error,
                       tp_status *status);

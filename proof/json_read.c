@@ -97,11 +97,11 @@ static char *read_escape(reader *r, char *to) {
     if (c != 'u') return wrong(r, "no such escape"), NULL;
     long code = hex4(r->at + 1, r->end), low = -1;
     if (code < 0) return wrong(r, "an escape \\u needs four hex digits"), NULL;
-    if (!code) return wrong(r, "\\u0000 is not allowed"), NULL;
+    if (!code) return beyond(r, wrong(r, "a text must not hold \\u0000")), NULL;
     if (code >= 0xD800 && code < 0xDC00 && r->end - r->at > 6 && r->at[5] == '\\' && r->at[6] == 'u')
         low = hex4(r->at + 7, r->end);
     int pair = low >= 0xDC00 && low < 0xE000;
-    if (code >= 0xD800 && code < 0xE000 && !pair) return wrong(r, "half of a surrogate pair"), NULL;
+    if (code >= 0xD800 && code < 0xE000 && !pair) return beyond(r, wrong(r, "half of a surrogate pair")), NULL;
     if (pair) code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     r->at += pair ? 11 : 5;
     return put_code(to, code);
@@ -143,6 +143,12 @@ static size_t digits(reader *r) {
     return (size_t)(r->at - start);
 }
 
+/* It is shown where it begins. */
+static json_t *number_wrong(reader *r, const char *start, const char *text) {
+    r->at = start;
+    return wrong(r, "%s", text);
+}
+
 /* The C library reads numbers with the point of the locale. */
 static json_t *make_number(reader *r, const char *start, size_t point, int real) {
     const char *dot = localeconv()->decimal_point;
@@ -158,8 +164,8 @@ static json_t *make_number(reader *r, const char *start, size_t point, int real)
     errno = 0;
     json_int_t whole = real ? 0 : strtoll(r->room, NULL, 10);
     double number = real ? strtod(r->room, NULL) : 0;
-    if (!real && errno == ERANGE) return wrong(r, "a whole number beyond 64 bits");
-    if (!isfinite(number)) return wrong(r, "a number too large");
+    if (!real && errno == ERANGE) return beyond(r, number_wrong(r, start, "a whole number must fit 64 bits"));
+    if (!isfinite(number)) return beyond(r, number_wrong(r, start, "a number must be below 1.8e308"));
     json_t *value = real ? json_real(number) : json_integer(whole);
     return value ? value : no_memory(r);
 }
@@ -171,16 +177,16 @@ static json_t *read_number(reader *r) {
     if (peek(r) == '-') r->at++;
     int zero = peek(r) == '0';
     size_t count = digits(r);
-    if (!count || (zero && count > 1)) return wrong(r, "no number");
+    if (!count || (zero && count > 1)) return number_wrong(r, start, "no number");
     if (peek(r) == '.') {
         point = (size_t)(r->at++ - start);
-        if (!digits(r)) return wrong(r, "no digits behind the point");
+        if (!digits(r)) return number_wrong(r, start, "no digits behind the point");
         real = 1;
     }
     if (peek(r) == 'e' || peek(r) == 'E') {
         r->at++;
         if (peek(r) == '+' || peek(r) == '-') r->at++;
-        if (!digits(r)) return wrong(r, "no digits in the exponent");
+        if (!digits(r)) return number_wrong(r, start, "no digits in the exponent");
         real = 1;
     }
     return make_number(r, start, point, real);
@@ -216,13 +222,15 @@ static json_t *read_members(reader *r, json_t *object) {
     r->at++;
     if (skip_blanks(r) != '}')
         for (;; r->at++) {
-            if (skip_blanks(r) != '"') return wrong(r, "a key must stand here, or '}'");
+            if (skip_blanks(r) != '"')
+                return wrong(r, json_object_size(object) ? "a key must stand here" : "a key must stand here, or '}'");
+            const char *start = r->at;
             if (read_text(r) == SIZE_MAX) return NULL;
             char *key = strdup(r->room); /* the value takes the room */
             if (!key) return no_memory(r);
             json_t *value = NULL;
             if (json_object_get(object, key))
-                wrong(r, "duplicate key \"%.40s\"", key);
+                r->at = start, beyond(r, wrong(r, "a key must stand once: \"%.40s\" is a duplicate key", key));
             else if (skip_blanks(r) != ':')
                 wrong(r, "':' must stand here");
             else
@@ -263,6 +271,7 @@ json_t *tp__json_read(const char *text, size_t size, int most, tp__json_error *e
     if (value && !json_is_object(value)) {
         json_decref(value);
         r.line = 1;
+        r.at = r.line_start = text;
         value = beyond(&r, wrong(&r, "it must be an object"));
     }
     free(r.room);
@@ -278,7 +287,8 @@ json_t *tp__json_load(const char *text, size_t size, const char *name, int befor
     if (reason.status == TP_NO_MEMORY)
         tp__proof_fail(error, TP_NO_MEMORY, "%s: out of memory", name);
     else if (reason.beyond)
-        tp__proof_fail(error, TP_INVALID, "%s:%d: %s", name, before + reason.line, reason.text);
+        tp__proof_fail(error, TP_INVALID, "%s:%d: column %d is beyond what is read here: %s", name,
+                       before + reason.line, reason.column, reason.text);
     else
         tp__proof_fail(error, TP_INVALID, "%s:%d: not JSON at column %d: %s", name, before + reason.line,
                        reason.column, reason.text);

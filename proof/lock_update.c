@@ -84,11 +84,11 @@ static json_t *rounded(json_t *record) {
 }
 
 tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell, tp_error *error) {
-    tp_status status;
     if (!lock || !is_text(isa, 63) || !cell || !cell->problem[0])
         return tp__proof_fail(error, TP_INVALID, "a cell of a lock needs an ISA and a problem");
+    tp_status status;
+    TP_TRY(tp__record_check(tp__cell_fields, cell, 0, error));
     json_t *record = rounded(tp__record_make(tp__cell_fields, cell, 0, &status));
-    if (status == TP_INVALID) return tp__proof_fail(error, TP_INVALID, "a text of the cell is not UTF-8");
     if (!record) return no_memory(error);
     json_t *cells = tp__lock_cells(lock, isa);
     if (!cells) {

@@ -72,14 +72,31 @@ static int is_empty(const tp__field *field, const void *at) {
     }
 }
 
+static int is_left_out(const tp__field *field, const void *at, int measured) {
+    return (field->measured && !measured) || (field->optional && is_empty(field, at));
+}
+
+tp_status tp__record_check(const tp__field *fields, const void *from, int measured, tp_error *error) {
+    for (const tp__field *field = fields; field->name; field++) {
+        const void *at = (const char *)from + field->offset;
+        if (is_left_out(field, at, measured)) continue;
+        if (field->type == TP__REAL && !isfinite(*(const double *)at))
+            return tp__proof_fail(error, TP_INVALID, "%s is %g: a number is not finite", field->name,
+                                  *(const double *)at);
+        if (field->type == TP__TEXT && !tp__is_utf8(at, strlen(at)))
+            return tp__proof_fail(error, TP_INVALID, "%s is not UTF-8", field->name);
+    }
+    return TP_OK;
+}
+
 json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status) {
     json_t *object = json_object();
     *status = object ? TP_OK : TP_NO_MEMORY;
     for (const tp__field *field = fields; object && field->name; field++) {
         const void *at = (const char *)from + field->offset;
-        if ((field->measured && !measured) || (field->optional && is_empty(field, at))) continue;
+        if (is_left_out(field, at, measured)) continue;
         if (!json_object_set_new(object, field->name, make_value(field, at))) continue;
-        *status = field->type == TP__TEXT && !tp__is_utf8(at, strlen(at)) ? TP_INVALID : TP_NO_MEMORY;
+        *status = tp__record_check(fields, from, measured, NULL) == TP_OK ? TP_NO_MEMORY : TP_INVALID;
         json_decref(object);
         return NULL;
     }

@@ -41,7 +41,9 @@ typedef struct tp__field {
     size_t offset, size; /* size: of a text, with its end */
 } tp__field;
 
-/* A record of a struct. NULL: TP_NO_MEMORY, or TP_INVALID when a text is not UTF-8. */
+/* Can a record be made of it? TP_INVALID, with the field: its text is not UTF-8, or its number is not finite. */
+tp_status tp__record_check(const tp__field *fields, const void *from, int measured, tp_error *error);
+/* A record of a struct. NULL: TP_NO_MEMORY, or TP_INVALID as above. */
 json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status);
 tp_status tp__record_read(const tp__file *file, tp__path *path, json_t *object,
                           const tp__field *fields, void *to);

@@ -42,10 +42,33 @@ expect_error journal-link 2 'link.lock.journal is a symbolic link' "$tool" quali
 mkfifo pipe
 expect_error journal-pipe 2 'pipe is no regular file' "$tool" qualify tiny.json "${some[@]}" --journal pipe
 mkdir folder
-expect_error journal-folder 2 'folder: ' "$tool" qualify tiny.json "${some[@]}" --journal folder
+expect_error journal-folder 2 'folder is no regular file' "$tool" qualify tiny.json "${some[@]}" --journal folder
 unchanged letter-stays letter letter.copy
 unchanged config-stays tiny.json tiny.copy
 unchanged lock-stays t.lock lock.copy
+# a model may be a name: what counts is the file that was read
+mkdir models
+cp tiny.json models/named.json
+for option in --save --journal "--update --reason x --lock"; do # shellcheck disable=SC2086
+    expect_error "name-on-config $option" 2 'models/./named.json is the config models/named.json: it would be written over' \
+        "$tool" qualify named "${some[@]}" $option models/./named.json
+done
+unchanged named-stays models/named.json tiny.copy
+printf '{"model":"named","time":0,"prompt":8,"cached":0,"output":2}\n' >one.jsonl
+cp one.jsonl one.copy
+for option in --trace --metrics -o; do
+    expect_error "replay-on-config $option" 2 'is the config models/named.json: ' "$tool" replay one.jsonl --modelled "$option" ./models/named.json
+    expect_error "replay-on-requests $option" 2 'is the file of requests one.jsonl: ' "$tool" replay one.jsonl --modelled "$option" ./one.jsonl
+done
+expect_error replay-on-trace 2 'trace and -o are one file' "$tool" replay one.jsonl --modelled --trace same -o ./same
+unchanged named-stays-replayed models/named.json tiny.copy
+unchanged requests-stay one.jsonl one.copy
+cp tiny.json convert.jsonl
+expect_error convert-on-trace 2 'o ./convert.jsonl is the trace convert.jsonl' "$tool" trace convert convert.jsonl -o ./convert.jsonl
+# a journal is no stream
+expect_error journal-stream 2 "journal is '-': a journal is read again, so it must be a file" "$tool" qualify tiny.json "${some[@]}" --journal - </dev/null
+[ ! -e - ] && ok=1 || ok=0
+report no-file-of-a-dash "$ok" "$(ls)"
 # a path as long as the system allows: the journal's is longer, and is not cut to the lock's
 long=$scratch
 while [ ${#long} -lt 3890 ]; do long=$long/$(printf 'd%.0s' $(seq 100)); done
@@ -77,10 +100,17 @@ for _ in $(seq 1200); do
     sleep 0.02
 done
 expect_error two-runs 2 'r.lock.journal is being written by another run' "$tool" qualify "${run[@]}"
+printf 'nonsense' >r.lock # the journal is asked for before the lock is read: what another run writes there is not lost
+expect_error two-runs-first 2 'r.lock.journal is being written by another run' "$tool" qualify "${run[@]}"
+rm r.lock
 kill -9 $pid
 wait $pid 2>/dev/null
 printf '{"problem":"half' >>r.lock.journal
 cp r.lock.journal r.copy
+printf 'nonsense' >r.lock
+expect_error bad-lock 2 'r.lock:1: not JSON' "$tool" qualify "${run[@]}"
+unchanged journal-of-bad-lock r.lock.journal r.copy
+rm r.lock
 differs() { # NAME PATTERN OPTIONS...
     local name=$1 pattern=$2
     shift 2
@@ -119,7 +149,9 @@ expect_error name-not-utf8 2 'the name of a config is not UTF-8' "$tool" qualify
 expect_error name-not-utf8-model 2 'the name of a config is not UTF-8' "$tool" model $'caf\xe9.json' -o json
 cp tiny.json $'caf\xc3\xa9.json'
 expect_json name-utf8 0 "$tool" qualify $'caf\xc3\xa9.json' "${some[@]}" -o json
-expect_error disable-not-utf8 1 'UTF-8' "$tool" qualify tiny.json "${some[@]}" --disable $'\xff' --journal j2
+expect_error disable-not-utf8 2 "disable is 'a.xff': it must be UTF-8" "$tool" qualify tiny.json "${some[@]}" --disable $'a\xff' --journal j2
+[ ! -e j2 ] && ok=1 || ok=0
+report disable-leaves-no-journal "$ok" "$(ls)"
 
 # every command notices that its output does not arrive
 head -c 100 /dev/zero | tr '\0' x >x.txt
@@ -165,6 +197,27 @@ expect_error link-loop 1 'loop.lock: Too many levels' "$tool" qualify tiny.json 
 expect to-null 0 '' "$tool" run q16 d8 --trace /dev/null --metrics /dev/null
 [ -c /dev/null ] && ok=1 || ok=0
 report null-stays "$ok" "$(ls -l /dev/null)"
+# a pipe of the shell has a link that is no path; a descriptor is written from where it stands, and stays the shell's
+expect_json save-to-pipe 0 bash -o pipefail -c "'$tool' qualify tiny.json --quick --phases mixed --save /dev/stdout 2>/dev/null | sed -n '/^\[/,/^\]/p'"
+"$tool" run q16 d8 --trace >(cat >caught.jsonl) >/dev/null
+"$tool" run q16 d8 --metrics /dev/fd/5 5>&1 >/dev/null | cat >caught.prom
+"$tool" run q16 d8 --trace /dev/stderr 2>&1 >/dev/null | cat >caught.err
+for _ in $(seq 500); do [ -s caught.jsonl ] && break; sleep 0.02; done
+expect trace-to-process 0 '' "$tool" trace convert caught.jsonl -o caught.json
+expect metrics-to-descriptor 0 '^tileproof_' cat caught.prom
+expect trace-to-errors 0 '' "$tool" trace convert caught.err -o caught.json
+ln -s /dev/stdout out.link
+for name in /dev/stdout /dev/fd/1 /proc/self/fd/1 out.link; do
+    { echo first; "$tool" run q16 d8 --trace "$name"; echo last; } >said.txt
+    [ "$(sed -n 1p said.txt)" = first ] && [ "$(tail -1 said.txt)" = last ] && grep -q '^{' said.txt && grep -q kernel said.txt && ok=1 || ok=0
+    report "trace-to-own $name" "$ok" "$(head -5 said.txt)"
+done
+{ echo first; "$tool" run q16 d8 --trace /dev/fd/7 7>&1 >/dev/null; echo last; } >said.txt
+[ "$(sed -n 1p said.txt)" = first ] && [ "$(tail -1 said.txt)" = last ] && [ "$(grep -c '^{' said.txt)" -ge 1 ] && ok=1 || ok=0
+report "trace-to-descriptor" "$ok" "$(head -5 said.txt)"
+expect_error to-closed 1 '/dev/fd/77: ' "$tool" replay --generate --requests 2 -o /dev/fd/77 tiny
+[ -z "$(ls -d ./*.part 2>/dev/null | grep -v t.lock)" ] && [ -L out.link ] && ok=1 || ok=0
+report no-parts-of-descriptors "$ok" "$(ls)"
 expect_error to-full 1 '/dev/full: No space left' "$tool" replay --generate --requests 2 -o /dev/full tiny
 expect_error to-folder 1 'folder: Is a directory' "$tool" replay --generate --requests 2 -o folder tiny
 expect_error trace-on-metrics 2 'trace and --metrics are one file' "$tool" run q16 d8 --trace same --metrics ./same

@@ -47,6 +47,18 @@ mkdir -p "$scratch/prefix/bin" "$scratch/prefix/share/tileproof" "$scratch/elsew
 cp "$tool" "$scratch/prefix/bin/tileproof"
 cp -r "$models" "$scratch/prefix/share/tileproof/models"
 expect installed 0 'share/tileproof/models/gpt2.json: gpt2' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model gpt2
+# a folder of that name here does not hide the installed ones, but what it has comes first; a file here comes before both
+mkdir "$scratch/elsewhere/models" "$scratch/elsewhere/bert"
+expect installed-behind-here 0 'share/tileproof/models/gpt2.json: gpt2' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model gpt2
+expect_error installed-names 2 "model 'gtp2' is neither a file nor one of models or .*/share/tileproof/models. Did you mean gpt2\\?" \
+    env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model gtp2
+cp "$models/falcon-7b.json" "$scratch/elsewhere/models/gpt2.json"
+cp "$models/falcon-7b.json" "$scratch/elsewhere/models/bert.json"
+expect here-before-installed 0 '^models/gpt2.json: falcon' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model gpt2
+expect name-before-folder 0 '^models/bert.json: falcon' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model bert
+cp "$models/gpt2.json" "$scratch/elsewhere/config"
+cp "$models/falcon-7b.json" "$scratch/elsewhere/models/config.json"
+expect file-before-name 0 '^config: gpt2' env -C "$scratch/elsewhere" "$scratch/prefix/bin/tileproof" model config
 expect_error long-folder 2 '--models is too long' "$tool" model gpt2 --models "$(printf 'a%.0s' {1..2000})"
 expect_error long-name 2 "is neither a file nor" "$tool" model "$(printf 'a%.0s' {1..3000})" --models "$models"
 

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,6 +55,34 @@ int __wrap_rename(const char *from, const char *to) { return refuses('r') ? -1 :
 FILE *__real_fdopen(int fd, const char *mode);
 FILE *__wrap_fdopen(int fd, const char *mode);
 FILE *__wrap_fdopen(int fd, const char *mode) { return refuses('o') ? NULL : __real_fdopen(fd, mode); }
+
+/* A folder that may be written and not read, or whatever errno is said. */
+static int folder_errno;
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (folder_errno && flags & O_DIRECTORY) {
+        errno = folder_errno;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+/* Another run, which ends between this one's open and its lock, as often as is said: its journal goes. */
+static int ends;
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+    if (ends > 0 && ends--) {
+        unlink("j");
+        if (ends % 2) close(open("j", O_CREAT | O_RDWR, 0666)); /* and the next has begun */
+    }
+    return __real_flock(fd, operation);
+}
 
 static void arm(char what, int nth) { asked[0] = 0, kind = what, left = nth; }
 
@@ -141,6 +170,74 @@ static void any_call_may_fail(void **state) {
         assert_int_equal(write_new("a"), EXIT_FINE);
         assert_true(holds("a", "new"));
     }
+    clear();
+}
+
+static int journal(const char *path, int resume, int add, int finished, int64_t *resumed);
+
+/* What stderr was told. */
+static char said[1024];
+static FILE *caught;
+static int stderr_before;
+static void listen_in(void) {
+    assert_non_null(caught = tmpfile());
+    assert_true((stderr_before = dup(STDERR_FILENO)) >= 0);
+    dup2(fileno(caught), STDERR_FILENO);
+}
+static void listen_out(void) {
+    dup2(stderr_before, STDERR_FILENO);
+    close(stderr_before);
+    rewind(caught);
+    said[fread(said, 1, sizeof said - 1, caught)] = 0;
+    fclose(caught);
+}
+
+static void a_folder_that_is_not_synced(void **state) {
+    (void)state;
+    int64_t resumed;
+    folder_errno = EACCES; /* it has its new name, and nobody may ask for more */
+    assert_int_equal(write_new("a"), EXIT_FINE);
+    assert_int_equal(journal("j", 0, 1, 0, &resumed), EXIT_FINE);
+    folder_errno = EIO;
+    listen_in();
+    int code = write_new("b");
+    folder_errno = 0;
+    arm('d', 1);
+    int second = write_new("a");
+    arm(0, 0);
+    listen_out();
+    assert_true(code == EXIT_FAILED && second == EXIT_FAILED);
+    assert_true(holds("a", "new") && holds("b", "new") && entries() == 3);
+    assert_string_equal(said, "tileproof: b: written, but its folder could not be synced: Input/output error\n"
+                              "tileproof: a: written, but its folder could not be synced: Input/output error\n");
+    clear();
+}
+
+/* A descriptor that is open is written from where it stands, whatever its file is. */
+static void descriptors(void **state) {
+    char name[64];
+    int ends_of_pipe[2];
+    char bytes[8] = "";
+    (void)state;
+    put("a", "old");
+    int fd = open("a", O_WRONLY | O_APPEND);
+    assert_true(fd >= 0 && !pipe(ends_of_pipe));
+    snprintf(name, sizeof name, "/dev/fd/%d", fd);
+    assert_int_equal(place_descriptor(name), fd);
+    assert_int_equal(write_new(name), EXIT_FINE);
+    snprintf(name, sizeof name, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    assert_int_equal(symlink(name, "soft"), 0);
+    assert_int_equal(write_new("soft"), EXIT_FINE);
+    assert_int_equal(write(fd, "!", 1), 1);
+    assert_true(holds("a", "oldnewnew!") && entries() == 2);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", ends_of_pipe[1]);
+    assert_int_equal(write_new(name), EXIT_FINE);
+    assert_int_equal(read(ends_of_pipe[0], bytes, sizeof bytes), 3);
+    assert_string_equal(bytes, "new");
+    close(fd), close(ends_of_pipe[0]), close(ends_of_pipe[1]);
+    assert_int_equal(write_new(name), EXIT_FAILED);
+    assert_true(place_descriptor("/dev/fd/") < 0 && place_descriptor("/dev/fd/x") < 0 && place_descriptor("1") < 0 &&
+                place_descriptor("/proc/1/fd/0") < 0 && place_descriptor("/dev/null") < 0);
     clear();
 }
 
@@ -251,7 +348,8 @@ static int journal(const char *path, int resume, int add, int finished, int64_t 
     tp_error error = TP_ERROR_INIT;
     assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
     fresh(&all);
-    int code = journal_open(&one, &options, &now, &all);
+    int code = journal_open(&one, &options, &all);
+    if (!code) code = journal_begin(&one, &options, &now, &all);
     for (int i = 0; !code && i < add; i++) {
         cells[i].status = TP_CELL_QUALIFIED;
         code = journal_add(&one, &cells[i]);
@@ -286,6 +384,61 @@ static void a_failed_journal(void **state) {
         assert_int_equal(resumed, nth - 1);
         clear();
     }
+}
+
+/* The lock of a file that has lost its name is worth nothing: the one that is there is opened. */
+static void a_journal_that_goes(void **state) {
+    int64_t resumed;
+    (void)state;
+    for (int times = 1; times < 6; times++) {
+        assert_int_equal(journal("j", 0, 1, 0, &resumed), EXIT_FINE);
+        ends = times;
+        assert_int_equal(journal("j", 0, 2, 0, &resumed), EXIT_FINE);
+        assert_int_equal(ends, 0);
+        assert_int_equal(journal("j", 1, 0, 0, &resumed), EXIT_FINE);
+        assert_int_equal(resumed, 2);
+        clear();
+    }
+    ends = 1000;
+    assert_int_equal(journal("j", 0, 1, 0, &resumed), EXIT_USAGE);
+    assert_true(ends > 0);
+    ends = 0;
+    clear();
+}
+
+static int add_cell(const tp_cell *cell) {
+    struct journal one;
+    struct options options = {.journal = "j"};
+    struct qualification all;
+    tp_identity now;
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
+    fresh(&all);
+    int code = journal_open(&one, &options, &all);
+    if (!code) code = journal_begin(&one, &options, &now, &all);
+    assert_int_equal(code, EXIT_FINE);
+    listen_in();
+    code = journal_add(&one, cell);
+    listen_out();
+    journal_close(&one, 1);
+    return code;
+}
+
+static void cells_that_cannot_be_written(void **state) {
+    struct qualification all;
+    tp_cell cell;
+    (void)state;
+    fresh(&all);
+    cell = cells[0];
+    cell.error = NAN;
+    assert_int_equal(add_cell(&cell), EXIT_FAILED);
+    assert_non_null(strstr(said, "j could not be written: a number is not finite, or a text is not UTF-8 (cell b1 h1/1 q1"));
+    cell.error = 0;
+    arm('f', 2);
+    assert_int_equal(add_cell(&cell), EXIT_FAILED);
+    assert_non_null(strstr(said, "j could not be written: Input/output error"));
+    arm(0, 0);
+    assert_int_equal(entries(), 0);
 }
 
 /* Cells of a run with other options, and files that are no journal. */
@@ -363,6 +516,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synced_then_renamed),
         cmocka_unit_test(any_call_may_fail),
+        cmocka_unit_test(a_folder_that_is_not_synced),
+        cmocka_unit_test(descriptors),
         cmocka_unit_test(given_up),
         cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(parts_of_others),
@@ -370,6 +525,8 @@ int main(void) {
         cmocka_unit_test(places),
         cmocka_unit_test(lines_are_on_the_disk),
         cmocka_unit_test(a_failed_journal),
+        cmocka_unit_test(a_journal_that_goes),
+        cmocka_unit_test(cells_that_cannot_be_written),
         cmocka_unit_test(others_are_refused),
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(json_is_utf8),

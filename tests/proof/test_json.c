@@ -112,6 +112,38 @@ static void line_and_column(void **state) {
     json_decref(value);
 }
 
+/* What is said of a text, and where: what is JSON but not read here is not called something else. */
+static void reasons(void **state) {
+    static const struct {
+        const char *text, *reason;
+        int column, beyond;
+    } cases[] = {
+        {"{\"a\":1,}", "a key must stand here", 8, 0},
+        {"{\"a\":1,", "a key must stand here", 8, 0},
+        {"{", "a key must stand here, or '}'", 2, 0},
+        {"{1", "a key must stand here, or '}'", 2, 0},
+        {"{\"a\":01}", "no number", 6, 0},
+        {"{\"a\":-}", "no number", 6, 0},
+        {"{\"a\":12.}", "no digits behind the point", 6, 0},
+        {"{\"a\":12.5e+}", "no digits in the exponent", 6, 0},
+        {"{\"a\":9223372036854775808}", "a whole number must fit 64 bits", 6, 1},
+        {"{\"a\":-9223372036854775809}", "a whole number must fit 64 bits", 6, 1},
+        {"{\"a\": 1.5e999}", "a number must be below 1.8e308", 7, 1},
+        {"{\"a\":1,\"a\":2}", "a key must stand once: \"a\" is a duplicate key", 8, 1},
+        {"{\"a\":\"\\u0000\"}", "a text must not hold \\u0000", 8, 1},
+        {"{\"a\":\"\\ud800\"}", "half of a surrogate pair", 8, 1},
+        {"{\"a\":\"\\u00\"}", "an escape \\u needs four hex digits", 8, 0},
+        {"\n [1]", "it must be an object", 1, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tp__json_error error;
+        assert_null(tp__json_read(cases[i].text, strlen(cases[i].text), 8, &error));
+        if (strcmp(error.text, cases[i].reason) || error.column != cases[i].column || error.beyond != cases[i].beyond)
+            fail_msg("%s: column %d, beyond %d: %s", cases[i].text, error.column, error.beyond, error.text);
+    }
+}
+
 static void utf8(void **state) {
     (void)state;
     for (unsigned code = 1; code < 0x120000; code += code < 0x10100 ? 1 : 97) { /* as bytes, whatever they mean */
@@ -134,6 +166,7 @@ int main(void) {
         cmocka_unit_test(the_same_texts_are_read),
         cmocka_unit_test(damaged_texts_too),
         cmocka_unit_test(line_and_column),
+        cmocka_unit_test(reasons),
         cmocka_unit_test(utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Locks: there and back, what makes one stale, what an edit does, updates, and the preflight. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -252,7 +253,7 @@ static void edited(void **state) {
         {"\"phase\":\"decode\"", "\"phase\":\"dream\"", "it must be prefill, decode"},
         {"tileproof.lock/1", "tileproof.lock/9", "t.lock:2: schema is \"tileproof.lock/9\""},
         {"\"history\"", "\"story\"", "history is missing"},
-        {"\"gain\":1.0", "\"gain\":1e999", "not JSON"},
+        {"\"gain\":1.0", "\"gain\":1e999", "a number must be below"},
         {"\"reason\":\"first\"", "\"reason\":\"second\"", "checksum is"},
         {"\"models\": [", "\"models\": [{},", "models.#0.name is missing"},
         {"\"hosts\": [", "\"hosts\": [7,", "hosts.#0 must be an object"},
@@ -343,6 +344,35 @@ static void texts_are_utf8(void **state) {
     tp_model_destroy(model);
     free(before.bytes);
     free(after.bytes);
+}
+
+/* Nor has JSON numbers that are not finite; what is not written may be anything. */
+static void numbers_are_finite(void **state) {
+    (void)state;
+    static const double odd[] = {NAN, INFINITY, -INFINITY};
+    tp_model *model = read_config(config);
+    tp_identity identity = here();
+    struct text before = made(model, &identity), line = {0};
+    tp_lock *lock = parse(&before);
+    tp_error error = TP_ERROR_INIT;
+    tp_cell good, cell;
+    assert_int_equal(tp_lock_cell_at(lock, identity.isa, 0, &good), TP_OK);
+    for (int i = 0; i < 6; i++) {
+        cell = good;
+        *(i % 2 ? &cell.allowed : &cell.error) = odd[i / 2];
+        assert_int_equal(tp_cell_write(&cell, 1, collect, &line), TP_INVALID);
+        assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_INVALID);
+        assert_non_null(strstr(error.text, i % 2 ? "allowed is" : "error is"));
+        assert_non_null(strstr(error.text, "a number is not finite"));
+        cell = good;
+        cell.time_ns = odd[i / 2];
+        assert_int_equal(tp_cell_write(&cell, 1, collect, &line), TP_INVALID);
+        assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_OK);
+    }
+    assert_null(line.bytes);
+    tp_lock_destroy(lock);
+    tp_model_destroy(model);
+    free(before.bytes);
 }
 
 static void declared_versions(void **state) {
@@ -577,6 +607,7 @@ int main(void) {
         cmocka_unit_test(preflight_permits), cmocka_unit_test(preflight_refuses),
         cmocka_unit_test(cells_of_groups),  cmocka_unit_test(config_hashes),
         cmocka_unit_test(cells_fit),        cmocka_unit_test(texts_are_utf8),
+        cmocka_unit_test(numbers_are_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,19 @@ static int ends(const struct trial *t) {
     return found;
 }
 
+static int scatters(const struct trial *t) {
+    int found = t->problem.positions;
+    for (int i = 0; i < t->problem.mask_nodes; i++)
+        switch (t->problem.mask[i].kind) {
+        case TP_MASK_DOCUMENTS:
+        case TP_MASK_SPANS:
+        case TP_MASK_TREE:
+        case TP_MASK_BITS:
+        case TP_MASK_CALLBACK: found = 1;
+        }
+    return found;
+}
+
 /* Where floats overflow all over, what a NaN reaches cannot be told from what they spoil. */
 static int calm(const struct trial *t) {
     return !(t->problem.scale_set && fabsf(t->problem.scale) > 1e30f) && fabsf(t->problem.qscale_beta) < 1e30f;
@@ -49,6 +62,7 @@ static const struct {
     {"@two-tables", STYLE(two_tables), 1, 400, paged},
     {"@short", STYLE(short_lists), 1, 300, lists},
     {"@empty-ends", STYLE(empty_ends), 1, 300, ends},
+    {"@scattered", STYLE(scattered), 1, 500, scatters},
     {"@extreme", STYLE(extreme), 1, 350, scored},
     {"@no-lse", STYLE(lse), 0, 120, forward},
     {"@front", STYLE(guarded), GUARDED_FRONT, 300, any},

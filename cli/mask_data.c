@@ -254,19 +254,23 @@ static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
 static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
     int64_t heads = flip(m, OF_BIAS) ? 1 : m->problem->q_heads, row_size = held(m, 1, keys);
-    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype), per_head = held(m, 0, rows) * row_size;
-    char *bias = take(m, c->batch * heads * per_head * unit, (size_t)unit);
-    for (int64_t i = 0; bias && i < c->batch * heads * rows * keys; i++) {
+    int one_row = m->data->shared_bias & 1, one_sequence = m->data->shared_bias & 2;
+    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype), batch = one_sequence ? c->batch > 0 : c->batch;
+    int64_t per_head = (one_row ? 1 : held(m, 0, rows)) * row_size;
+    if (one_row && rows > 1) rows = 1;
+    m->data->bias_count = batch * heads * per_head;
+    char *bias = take(m, m->data->bias_count * unit, (size_t)unit);
+    for (int64_t i = 0; bias && i < batch * heads * rows * keys; i++) {
         int64_t row = i / keys, seq = row / rows / heads;
-        float value = is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
+        float value = !m->data->shared_bias && is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
         tp_from_float((tp_dtype)m->problem->bias_dtype, value,
                       bias + (row / rows * per_head + row % rows * row_size + i % keys) * unit);
     }
     c->bias = bias;
     c->bias_stride[3] = 1;
-    c->bias_stride[2] = row_size;
+    c->bias_stride[2] = one_row ? 0 : row_size;
     c->bias_stride[1] = heads > 1 ? per_head : 0;
-    c->bias_stride[0] = heads * per_head;
+    c->bias_stride[0] = one_sequence ? 0 : heads * per_head;
 }
 
 static void make_heads(struct maker *m) {

@@ -22,6 +22,8 @@ struct mask_data {
     int empty_ends; /* bits and bias hide everything from the first and the last row of a sequence */
     int extreme;    /* biases, slopes and sinks of every size a float has */
     int scattered;  /* what neighbouring rows see is far apart */
+    int shared_bias; /* 1: rows have the same bias, by a stride of 0; 2: sequences; 3: both */
+    int64_t bias_count; /* out: elements of the bias */
 };
 
 struct mask_lengths {

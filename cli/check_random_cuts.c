@@ -97,7 +97,7 @@ static int invariant(struct subject *s, const struct kept *first) {
     if (is_math(s) || problem.invariant) return 0;
     subject_step(s, "prefill by name");
     s->env->strategy = "prefill";
-    int failed = check_attend_by(s->env, &s->tensors, DOOR_SERIAL, 1, 0xFF, &receipt);
+    int failed = check_attend_by(s->env, &s->tensors, DOOR_SERIAL, 1, 0xFF, &receipt) || try_receipt(s, &receipt);
     s->env->strategy = NULL;
     if (!failed && kept_create(&by_name, &s->tensors)) failed = check_fail(s->env, "no memory to keep its outputs");
     problem.invariant = 1;

@@ -202,7 +202,7 @@ static int draw_text(struct draft *d, struct trial *trial) {
 }
 
 void trial_draw(struct trial *trial, uint64_t seed, int64_t number) {
-    char words[160], whole[2 * TRIAL_TEXT], reason[256];
+    char words[240], whole[2 * TRIAL_TEXT], reason[256];
     for (uint64_t again = 0;; again++) {
         struct draft d = {.dice = {random_bits(seed, 0x7217A1 + again, (uint64_t)number), 0}};
         int64_t kind = dice_roll(&d.dice, 100);

@@ -12,9 +12,24 @@ static int paged(const struct trial *t) { return t->problem.kv_layout == TP_PAGE
 static int lists(const struct trial *t) { return t->problem.list_len > 0; }
 static int scored(const struct trial *t) { return t->problem.bias_dtype || t->problem.alibi || t->problem.sinks; }
 
+static int biased(const struct trial *t) { return t->problem.bias_dtype != 0; }
+
 static int ends(const struct trial *t) {
     int found = t->problem.list_len > 0 || t->problem.bias_dtype;
     for (int i = 0; i < t->problem.mask_nodes; i++) found |= t->problem.mask[i].kind == TP_MASK_BITS;
+    return found;
+}
+
+static int scatters(const struct trial *t) {
+    int found = t->problem.positions;
+    for (int i = 0; i < t->problem.mask_nodes; i++)
+        switch (t->problem.mask[i].kind) {
+        case TP_MASK_DOCUMENTS:
+        case TP_MASK_SPANS:
+        case TP_MASK_TREE:
+        case TP_MASK_BITS:
+        case TP_MASK_CALLBACK: found = 1;
+        }
     return found;
 }
 
@@ -49,7 +64,11 @@ static const struct {
     {"@two-tables", STYLE(two_tables), 1, 400, paged},
     {"@short", STYLE(short_lists), 1, 300, lists},
     {"@empty-ends", STYLE(empty_ends), 1, 300, ends},
+    {"@scattered", STYLE(scattered), 1, 500, scatters},
     {"@extreme", STYLE(extreme), 1, 350, scored},
+    {"@bias-rows-share", STYLE(shared_bias), 1, 150, biased},
+    {"@bias-seqs-share", STYLE(shared_bias), 2, 150, biased},
+    {"@bias-all-share", STYLE(shared_bias), 3, 150, biased},
     {"@no-lse", STYLE(lse), 0, 120, forward},
     {"@front", STYLE(guarded), GUARDED_FRONT, 300, any},
     {"@tiny", offsetof(struct trial, values), VALUES_TINY, 40, any},

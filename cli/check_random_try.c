@@ -7,9 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Against naive, drawn problems are allowed so much more than the cases of check: among thousands of small ones there are
-   some where naive is lucky, by its order of sums or because its tanh is libm's. The bounds have no allowance. */
-enum { ROWS = 96, ALLOWANCE = 4 };
+enum { ROWS = 96 };
 
 void subject_step(struct subject *s, const char *name) {
     if (s->step) s->step(s->step_user, name);
@@ -34,15 +32,14 @@ static void keep_promised(struct truth *truth) {
     truth->count = kept;
 }
 
-/* With ordinary values no float comes near its end, and every row has a bound. */
-static int is_ordinary(const struct trial *trial) {
+int trial_is_ordinary(const struct trial *trial) {
     const tp_problem *p = &trial->problem;
     return trial->values == VALUES_NORMAL && !trial->style.extreme && !trial->nan && trial->style.gain < 100 &&
            !(p->scale_set && fabsf(p->scale) > 100) && fabsf(p->qscale_beta) < 100;
 }
 
 static int all_promised(struct subject *s) {
-    for (int64_t i = 0; is_ordinary(s->trial) && i < s->truth.count; i++)
+    for (int64_t i = 0; trial_is_ordinary(s->trial) && i < s->truth.count; i++)
         if (!isfinite(s->truth.bound[i]) || !isfinite(s->truth.lse_bound[i]))
             return check_fail(s->env, "bound of seq %" PRId64 " head %" PRId64 " row %" PRId64 ": expected a finite one, "
                               "the reference says %g and %g of lse", s->truth.rows[i].seq, s->truth.rows[i].head,
@@ -89,18 +86,8 @@ int subject_create(struct subject *s, struct check_env *env, const struct trial 
     if (status != TP_OK) return check_fail(env, "the reference refused: %s", error.text);
     if (all_promised(s)) return 1;
     keep_promised(&s->truth);
-    s->truth.allowance = ALLOWANCE;
+    s->truth.allowance = TRIAL_ALLOWANCE;
     return 0;
-}
-
-/* Where the bounds alone judge gradients: probabilities come from an lse stored as a float, whose ulp may be large; the
-   derivative of a softcap that cuts nearly everything is 1 - t^2, from a tanh that naive has of libm; and subnormal
-   numbers have no relative precision, in whatever order they are summed. */
-static double gradients_allowance(const struct subject *s) {
-    const tp_problem *p = &s->trial->problem;
-    int bounds_alone = tensors_max(&s->tensors, TENSOR_LSE) > 1e5 || (p->softcap > 0 && p->softcap < 1) ||
-                       (p->scale_set && fabsf(p->scale) < 0x1p-100f) || s->trial->values == VALUES_TINY;
-    return bounds_alone ? INFINITY : ALLOWANCE;
 }
 
 void subject_destroy(struct subject *s) {
@@ -159,7 +146,7 @@ static int count_is(struct check_env *env, const char *name, int64_t expected, i
     return check_fail(env, "%s: expected %" PRId64 " by brute force, the receipt says %" PRId64, name, expected, got);
 }
 
-/* Tiles are those of prefill's loop in one task: strips begin anew where rows are cut. */
+/* Tiles are those of prefill's loop in one task, by itself or by name: strips begin anew where rows are cut. */
 int try_receipt(struct subject *s, const tp_receipt *receipt) {
     const struct tensors *t = &s->tensors;
     const tp_kernel_info *kernel = s->env->kernel;
@@ -168,7 +155,7 @@ int try_receipt(struct subject *s, const tp_receipt *receipt) {
     struct tiles tiles = {0};
     for (int64_t seq = 0; seq < t->sequences; seq++) {
         int64_t rows = t->q_lens[seq] * group;
-        strips &= rows <= 2048 && (t->problem.invariant || rows > TP_DECODE_ROWS);
+        strips &= rows <= 2048 && (t->problem.invariant || s->env->strategy || rows > TP_DECODE_ROWS);
         for (int64_t h = 0; h < t->problem.kv_heads; h++)
             count_tiles(s, seq, h, kernel->mr ? kernel->mr : 1 << 20, kernel->nr ? kernel->nr : 1 << 20, &tiles);
     }
@@ -219,71 +206,4 @@ static int forward(struct subject *s) {
     return failed;
 }
 
-static int same_value(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
-
-/* Of two sets of gradients that belong to the same call. */
-static int same_gradients(struct subject *s, const char *what, const struct gradients *a, const struct gradients *b) {
-    static const char *const names[] = {"d_q", "d_k", "d_v"};
-    for (int id = TENSOR_Q; id <= TENSOR_V; id++)
-        for (int64_t seq = 0; seq < a->held.sequences; seq++)
-            for (int64_t t = 0; t < tensors_len(&a->held, id, seq); t++)
-                for (int64_t h = 0; h < tensors_heads(&a->held, id); h++)
-                    for (int64_t x = 0; x < tensors_dim(&a->held, id); x++) {
-                        float one = tensors_get(&a->held, id, seq, t, h, x), other = tensors_get(&b->held, id, seq, t, h, x);
-                        if (!same_value(one, other))
-                            return check_fail(s->env, "%s: %s of seq %" PRId64 " head %" PRId64 " %s %" PRId64 " column %"
-                                              PRId64 ": expected equal bits, got %.9g and %.9g", what, names[id], seq, h,
-                                              id == TENSOR_Q ? "row" : "key", t, x, (double)one, (double)other);
-                    }
-    const tp_problem *p = &s->tensors.problem;
-    const int64_t *stride = s->tensors.call.bias_stride;
-    for (int64_t i = 0; p->alibi && i < p->q_heads * p->batch; i++)
-        if (!same_value(a->d_slopes[i], b->d_slopes[i]))
-            return check_fail(s->env, "%s: d_alibi_slopes: expected equal bits, got %.9g and %.9g", what,
-                              (double)a->d_slopes[i], (double)b->d_slopes[i]);
-    for (int64_t i = 0; p->sinks && i < p->q_heads; i++)
-        if (!same_value(a->d_sinks[i], b->d_sinks[i]))
-            return check_fail(s->env, "%s: d_sinks: expected equal bits, got %.9g and %.9g", what, (double)a->d_sinks[i],
-                              (double)b->d_sinks[i]);
-    for (int64_t seq = 0; p->bias_dtype && seq < s->tensors.sequences; seq++)
-        for (int64_t i = 0; i < p->q_heads * s->tensors.q_lens[seq] * s->tensors.kv_lens[seq]; i++) {
-            int64_t keys = s->tensors.kv_lens[seq], rows = s->tensors.q_lens[seq];
-            int64_t at = seq * stride[0] + i / keys / rows * stride[1] + i / keys % rows * stride[2] + i % keys;
-            if (!same_value(a->d_bias[at], b->d_bias[at]))
-                return check_fail(s->env, "%s: d_bias: expected equal bits, got %.9g and %.9g", what, (double)a->d_bias[at],
-                                  (double)b->d_bias[at]);
-        }
-    return 0;
-}
-
-static int backward(struct subject *s) {
-    static const struct {
-        enum door door;
-        int threads, poison;
-    } ways[] = {{DOOR_SERIAL, 2, 0x00}, {DOOR_CALLER, 3, 0x7F}, {DOOR_SERIAL, 5, 0xFF}};
-    struct check_env *env = s->env;
-    struct gradients other = {0};
-    subject_step(s, "backward");
-    if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF)) return 1;
-    s->gradients_truth.may_overflow = !is_ordinary(s->trial);
-    s->gradients_truth.allowance = gradients_allowance(s);
-    if (gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason)) return 1;
-    if (gradients_create(&other, &s->tensors, &s->trial->lengths, s->trial->seed)) {
-        gradients_destroy(&other);
-        return check_fail(env, "no memory for its gradients");
-    }
-    trial_spoil_gradients(s->trial, &s->tensors, &s->sight, &other);
-    int failed = 0;
-    for (int i = 0; !failed && i < 3; i++) {
-        char what[64];
-        snprintf(what, sizeof what, "backward in %d tasks%s", ways[i].threads, ways[i].door == DOOR_CALLER ? " on threads" : "");
-        subject_step(s, what);
-        failed = check_gradients(env, &s->tensors, &other, ways[i].door, ways[i].threads, ways[i].poison) ||
-                 same_gradients(s, what, &s->gradients, &other);
-    }
-    gradients_destroy(&other);
-    s->tensors.call.gradients = &s->gradients.call;
-    return failed;
-}
-
-int subject_try(struct subject *s) { return s->trial->problem.op == TP_BACKWARD ? backward(s) : forward(s); }
+int subject_try(struct subject *s) { return s->trial->problem.op == TP_BACKWARD ? try_gradients(s) : forward(s); }

@@ -31,7 +31,7 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     plain.kv_len -= tensors->style.slack;
     if (tensors_create(&gradients->held, &plain, lengths, &tensors->style)) return 1;
     const struct tensors *held = &gradients->held;
-    if (p->bias_dtype) gradients->bias_count = p->batch * call->bias_stride[0];
+    if (p->bias_dtype) gradients->bias_count = tensors->masks.bias_count;
     int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 2);
     gradients->memory =
         guarded_take(tensors->style.guarded, (size_t)floats * sizeof(float), sizeof(float), 0xFF);

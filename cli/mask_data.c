@@ -21,7 +21,7 @@ static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return x ^ (x >> 31);
 }
 
-enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES, OF_ROWS };
+enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES, OF_ROWS, OF_PLACES };
 
 static uint64_t draw(const struct maker *m, int what, int64_t a, int64_t b) {
     return mix(m->seed, (uint64_t)what, (uint64_t)a, (uint64_t)b);
@@ -79,13 +79,21 @@ static int64_t held(const struct maker *m, int keys, int64_t used) {
     return most > used ? most : used;
 }
 
-/* The value of a row is that of the key at the end that it stands for, or `before` where there is none. */
+/* The key that a row stands for: its own at the end, or where rows are scattered any, for a few rows the same. */
+static int64_t place(const struct maker *m, int64_t seq, int64_t row) {
+    static const int stretches[] = {1, 1, 2, 5, 16};
+    int64_t rows = m->lengths->q_lens[seq], keys = m->lengths->kv_lens[seq];
+    if (!m->data->scattered) return row + (m->problem->align == TP_TOP_LEFT ? 0 : keys - rows);
+    return (int64_t)(draw(m, OF_PLACES, seq, row / stretches[draw(m, OF_PLACES, seq, -1) % 5]) % (uint64_t)(keys + 1)) - 1;
+}
+
+/* The value of a row is that of the key that it stands for, or `before` where there is none. */
 static void put_sides(struct maker *m, void *q, void *k, int64_t seq, const int64_t *values,
                       int64_t before) {
     int64_t rows = m->lengths->q_lens[seq], keys = m->lengths->kv_lens[seq];
     for (int64_t j = 0; j < keys; j++) put(m, k, token(m, 1, seq, j), values[j]);
     for (int64_t i = 0; q && i < rows; i++) {
-        int64_t j = i + (m->problem->align == TP_TOP_LEFT ? 0 : keys - rows);
+        int64_t j = place(m, seq, i);
         put(m, q, token(m, 0, seq, i), j >= 0 && j < keys ? values[j] : before);
     }
 }
@@ -97,24 +105,26 @@ static void make_positions(struct maker *m, int64_t seq, int64_t *value) {
         value[j] = at;
         at += steps[draw(m, OF_POSITIONS, seq, j) % 8];
     }
-    for (int64_t j = 0; out_of_order(m, seq) && j + 7 < keys; j += 5) {
+    int64_t far = m->data->scattered ? keys / 2 + 1 : 7;
+    for (int64_t j = 0; out_of_order(m, seq) && j + far < keys; j += 5) {
         int64_t swap = value[j];
-        value[j] = value[j + 7];
-        value[j + 7] = swap;
+        value[j] = value[j + far];
+        value[j + far] = swap;
     }
     put_sides(m, (void *)(uintptr_t)m->call->q_positions, (void *)(uintptr_t)m->call->k_positions, seq,
               value, -3);
     /* where rows stand among the keys may have nothing to do with their index */
     int64_t rows = m->lengths->q_lens[seq], back = rows - keys + keys / 3;
-    for (int64_t i = 0; elsewhere(m, seq) && keys > 0 && i < rows; i++)
+    for (int64_t i = 0; !m->data->scattered && elsewhere(m, seq) && keys > 0 && i < rows; i++)
         put(m, (void *)(uintptr_t)m->call->q_positions, token(m, 0, seq, i),
             value[i < back ? 0 : i - back < keys ? i - back : keys - 1]);
 }
 
-/* Lengths of about 512 in long sequences, of a fifth in short ones. */
+/* Lengths of about 512 in long sequences, of a fifth in short ones, of less where rows are scattered. */
 static void make_documents(struct maker *m, int64_t seq, int64_t *value) {
     int64_t keys = m->lengths->kv_lens[seq], id = 0, left = 0;
     int64_t mean = keys >= 2048 ? 512 : keys / 5 + 1;
+    if (m->data->scattered) mean = keys / (5 + (int64_t)(draw(m, OF_DOCUMENTS, seq, -1) % 40)) + 1;
     for (int64_t j = 0; j < keys; j++, left--) {
         if (left == 0) {
             id++;
@@ -147,7 +157,7 @@ static void make_spans(struct maker *m, int64_t seq, int64_t *value, int64_t *us
 
 static void make_parents(struct maker *m, int64_t seq) {
     for (int64_t i = 0; i < m->lengths->q_lens[seq]; i++) {
-        int64_t back = 1 + (int64_t)(draw(m, OF_PARENTS, seq, i) % 4);
+        int64_t back = 1 + (int64_t)(draw(m, OF_PARENTS, seq, i) % (m->data->scattered ? (uint64_t)i + 1 : 4));
         put(m, (void *)(uintptr_t)m->call->parents, token(m, 0, seq, i), i >= back ? i - back : -1);
     }
 }
@@ -192,6 +202,17 @@ static int is_end(const struct maker *m, int64_t seq, int64_t row) {
     return m->data->empty_ends && (row == 0 || row == m->lengths->q_lens[seq] - 1);
 }
 
+/* One run of keys, or two. */
+static void put_runs(const struct maker *m, uint8_t *bits, int64_t index, int64_t keys) {
+    uint64_t runs = 1 + draw(m, OF_BITS, index, -1) % 4 / 3;
+    memset(bits, 0, (size_t)(keys + 7) / 8);
+    for (uint64_t run = 0; keys > 0 && run < runs; run++) {
+        uint64_t drawn = draw(m, OF_BITS, index, -2 - (int64_t)run);
+        int64_t first = (int64_t)(drawn >> 32) % keys, end = first + (int64_t)(drawn & 0xFFFFFF) % (keys / 6 + 2);
+        for (int64_t j = first; j < end && j < keys; j++) bits[j / 8] |= (uint8_t)(1 << j % 8);
+    }
+}
+
 static void make_bits(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
     int64_t used = (keys + 7) / 8, bytes = (held(m, 1, keys) + 7) / 8;
@@ -200,8 +221,12 @@ static void make_bits(struct maker *m, int64_t rows, int64_t keys) {
     for (int64_t i = 0; bits && i < c->batch * heads * rows; i++) {
         int64_t seq = i / rows / heads, row = i % rows;
         uint8_t *at = bits + i / rows * per_head + row * bytes;
-        for (int64_t k = 0; k < used; k++)
-            at[k] = is_end(m, seq, row) ? 0 : (uint8_t)draw(m, OF_BITS, i * used + k, 0);
+        if (is_end(m, seq, row))
+            memset(at, 0, (size_t)used);
+        else if (m->data->scattered)
+            put_runs(m, at, i, keys);
+        else
+            for (int64_t k = 0; k < used; k++) at[k] = (uint8_t)draw(m, OF_BITS, i * used + k, 0);
     }
     c->bits = bits;
     c->bits_stride[2] = bytes;
@@ -229,19 +254,23 @@ static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
 static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     tp_tensors *c = m->call;
     int64_t heads = flip(m, OF_BIAS) ? 1 : m->problem->q_heads, row_size = held(m, 1, keys);
-    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype), per_head = held(m, 0, rows) * row_size;
-    char *bias = take(m, c->batch * heads * per_head * unit, (size_t)unit);
-    for (int64_t i = 0; bias && i < c->batch * heads * rows * keys; i++) {
+    int one_row = m->data->shared_bias & 1, one_sequence = m->data->shared_bias & 2;
+    int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)m->problem->bias_dtype), batch = one_sequence ? c->batch > 0 : c->batch;
+    int64_t per_head = (one_row ? 1 : held(m, 0, rows)) * row_size;
+    if (one_row && rows > 1) rows = 1;
+    m->data->bias_count = batch * heads * per_head;
+    char *bias = take(m, m->data->bias_count * unit, (size_t)unit);
+    for (int64_t i = 0; bias && i < batch * heads * rows * keys; i++) {
         int64_t row = i / keys, seq = row / rows / heads;
-        float value = is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
+        float value = !m->data->shared_bias && is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
         tp_from_float((tp_dtype)m->problem->bias_dtype, value,
                       bias + (row / rows * per_head + row % rows * row_size + i % keys) * unit);
     }
     c->bias = bias;
     c->bias_stride[3] = 1;
-    c->bias_stride[2] = row_size;
+    c->bias_stride[2] = one_row ? 0 : row_size;
     c->bias_stride[1] = heads > 1 ? per_head : 0;
-    c->bias_stride[0] = heads * per_head;
+    c->bias_stride[0] = one_sequence ? 0 : heads * per_head;
 }
 
 static void make_heads(struct maker *m) {
@@ -272,6 +301,12 @@ static int callback(void *user, int64_t seq, int64_t row, int64_t key) {
     return (key * 7 + row * 3 + seq) % 5 != 0 && (key / 40 + row / 40) % 3 != 1;
 }
 
+static int callback_in_runs(void *user, int64_t seq, int64_t row, int64_t key) {
+    const int64_t *first = user;
+    if (first) seq += first[0], row += first[1];
+    return key / 20 % 7 == (row * 3 + seq) % 7;
+}
+
 double mask_data_bytes(const tp_problem *p) {
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len, bytes = 0;
     if (has(p, TP_MASK_BITS)) bytes += pairs / 8;
@@ -298,7 +333,7 @@ int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tenso
     if (!m.failed && has(problem, TP_MASK_BITS)) make_bits(&m, rows, keys);
     if (!m.failed && problem->bias_dtype) make_bias(&m, rows, keys);
     if (!m.failed) make_heads(&m);
-    call->callback = callback;
+    call->callback = data->scattered ? callback_in_runs : callback;
     call->dropout_seed = seed * 0x9e3779b97f4a7c15u + 1;
     call->dropout_offset = seed;
     free(value);

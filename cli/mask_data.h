@@ -3,7 +3,8 @@
  * What masks and scores read of the tensors, made from a seed: positions with gaps and repeats, documents,
  * spans, prefixes, trees of drafts, bits, a bias, slopes, sinks, a callback, dropout's own seed. A value depends
  * on the seed, the sequence and the place in it, never on the layout. Some sequences have keys that are out of
- * order.
+ * order. Where `scattered` is asked for, a row stands at some key or none, whatever its index, documents are short,
+ * parents distant, and bits come in a few runs.
  */
 #ifndef TILEPROOF_CLI_MASK_DATA_H
 #define TILEPROOF_CLI_MASK_DATA_H
@@ -20,6 +21,9 @@ struct mask_data {
     enum guarded_side guarded;
     int empty_ends; /* bits and bias hide everything from the first and the last row of a sequence */
     int extreme;    /* biases, slopes and sinks of every size a float has */
+    int scattered;  /* what neighbouring rows see is far apart */
+    int shared_bias; /* 1: rows have the same bias, by a stride of 0; 2: sequences; 3: both */
+    int64_t bias_count; /* out: elements of the bias */
 };
 
 struct mask_lengths {

@@ -51,6 +51,8 @@ struct tensors_style {
     enum guarded_side guarded; /* every tensor and array lies against a page without access */
     int empty_ends; /* the first and the last row of a sequence see nothing, where lists, bits or a bias decide */
     int extreme;    /* biases, slopes and sinks of every size a float has */
+    int scattered;  /* what neighbouring rows see is far apart, where ids, positions, parents, bits or a callback decide */
+    int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
 };
 
 struct tensors {

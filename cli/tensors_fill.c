@@ -71,6 +71,8 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.guarded = tensors->style.guarded;
     tensors->masks.empty_ends = tensors->style.empty_ends;
     tensors->masks.extreme = tensors->style.extreme;
+    tensors->masks.scattered = tensors->style.scattered;
+    tensors->masks.shared_bias = tensors->style.shared_bias;
     /* without memory a pointer stays NULL, and the call that misses it says so */
     int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
     cache_fill(tensors, seed, made);

@@ -361,6 +361,23 @@ static void bound_tells(void **state) {
     back_free(&moved);
 }
 
+/* Scores of about -FLT_MAX are all the same to a float: a key whose weight is 0 by the definition, 1e30 below the
+   greatest, has a kernel's share like the others, and its gradients a bound that is no promise. */
+static void bound_of_a_weight_that_vanished(void **state) {
+    (void)state;
+    back b = back_new("q1 k2 d8 f32 alibi bias=f32", 0, 0, 0);
+    float bias[] = {-0x1.FFFFFEp127f, -0x1.FFFFFEp127f}, slope = 1e30f;
+    b.c->tensors.bias = bias;
+    b.c->tensors.alibi_slopes = &slope;
+    back_run(&b, TP_DOUBLE);
+    assert_true(b.out.d_k[0] == 0);
+    assert_true(isinf(b.out.d_k_bound[0]) && isinf(b.out.d_v_bound[0]) && isinf(b.out.d_q_bound[0]));
+    bias[0] = bias[1] = -2; /* scores that floats tell apart */
+    back_run(&b, TP_DOUBLE);
+    assert_true(b.out.d_k[0] == 0 && b.out.d_k_bound[0] < 1e-30 && b.out.d_v_bound[0] < 1e-30);
+    back_free(&b);
+}
+
 static void wrong_arguments_are_named(void **state) {
     (void)state;
     back b = back_new("b2 h4/2 q5 k7 d4 f32", 0, 0, 0);
@@ -412,6 +429,7 @@ int main(void) {
         cmocka_unit_test(empty_rows_and_hidden_keys),
         cmocka_unit_test(naive_is_near),
         cmocka_unit_test(bound_tells),
+        cmocka_unit_test(bound_of_a_weight_that_vanished),
         cmocka_unit_test(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

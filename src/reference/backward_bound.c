@@ -14,14 +14,16 @@
 
 #include "reference/rounding.h"
 
-/* Of the probability that is recomputed: relative. */
+/* Of the probability that is recomputed. One that is too small for a double may still grow, in a row of huge scores. */
 static double probability_error(const tp__reference_row *row, const tp__key *key,
                                 double lse_error) {
     double score = key->score * LOG2_E, lse = row->lse * LOG2_E, gap = fabs(score - lse);
     double log_factor = LN_2 * (key->error + UNIT * (fabs(score) + 3 * gap)) + lse_error + EXP2_ERROR;
-    if (lse - score - key->error - lse_error / LN_2 > EXP2_LOWEST + 2) return 1; /* exactly 0 */
-    double up = expm1(fmin(log_factor, 600));
-    return gap > EXP2_LOWEST ? fmax(up, 1) : up;
+    double p = key->weight / row->sum;
+    if (lse - score - key->error - lse_error / LN_2 > EXP2_LOWEST + 2) return p; /* exactly 0 */
+    if (log_factor > 600 || key->weight < DBL_MIN) return exp(key->score - row->lse + log_factor);
+    double up = expm1(log_factor);
+    return p * (gap > EXP2_LOWEST ? fmax(up, 1) : up);
 }
 
 /* Of softcap's derivative 1 - t^2. */
@@ -93,8 +95,7 @@ void tp__pairs_bound(tp__backward_row *b) {
             pair->p_error = pair->d_error = INFINITY;
             continue;
         }
-        double p = key->weight / row->sum,
-               p_error = p * probability_error(row, key, lse_bound) + TINY;
+        double p = key->weight / row->sum, p_error = probability_error(row, key, lse_bound) + TINY;
         difference d = of_pair(b, key, &delta);
         double size = (p + p_error) * (fabs(d.value) + d.error);
         d.error = (p + p_error) * d.error + p_error * fabs(d.value) + 2 * UNIT * size + TINY;

@@ -4,6 +4,7 @@
 #include "api/context.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/control.h"
 #include "base/error.h"
 #include "problem/sequence.h"
 #include "strategies/prepare.h"
@@ -95,7 +96,10 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     };
     tp__prepare(&job);
     TP_TRY(tp__prepared_check(&job, error));
+    tp__control saved = tp__control_take(); /* it computes outside its tasks, too */
+    job.units = tp__units_of(&plan->problem);
     plan->strategy->run(&job);
+    tp__control_restore(saved);
     atomic_fetch_add(&context->calls, 1);
     if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
     told->kernel = tp__trace_kernel(&trace);

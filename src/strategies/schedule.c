@@ -2,7 +2,6 @@
 #include "strategies/schedule.h"
 
 #include "base/arena.h"
-#include "base/control.h"
 #include "masks/mask.h"
 
 /* Tasks a thread should find, so that the last ones even out. */
@@ -168,7 +167,6 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
     const tp_problem *problem = cut->problem;
     int64_t rows = 0, range = cut->range_rows;
     double total = 0;
-    tp__control saved = tp__control_take();
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len * problem->q_heads;
@@ -185,5 +183,4 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
     for (int64_t s = 0; s < tensors->batch; s++) cut_sequence(schedule, cut, tensors, s, range, total);
     atomic_init(&schedule->ticket, 0);
     if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);
-    tp__control_restore(saved);
 }

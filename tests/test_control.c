@@ -55,6 +55,10 @@ static void ask_texts(answers *to) {
     p.scale_set = 1, p.scale = 3e38f;
     tp_status status = tp_problem_check(&p, NULL);
     note(to, &status, sizeof status);
+    tp_error error = TP_ERROR_INIT; /* of more digits than are printed */
+    p.scale_set = 0, p.softcap = 1.23456789e30f;
+    assert_int_equal(tp_problem_check(&p, &error), TP_INVALID);
+    note(to, error.text, strlen(error.text));
 }
 
 static void ask_merge(answers *to) {

@@ -32,15 +32,23 @@ static void draw(float *to, int count) { /* -1..1 */
     }
 }
 
-/* One more token: a new page where the last one is full. 0 when the pool is used up. */
-static int append(int sequence) {
+/* Is there room for one more token of each sequence? Asked before any of them gets one: a step is for all or none. */
+static int room(void) {
+    int pages = 0;
+    for (int s = 0; s < SEQUENCES; s++) {
+        if (lens[s] == KEYS) return 0;
+        pages += lens[s] % PAGE == 0;
+    }
+    return pages <= free_count;
+}
+
+/* One more token: a new page where the last one is full. */
+static void append(int sequence) {
     int at = lens[sequence], slot = at / PAGE;
-    if (at == KEYS || (at % PAGE == 0 && free_count == 0)) return 0;
     if (at % PAGE == 0) table[sequence][slot] = free_pages[--free_count];
     draw(pool_k[table[sequence][slot]][at % PAGE][0], KV_HEADS * DIM);
     draw(pool_v[table[sequence][slot]][at % PAGE][0], KV_HEADS * DIM);
     lens[sequence]++;
-    return 1;
 }
 
 /* By the definition, for every row of the last step. */
@@ -66,6 +74,7 @@ int main(int count, char **words) {
     tp_tensors tensors;
     tp_receipt receipt;
     int steps = count > 1 ? atoi(words[1]) : 300;
+    if (steps < 1) return fprintf(stderr, "STEPS is '%s': it must be a number from 1 on\n", words[1]), 2;
     if (tp_context_create(NULL, &context, &error)) return fprintf(stderr, "%s\n", error.text), 1;
 
     /* What is asked: bounds, so that one problem serves every step. */
@@ -92,8 +101,8 @@ int main(int count, char **words) {
     for (int i = 0; i < 20; i++) append(1); /* sequences need not be as long as one another */
     tp_receipt_init(&receipt);
     tp_status status = TP_OK;
-    for (int step = 0; step < steps && status == TP_OK; step++) {
-        if (!append(0) || !append(1)) break;
+    for (int step = 0; step < steps && room() && status == TP_OK; step++) {
+        for (int s = 0; s < SEQUENCES; s++) append(s);
         draw(q[0][0][0], SEQUENCES * Q_HEADS * DIM);
         status = tp_attention(context, &problem, NULL, &tensors, &receipt, &error);
     }

@@ -322,7 +322,7 @@ typedef struct tp_tensor {
 /* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each (sequence,
    row, key), before anything is computed, and keeps the answers: one that would answer otherwise later changes
    nothing, one that answers at random gives a random mask and no wrong access. tp_check_deep, TP_EXEC_CHECK_DEEP,
-   tp_reference and tp_mask_visible ask anew; to them a key of no page stays hidden, whatever is said of it later.
+   tp_reference and tp_mask_visible ask anew; tp_reference takes a key of no page as hidden once its check has passed.
    Inside a run's callback the library may be asked anything, but running attention gives TP_BUSY. */
 typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
 
@@ -569,7 +569,7 @@ typedef struct tp_decision {
     double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
                                  five products: 2 * pairs * (3 * head_dim_qk + 2 * head_dim_v)  */
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
-    int64_t scores_per_head;  /* q_len * kv_len, never written by a fused kernel                */
+    int64_t scores_per_head;  /* q_len * kv_len, or the keys of lists: never written by a fused kernel */
     int64_t bytes_compulsory; /* each element of q, k, v and o once; backward: gradients and lse, too */
     int64_t workspace_bytes;  /* with one task                                                  */
     int64_t bytes_kv;         /* of bytes_compulsory, those of k and v, and of their gradients  */
@@ -639,8 +639,8 @@ typedef struct tp_lengths {
    and `padded` says nothing. */
 TP_API tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
                                   tp_error *error);
-/* Prints the problem or, when tensors are given, the call, checked or not. TP_INVALID when size is too small, the tree
-   has no number of nodes that there can be, or the lengths cannot be read: no array, or not aligned. */
+/* Prints the problem or, when tensors are given, the call, checked or not. TP_INVALID when size is too small,
+   mask_nodes is not in 0..TP_MAX_MASK_NODES, or the lengths cannot be read: no array, or not aligned. */
 TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
                                   size_t size);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tp_attention's cache of decisions, and what a context counts. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/call.h"
@@ -225,6 +226,47 @@ static void the_workspace_is_the_calls_own(void **state) {
     tp_context_destroy(context);
 }
 
+static int find_held(void *cookie, const char *bytes, size_t size) {
+    char *text = cookie;
+    size_t used = strlen(text);
+    assert_true(used + size < 1 << 16);
+    memcpy(text + used, bytes, size);
+    text[used + size] = '\0';
+    return 0;
+}
+
+static long long held_by(const tp_context *context) {
+    static char text[1 << 16];
+    static const char name[] = "\ntileproof_workspace_bytes ";
+    text[0] = '\0';
+    assert_int_equal(tp_metrics_write(context, find_held, text), TP_OK);
+    assert_non_null(strstr(text, name));
+    return atoll(strstr(text, name) + sizeof name - 1);
+}
+
+/* A sequence that grows by a token at a time does not get a new workspace each time; nor is it given back. */
+static void the_workspace_grows_by_a_quarter(void **state) {
+    (void)state;
+    tp_context *context = context_of(0);
+    tp_choice math = {sizeof math, TP_PERMIT, NULL, "math", NULL};
+    long long last = 0;
+    for (int keys = 64; keys <= 64 * 60; keys += 64) {
+        char text[64];
+        snprintf(text, sizeof text, "q40 k%d d8 f32", keys);
+        call *c = call_new(text, NULL);
+        planned(context, c, &math);
+        long long held = held_by(context);
+        if (held != last && held < last + last / 4) fail_msg("%s: %lld bytes after %lld", text, held, last);
+        last = held;
+        call_free(c);
+    }
+    call *c = call_new("q4 k64 d8 f32", NULL);
+    planned(context, c, &math);
+    assert_int_equal(held_by(context), last);
+    call_free(c);
+    tp_context_destroy(context);
+}
+
 static void counters_tell_what_happened(void **state) {
     (void)state;
     tp_context *context = context_of(0);
@@ -272,6 +314,7 @@ int main(void) {
         cmocka_unit_test(the_cache_is_bounded),
         cmocka_unit_test(bounds_are_the_callers),
         cmocka_unit_test(the_workspace_is_the_calls_own),
+        cmocka_unit_test(the_workspace_grows_by_a_quarter),
         cmocka_unit_test(counters_tell_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/call.h"
+#include "support/back.h"
 #include "support/parallel.h"
 
 /* What every door gave, byte by byte. */
 typedef struct answers {
     size_t used;
-    unsigned char bytes[1 << 16];
+    unsigned char bytes[1 << 17];
 } answers;
 
 static void note(answers *to, const void *bytes, size_t size) {
@@ -55,6 +55,10 @@ static void ask_texts(answers *to) {
     p.scale_set = 1, p.scale = 3e38f;
     tp_status status = tp_problem_check(&p, NULL);
     note(to, &status, sizeof status);
+    tp_error error = TP_ERROR_INIT; /* of more digits than are printed */
+    p.scale_set = 0, p.softcap = 1.23456789e30f;
+    assert_int_equal(tp_problem_check(&p, &error), TP_INVALID);
+    note(to, error.text, strlen(error.text));
 }
 
 static void ask_merge(answers *to) {
@@ -93,6 +97,33 @@ static void ask_reference(answers *to, const call *c) {
     note(to, d_q, sizeof d_q);
 }
 
+/* The gradients, with those that are summed when all tasks are done. */
+static void ask_backward(answers *to, back *b) {
+    for (int threads = 1; threads <= 2; threads++) {
+        parallel p = {.threads = 2};
+        tp_status status =
+            back_try(b, &(call_how){.threads = threads, .parallel_for = parallel_threads, .user = &p}, NULL, NULL);
+        note(to, &status, sizeof status);
+        for (int i = BACK_DQ; i <= BACK_DV; i++) note(to, b->room[i].memory, b->room[i].bytes);
+        note(to, b->d_slopes, b->slope_count * sizeof(float));
+        note(to, b->d_sinks, (size_t)b->problem.q_heads * sizeof(float));
+    }
+}
+
+static int note_text(void *cookie, const char *text, size_t size) {
+    note(cookie, text, size);
+    return 0;
+}
+
+/* How fast it is differs from call to call; that it is a number does not. */
+static void ask_measure(answers *to, const char *kernel) {
+    double speed = -1;
+    tp_status status = tp_measure_fma(call_context(), kernel, 1, &speed, NULL);
+    int fast = speed > 0;
+    note(to, &status, sizeof status);
+    note(to, &fast, sizeof fast);
+}
+
 /* A plan, a decision and a run that is cut into tasks. */
 static void ask_runs(answers *to, call *c) {
     for (int threads = 1; threads <= 2; threads++) {
@@ -108,16 +139,21 @@ static void ask_runs(answers *to, call *c) {
     note(to, &status, sizeof status);
     note(to, &decision->flops, sizeof decision->flops);
     note(to, &decision->flops_usual, sizeof decision->flops_usual);
+    decision->flops = 123456789012345.67; /* of more digits than are printed */
+    for (int format = TP_TEXT; format <= TP_JSON; format++)
+        tp_decision_write(decision, (tp_format)format, note_text, to);
+    ask_measure(to, decision->candidate[decision->chosen].kernel);
     tp_decision_destroy(decision);
 }
 
-static answers *ask(call *c) {
+static answers *ask(call *c, back *b) {
     answers *a = calloc(1, sizeof *a);
     ask_conversions(a);
     ask_texts(a);
     ask_merge(a);
     ask_reference(a, c);
     ask_runs(a, c);
+    ask_backward(a, b);
     return a;
 }
 
@@ -139,7 +175,9 @@ static void every_door_gives_the_same(void **state) {
     call *c = call_new("b2 h4/2 q9 k70 d8 f32 scale=0.3 softcap=5 sinks", NULL);
     call_set(c, CALL_V, 0, 3, 0, 0, 3e-42f);
     call_context();
-    answers *plain = ask(c);
+    back *b = back_new("b2 h4/2 q9 k70 d8 f32 scale=0.3 alibi sinks", BACK_D_LSE);
+    back_run(b, &(call_how){0}, NULL);
+    answers *plain = ask(c, b);
     for (int n = 0; n < COUNT(cases); n++) {
         fenv_t before;
         assert_int_equal(fegetenv(&before), 0);
@@ -149,7 +187,7 @@ static void every_door_gives_the_same(void **state) {
         __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | cases[n].word);
 #endif
         feenableexcept(cases[n].traps);
-        answers *got = ask(c);
+        answers *got = ask(c, b);
         int rounding = fegetround(), traps = fegetexcept();
         fesetenv(&before);
         assert_int_equal(rounding, cases[n].rounding);
@@ -161,6 +199,7 @@ static void every_door_gives_the_same(void **state) {
         free(got);
     }
     free(plain);
+    back_free(b);
     call_free(c);
 }
 

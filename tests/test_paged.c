@@ -89,6 +89,36 @@ static void lists(void **state) {
     check_each(texts, COUNT(texts));
 }
 
+/* What is told of lists counts the keys that are listed and seen, and no others of the sequence: tasks, bytes, scores. */
+static void lists_are_counted_by_their_keys(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int threads; /* of 8 */
+        int64_t scores;
+    } cases[] = {
+        {"h1 q1 k9000 d8 f32 lists-sorted=20", 1, 20},
+        {"h2/1 q3 k9000 d8 f32 lists=20", 3, 60},
+        {"h1 q2 k9 d8 f32 lists=6000", 8, 12000},
+        {"h4/2 q40 k60 d8 f32 lists-sorted=30 causal", 8, 1200}, /* which hides listed keys */
+        {"h2 q3 k5000 d8 f32 paged=16 lists-sorted=90 window=2000,0", 6, 270},
+    };
+    for (int n = 0; n < COUNT(cases); n++) {
+        call *c = call_new(cases[n].text, NULL);
+        tp_receipt receipt;
+        tp_decision *decision;
+        tp_receipt_init(&receipt);
+        call_run(c, &(call_how){.threads = 8, .parallel_for = parallel_reverse, .user = &(parallel){0}}, &receipt);
+        if (receipt.bytes_compulsory > receipt.bytes_model || receipt.threads != cases[n].threads)
+            fail_msg("%s: %lld bytes compulsory of %lld, %d tasks at once", cases[n].text,
+                     (long long)receipt.bytes_compulsory, (long long)receipt.bytes_model, receipt.threads);
+        assert_int_equal(tp_explain(call_context(), &c->problem, NULL, &decision, NULL), TP_OK);
+        assert_int_equal(decision->scores_per_head, cases[n].scores);
+        tp_decision_destroy(decision);
+        call_free(c);
+    }
+}
+
 /* A list that is not sorted may name keys again and again, and so be longer than its sequence: over the keys of
    math's matrices, over one chunk of either loop, and over what a few threads share. */
 static void lists_longer_than_their_sequences(void **state) {
@@ -260,6 +290,7 @@ int main(void) {
         cmocka_unit_test(paged_equals_contiguous),
         cmocka_unit_test(latent),
         cmocka_unit_test(lists),
+        cmocka_unit_test(lists_are_counted_by_their_keys),
         cmocka_unit_test(lists_longer_than_their_sequences),
         cmocka_unit_test(a_list_of_everything),
         cmocka_unit_test(bad_pages),

@@ -230,6 +230,8 @@ static void head_dims_beyond_the_fused_kernels(void **state) {
         expect_reason(d, math_at(), TP_WHY_POLICY, TP_TIER_MATH, TP_TIER_BEST);
         assert_non_null(strstr(d->hint, "576"));
         assert_non_null(strstr(error.text, "576"));
+        assert_non_null(strstr(error.text, "TP_PERMIT")); /* and no second advice */
+        assert_null(strstr(error.text, "hint"));
         tp_decision_destroy(d);
 
         tp_choice choice = permit;

@@ -6,17 +6,23 @@
 #include "api/context.h"
 #include "base/error.h"
 
-/* Grow-only; the old content is of no use, so it is freed first. */
+/* Grow-only, by a quarter at least where there is memory: a sequence that grows from call to call does not get a new
+   one each time. The old content is of no use, so it is freed first. */
 static tp_status grow(tp_context *context, size_t need, tp_error *error) {
     if (need <= context->workspace_size) return TP_OK;
+    size_t more = context->workspace_size + context->workspace_size / 4, size = need > more ? need : more;
     free(context->workspace);
     context->workspace = NULL;
     context->workspace_size = 0;
     atomic_store(&context->workspace_held, 0);
-    TP_REQUIRE(posix_memalign(&context->workspace, 64, need) == 0, error, TP_NO_MEMORY,
-               "no memory for a workspace of %zu bytes", need);
-    context->workspace_size = need;
-    atomic_store(&context->workspace_held, (long long)need);
+    if (posix_memalign(&context->workspace, 64, size) != 0) {
+        context->workspace = NULL;
+        size = need;
+        TP_REQUIRE(posix_memalign(&context->workspace, 64, need) == 0, error, TP_NO_MEMORY,
+                   "no memory for a workspace of %zu bytes", need);
+    }
+    context->workspace_size = size;
+    atomic_store(&context->workspace_held, (long long)size);
     return TP_OK;
 }
 

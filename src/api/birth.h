@@ -15,7 +15,7 @@ typedef struct tp__birth {
 
 /* 0 when there is no memory. */
 int tp__birth_note(tp__birth *birth);
-/* Also of one that is all 0, which was never noted: then it is not here. */
+/* 0 in a forked child, and for a tp__birth that was never noted (all 0). */
 int tp__birth_is_here(const tp__birth *birth);
 void tp__birth_forget(tp__birth *birth);
 

@@ -4,6 +4,7 @@
 
 #include "api/context.h"
 #include "base/clock.h"
+#include "base/control.h"
 #include "base/error.h"
 
 #define FMA_ROUNDS 100000
@@ -48,19 +49,32 @@ static tp_status prepare(tp_context *context, const char *kernel, int threads, c
     return TP_OK;
 }
 
-static double timed(tp_context *context, measure *m, tp_task task) {
+/* Nanoseconds. */
+static int64_t timed(tp_context *context, measure *m, tp_task task) {
     tp__parallel parallel = {context->pool, NULL, NULL};
     int64_t start = tp__now_ns();
     tp__parallel_run(&parallel, (size_t)m->threads, task, m);
-    return 1e-9 * (double)(tp__now_ns() - start);
+    return tp__now_ns() - start;
+}
+
+/* In 1e9 a second. Not inlined: its arithmetic must not leave the environment that is taken for it. */
+static __attribute__((noinline)) double speed_of(double amount, int64_t time_ns) {
+    return amount / (double)time_ns;
+}
+
+static double speed(double amount, int64_t time_ns) {
+    tp__control saved = tp__control_take();
+    double result = speed_of(amount, time_ns);
+    tp__control_restore(saved);
+    return result;
 }
 
 tp_status tp_measure_fma(tp_context *context, const char *kernel, int threads, double *gflops,
                          tp_error *error) {
     measure m = {0};
     TP_TRY(prepare(context, kernel, threads, gflops, &m, error));
-    double time = timed(context, &m, fma_task);
-    *gflops = m.flops * threads / time * 1e-9;
+    int64_t time = timed(context, &m, fma_task);
+    *gflops = speed(m.flops * threads, time);
     return TP_OK;
 }
 
@@ -73,7 +87,7 @@ tp_status tp_measure_read(tp_context *context, const char *kernel, int threads, 
                "buffer is %p of %zu bytes: it must hold at least 1 MiB", buffer, bytes);
     TP_REQUIRE(streams >= 1 && streams <= 64, error, TP_INVALID,
                "streams is %d: it must be in 1..64", streams);
-    double time = timed(context, &m, read_task);
-    *gigabytes_per_second = (double)bytes / time * 1e-9;
+    int64_t time = timed(context, &m, read_task);
+    *gigabytes_per_second = speed((double)bytes, time);
     return TP_OK;
 }

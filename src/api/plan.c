@@ -64,12 +64,12 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
                                  decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
     remedy_of(decision, remedy, sizeof remedy);
+    const char *hint = remedy[0] == '\0' ? decision->hint : ""; /* one advice is enough */
     return tp__fail(error, (tp_status)decision->status, "%s%s for '%s': %s%s%s",
                     decision->status == TP_FALLBACK_REFUSED ? "fallback refused"
                     : decision->status == TP_NOT_LOCKED     ? "not permitted by policy locked"
                                                             : "nothing serves",
-                    remedy, decision->problem, list, decision->hint[0] != '\0' ? "; hint: " : "",
-                    decision->hint);
+                    remedy, decision->problem, list, hint[0] != '\0' ? "; hint: " : "", hint);
 }
 
 static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,

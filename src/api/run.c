@@ -4,6 +4,7 @@
 #include "api/context.h"
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/control.h"
 #include "base/error.h"
 #include "problem/sequence.h"
 #include "strategies/prepare.h"
@@ -31,8 +32,12 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
     int64_t tokens = p->q_layout == TP_PACKED ? tensors->q_tokens
                                               : tp__times(tensors->batch, tensors->q_len);
     int64_t ranges = tp__times(tokens, p->q_heads) / TP__RANGE_ROWS_MIN;
-    int64_t chunks = tp__times(heads, p->kv_layout == TP_PACKED ? tensors->kv_tokens : tensors->kv_len) /
-                     TP_DECODE_CHUNK_KEYS;
+    int64_t keys = p->kv_layout == TP_PACKED ? tensors->kv_tokens : tensors->kv_len;
+    if (p->list_len > 0 && plan->strategy->fused) { /* every token by itself */
+        heads = tp__times(tokens, p->kv_heads);
+        keys = tp__row_keys_most(p);
+    }
+    int64_t chunks = tp__times(heads, keys) / TP_DECODE_CHUNK_KEYS;
     int64_t most = plan->strategy->fused ? tp__max(heads, tp__max(ranges, chunks)) : heads;
     if (plan->strategy->most != NULL) most = plan->strategy->most(p, tensors);
     return (int)tp__max(1, tp__min(asked, most));
@@ -95,7 +100,10 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     };
     tp__prepare(&job);
     TP_TRY(tp__prepared_check(&job, error));
+    tp__control saved = tp__control_take(); /* it computes outside its tasks, too */
+    job.units = tp__units_of(&plan->problem);
     plan->strategy->run(&job);
+    tp__control_restore(saved);
     atomic_fetch_add(&context->calls, 1);
     if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
     told->kernel = tp__trace_kernel(&trace);

@@ -9,6 +9,17 @@
 
 #include <fenv.h>
 
+/* The whole environment, of all the processor's units: where the C library reads or writes numbers, which it rounds by
+   the mode of its own choice of unit. */
+static inline fenv_t tp__fenv_take(void) {
+    fenv_t saved;
+    fegetenv(&saved);
+    fesetenv(FE_DFL_ENV);
+    return saved;
+}
+static inline void tp__fenv_restore(fenv_t saved) { fesetenv(&saved); }
+
+/* What arithmetic here obeys of it, and quicker where the rest need not be touched. */
 #if defined(__SSE__)
 typedef unsigned int tp__control;
 #define TP__DEFAULT_MXCSR 0x1f80u
@@ -20,13 +31,8 @@ static inline tp__control tp__control_take(void) {
 static inline void tp__control_restore(tp__control saved) { __builtin_ia32_ldmxcsr(saved); }
 #else
 typedef fenv_t tp__control;
-static inline tp__control tp__control_take(void) {
-    fenv_t saved;
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
-    return saved;
-}
-static inline void tp__control_restore(tp__control saved) { fesetenv(&saved); }
+static inline tp__control tp__control_take(void) { return tp__fenv_take(); }
+static inline void tp__control_restore(tp__control saved) { tp__fenv_restore(saved); }
 #endif
 
 #endif

@@ -4,12 +4,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/control.h"
+
 tp_status tp__fail(tp_error *error, tp_status status, const char *format, ...) {
     if (error != NULL && error->struct_size >= sizeof(tp_error)) {
         va_list arguments;
         error->status = status;
         va_start(arguments, format);
+        fenv_t saved = tp__fenv_take(); /* numbers are printed by the rounding mode */
         vsnprintf(error->text, sizeof error->text, format, arguments);
+        tp__fenv_restore(saved);
         va_end(arguments);
     }
     return status;

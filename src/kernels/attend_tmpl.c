@@ -2,7 +2,7 @@
 /*
  * attend: one tile of rows against one block of keys, online softmax.
  *
- *     s  = q k^T                      scores, in units of 1/unit of log2
+ *     s  = q k^T                      scores; s*unit is their exponent of 2
  *     m' = max(m, max s)              over the keys the row sees
  *     p  = 2^((s - m') unit)          exactly 0 for a key it does not see
  *     l' = l*c + sum p                c = 2^((m - m') unit), exactly 1 when the maximum stands

@@ -40,15 +40,15 @@ static extent extent_of(const tp__back *b) {
     return e;
 }
 
-/* exp(gain*s - lse): where vec_fma fuses, only the difference is rounded. */
-VEC_INLINE vec_f probability(const tp__back *b, int64_t r, vec_f s) {
-    return vec_exp2(vec_fma(s, vec_set1(b->gain), vec_set1(-b->lse[r])), vec_set1(LOG2_E));
+/* exp(left*s + down), down = -lse: where vec_fma fuses, only the difference is rounded. */
+VEC_INLINE vec_f probability(vec_f s, vec_f left, vec_f down) {
+    return vec_exp2(vec_fma(s, left, down), vec_set1((float)TP__LOG2_E));
 }
 
 static void row_gradient(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
-    vec_f less = vec_set1(b->delta[r]);
+    vec_f less = vec_set1(b->delta[r]), left = vec_set1(b->left), down = vec_set1(-b->lse[r]);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f p = probability(b, r, vec_load(s + j));
+        vec_f p = probability(vec_load(s + j), left, down);
         vec_store(s + j, p);
         vec_store(ds + j, p * (vec_load(ds + j) - less));
     }
@@ -56,9 +56,10 @@ static void row_gradient(const tp__back *b, int64_t r, float *s, float *ds, int6
 
 /* As above, but for keys whose score is -inf: both are 0, whatever lse, dp and delta are. */
 static void row_gradient_masked(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
-    vec_f less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY);
+    vec_f less = vec_set1(b->delta[r]), left = vec_set1(b->left), down = vec_set1(-b->lse[r]);
+    vec_f none = vec_set1(-INFINITY);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f score = vec_load(s + j), p = probability(b, r, score);
+        vec_f score = vec_load(s + j), p = probability(score, left, down);
         vec_i seen = score != none;
         vec_store(s + j, (vec_f)((vec_i)p & seen));
         vec_store(ds + j, (vec_f)((vec_i)(p * (vec_load(ds + j) - less)) & seen));
@@ -67,12 +68,13 @@ static void row_gradient_masked(const tp__back *b, int64_t r, float *s, float *d
 
 /* As above, with dropout: a dropped pair has neither p nor dp, and its ds comes from delta alone. */
 static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
-    vec_f less = vec_set1(b->delta[r]), none = vec_set1(-INFINITY), stay = vec_set1(b->stay);
+    vec_f less = vec_set1(b->delta[r]), left = vec_set1(b->left), down = vec_set1(-b->lse[r]);
+    vec_f none = vec_set1(-INFINITY), stay = vec_set1(b->stay);
     float stays[PIECE_KEYS];
     memset(stays + from, 0xff, (size_t)(to - from) * sizeof(float));
     drop_row(b->tile.drop, r, stays, from, to);
     for (int64_t j = from; j < to; j += VEC_LANES) {
-        vec_f score = vec_load(s + j), p = probability(b, r, score);
+        vec_f score = vec_load(s + j), p = probability(score, left, down);
         vec_i seen = score != none, kept = (vec_i)vec_load(stays + j);
         vec_f dp = (vec_f)((vec_i)vec_load(ds + j) & kept) * stay;
         vec_store(s + j, (vec_f)((vec_i)p & kept & seen));

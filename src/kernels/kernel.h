@@ -10,9 +10,9 @@
  *               of L: dv is rounded up to L, zero beyond
  *     Q, O, S   plain rows of floats
  *
- * Scores and m come in units that make products exact: Q is multiplied by the power of two in the scale and no more,
- * so that a product of 16-bit elements is what it is. What is left of the scale, times log2(e), is the `unit`: it is
- * applied to a difference of scores, where it costs nothing. Where scores change (tp__modify) they are natural ones.
+ * Q is multiplied by a power of two only, so products of 16-bit elements stay exact. `unit` is the rest of the scale
+ * times log2(e). It multiplies differences of scores, inside the exp2. Where scores change (tp__modify) they are
+ * natural ones.
  */
 #ifndef TP_KERNELS_KERNEL_H
 #define TP_KERNELS_KERNEL_H
@@ -216,7 +216,7 @@ typedef void tp__store_d_fn(tp__trace *, void *tensor, const tp__rows *rows, int
                             int64_t ld, float factor);
 
 /* One (rows x block) tile of the gradients, from the rows' lse:
-       p = exp(gain*s - lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
+       p = exp(left*s - lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
    ds is then the gradient of q.k where scores changed. Of the tile v, o, m, l and c are not used. */
 typedef struct tp__back {
     tp__tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
@@ -225,12 +225,13 @@ typedef struct tp__back {
     const float *v;          /* packed as k is */
     const float *k_rows;     /* k packed as v is */
     float *ds;               /* scratch as s */
-    float gain;              /* natural units of a score as it meets the softmax */
+    float left;              /* natural score = left * score, as it meets the softmax */
     const float *lse, *delta; /* [rows]; of a row without keys: 0 */
     float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
     int not_finite;          /* something in q, d_o or k */
     float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
-    float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|, of rows that see any, over 0; NULL: not wanted */
+    float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|, set for rows that see a key; the
+                                caller clears it first; NULL: not wanted */
     float *const *d_bias;    /* [rows] += ds, of each row's key 0 of the block; NULL: not wanted */
     int64_t d_bias_stride;   /* from key to key */
 } tp__back;

@@ -12,12 +12,12 @@
 #ifndef TP_KERNELS_MODIFY_H
 #define TP_KERNELS_MODIFY_H
 
+#include "base/constants.h"
 #include "kernels/kernel.h"
 #include "kernels/vec/vec.h"
 
 #include <math.h>
 
-#define LOG2_E 0x1.715476p+0f
 #define PIECE_KEYS (64 * TP__BLOCK_WORDS)
 
 static float bias_one(const tp__modify *mod, int64_t row, int64_t key) {
@@ -66,12 +66,14 @@ static void bias_row(const tp__modify *mod, int64_t row, float *s, int64_t lo, i
 static inline void modify_row(const tp__modify *mod, int64_t row, float *s, int64_t from, int64_t to,
                               int64_t lo, int64_t hi, float *bend) {
     vec_f gain = vec_set1(mod->gain), scale = vec_set1(mod->scale != NULL ? mod->scale[row] : 1.0f);
-    for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * gain * scale);
+    if (mod->gain != 1.0f || mod->scale != NULL)
+        for (int64_t j = from; j < to; j += VEC_LANES) vec_store(s + j, vec_load(s + j) * gain * scale);
     if (mod->cap > 0) {
-        float unit = (float)(2 * 1.4426950408889634 / (double)mod->cap);
+        float unit = (float)(2 * TP__LOG2_E / (double)mod->cap);
+        vec_f cap = vec_set1(mod->cap);
         for (int64_t j = from; j < to; j += VEC_LANES) {
             vec_f tanh = vec_tanh(vec_load(s + j), unit);
-            vec_store(s + j, vec_set1(mod->cap) * tanh);
+            vec_store(s + j, cap * tanh);
             if (bend != NULL) vec_store(bend + j, vec_fma(-tanh, tanh, vec_set1(1.0f)));
         }
     }

@@ -55,7 +55,7 @@ tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int64_t ro
                "bits_row_bytes is %lld for %lld rows: the last byte must be within the address space",
                (long long)bits_row_bytes, (long long)rows);
     if (keys == 0) return TP_OK;
-    TP_REQUIRE(rows == 0 || keys == 0 || (bytes != NULL && bits != NULL), error, TP_INVALID,
+    TP_REQUIRE(rows == 0 || (bytes != NULL && bits != NULL), error, TP_INVALID,
                "bytes is %p and bits %p: neither may be NULL", bytes, bits);
     for (int64_t row = 0; row < rows; row++) {
         const uint8_t *from = (const uint8_t *)bytes + row * row_stride;

@@ -10,13 +10,22 @@ static int64_t id_of_key(const tp__mask_view *view, const tp__mask_ids *ids, int
     return tp__mask_index(view, ids->k, view->kv_token + key);
 }
 
-static int64_t id_of_row(const tp__mask_view *view, const tp__mask_ids *ids, int64_t row) {
+static int64_t find_id(const tp__mask_view *view, const tp__mask_ids *ids, int64_t row) {
     if (ids->q != NULL) return tp__mask_index(view, ids->q, view->q_token + row);
     int64_t key = tp__mask_key_at(view, tp__mask_q_pos(view, row));
     return key >= 0 ? id_of_key(view, ids, key) : -1;
 }
 
-int tp__ids_allowed(tp__mask_view *view, const tp__mask_ids *ids, int64_t row, int64_t key) {
+/* Kept, for a row is asked for once for each key, and finding it may take a walk over all of them. */
+static int64_t id_of_row(const tp__mask_view *view, tp__mask_ids *ids, int64_t row) {
+    if (ids->asked != row + 1) {
+        ids->row_id = find_id(view, ids, row);
+        ids->asked = row + 1;
+    }
+    return ids->row_id;
+}
+
+int tp__ids_allowed(tp__mask_view *view, tp__mask_ids *ids, int64_t row, int64_t key) {
     int64_t id = id_of_row(view, ids, row);
     return id >= 0 && id == id_of_key(view, ids, key);
 }
@@ -55,8 +64,8 @@ int tp__ids_interval(tp__mask_view *view, tp__mask_ids *ids, int64_t row, tp__in
     return 1;
 }
 
-void tp__ids_words(tp__mask_view *view, const tp__mask_ids *ids, int64_t row, int64_t key,
-                   int64_t count, uint64_t *words) {
+void tp__ids_words(tp__mask_view *view, tp__mask_ids *ids, int64_t row, int64_t key, int64_t count,
+                   uint64_t *words) {
     int64_t id = id_of_row(view, ids, row);
     if (id < 0) return;
     for (int64_t i = 0; i < count; i++)

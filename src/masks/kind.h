@@ -41,10 +41,10 @@ void tp__mask_words_at(const tp__mask_view *view, tp__interval positions, int64_
                        uint64_t *words);
 
 /* ids.c: the same id, which is not negative. */
-int tp__ids_allowed(tp__mask_view *view, const tp__mask_ids *ids, int64_t row, int64_t key);
+int tp__ids_allowed(tp__mask_view *view, tp__mask_ids *ids, int64_t row, int64_t key);
 int tp__ids_interval(tp__mask_view *view, tp__mask_ids *ids, int64_t row, tp__interval *keys);
-void tp__ids_words(tp__mask_view *view, const tp__mask_ids *ids, int64_t row, int64_t key,
-                   int64_t count, uint64_t *words);
+void tp__ids_words(tp__mask_view *view, tp__mask_ids *ids, int64_t row, int64_t key, int64_t count,
+                   uint64_t *words);
 void tp__ids_look(tp__mask_view *view, tp__mask_ids *ids);
 
 #endif

@@ -30,6 +30,7 @@ typedef struct tp__mask_ids {
     int runs;          /* each id is one run of keys, and runs ascend */
     int64_t id;        /* of the run [at.lo, at.hi); -1: none yet */
     tp__interval at;
+    int64_t asked, row_id; /* the row that was last asked for, plus 1 (0: none yet), and its id */
 } tp__mask_ids;
 
 /* The callback's answers of a call. */

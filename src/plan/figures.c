@@ -32,6 +32,7 @@ static void split_figures(const tp_problem *p, int decode, int threads, int64_t 
                           tp_decision *decision) {
     int64_t heads = tp__times(p->batch, p->kv_heads);
     int64_t ranges = tp__times(tp__times(p->batch, p->q_len), p->q_heads) / TP__RANGE_ROWS_MIN;
+    if (p->list_len > 0) heads = tp__times(heads, p->q_len); /* every token by itself */
     decision->decode = decode;
     decision->chunk_keys = tp__chunk_keys(decode);
     decision->chunks = keys / decision->chunk_keys + (keys % decision->chunk_keys > 0);
@@ -76,7 +77,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         decision->pairs = problem->lists_sorted ? tp__min(decision->pairs, listed) : listed;
     decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
     count_flops(problem, decision);
-    decision->scores_per_head = tp__times(problem->q_len, problem->kv_len);
+    decision->scores_per_head = listed; /* of all keys, where there are no lists */
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
     int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
     if (problem->list_len > 0) seen = listed;

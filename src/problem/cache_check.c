@@ -97,8 +97,9 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
         TP_REQUIRE(slots == 0 || t->k_pages != NULL, error, TP_INVALID,
                    "k_pages is NULL though sequence %lld has %lld keys: TP_PAGED needs its table",
                    (long long)seq, (long long)s.kv_len);
-        if (p->list_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue; /* only the listed pages are seen; or
-                                                                               it has to be asked first */
+        /* Lists: only listed pages are seen (check_lists). Callback: checked after it has been asked
+           (tp__called_pages_check). */
+        if (p->list_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue;
         TP_TRY(check_pages(p, t, &s, &(tp__answers){NULL, 0, 0}, error));
     }
     return TP_OK;
@@ -118,8 +119,9 @@ tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *te
 static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t seq,
                             const tp__sequence *s, int64_t token, tp_error *error) {
     int64_t last = -1;
-    tp__interval seen =
-        tp__mask_interval(p, tp__mask_first_position(p, s->q_len, s->kv_len) + token, s->kv_len);
+    tp__interval seen = {0, 0}; /* whose pages must be there */
+    if (p->kv_layout == TP_PAGED)
+        seen = tp__mask_interval(p, tp__mask_first_position(p, s->q_len, s->kv_len) + token, s->kv_len);
     for (int64_t i = 0; i < p->list_len; i++) {
         int64_t key = tp__list_key(t, s, token, i);
         if (key == -1) return TP_OK;
@@ -131,7 +133,7 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
                    "key_lists: sequence %lld, token %lld, entry %lld is %lld after %lld: lists_sorted "
                    "promises that it ascends",
                    (long long)seq, (long long)token, (long long)i, (long long)key, (long long)last);
-        if (p->kv_layout == TP_PAGED && key >= seen.lo && key < seen.hi) /* a mask may hide a listed key */
+        if (key >= seen.lo && key < seen.hi) /* a mask may hide a listed key */
             TP_TRY(check_page(t, seq, key / p->page_size, error));
         last = key;
     }

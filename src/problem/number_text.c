@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "problem/number_text.h"
 
-#include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/control.h"
 
 int tp__read_integer(const char **at, const char *end, int64_t *value) {
     const char *c = *at;
@@ -69,22 +70,18 @@ int tp__read_float(const char **at, const char *end, float *value) {
     } else {
         snprintf(text, sizeof text, "%.*s", (int)(stop - *at), *at);
     }
-    fenv_t saved; /* the C library rounds by the caller's mode, of all its units */
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
+    fenv_t saved = tp__fenv_take();
     *value = strtof(text, NULL);
-    fesetenv(&saved);
+    tp__fenv_restore(saved);
     *at = stop;
     return 1;
 }
 
 void tp__write_float(float value, char text[TP__FLOAT_TEXT]) {
     char local[8];
-    fenv_t saved;
-    fegetenv(&saved);
-    fesetenv(FE_DFL_ENV);
+    fenv_t saved = tp__fenv_take();
     snprintf(text, TP__FLOAT_TEXT, "%.9g", (double)value);
-    fesetenv(&saved);
+    tp__fenv_restore(saved);
     locale_point(local);
     char *found = local[0] ? strstr(text, local) : NULL;
     if (found == NULL) return;

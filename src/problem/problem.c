@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked: its defaults, its rules, and the two numbers every kernel derives from it. */
+/* What is asked: its defaults, its rules, and the scale. */
 #include "problem/sequence.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/constants.h"
 #include "base/control.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "masks/mask.h"
 #include "problem/limits.h"
-
-#define LOG2_E 1.4426950408889634
 
 void tp_problem_init(tp_problem *problem) {
     if (problem == NULL) return;
@@ -228,7 +227,7 @@ static tp_status check_all(const tp_problem *problem, tp_error *error) {
     if (problem->scale_set) {
         TP_REQUIRE(isfinite(problem->scale), error, TP_INVALID, "scale is %g: it must be finite",
                    (double)problem->scale);
-        TP_REQUIRE(isfinite(tp__scale_log2(problem)), error, TP_INVALID,
+        TP_REQUIRE(isfinite((float)((double)problem->scale * TP__LOG2_E)), error, TP_INVALID,
                    "scale is %g: scale * log2(e) must be finite in float", (double)problem->scale);
     }
     TP_TRY(check_cache(problem, error));
@@ -264,10 +263,6 @@ int tp__modifies_scores(const tp_problem *problem) {
 float tp__scale(const tp_problem *problem) {
     if (problem->scale_set) return problem->scale;
     return (float)(1.0 / sqrt((double)problem->head_dim_qk));
-}
-
-float tp__scale_log2(const tp_problem *problem) {
-    return (float)((double)tp__scale(problem) * LOG2_E);
 }
 
 const char *tp__phase(int64_t q_len, int64_t kv_len) {

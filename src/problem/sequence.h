@@ -99,8 +99,6 @@ double tp__row_scale(const tp_problem *problem, int64_t q_pos);
 /* Does anything but mask and scale change scores? A sink does not: it is one more. */
 int tp__modifies_scores(const tp_problem *problem);
 
-/* scale * log2(e): scores are kept in units of log2 so that exp is exp2. */
-float tp__scale_log2(const tp_problem *problem);
 /* The scale itself: the one given or 1/sqrt(head_dim_qk). */
 float tp__scale(const tp_problem *problem);
 

@@ -17,7 +17,7 @@
 /* Of the probability that is recomputed. One that is too small for a double may still grow, in a row of huge scores. */
 static double probability_error(const tp__reference_row *row, const tp__key *key,
                                 double lse_error) {
-    double score = key->score * LOG2_E, lse = row->lse * LOG2_E, gap = fabs(score - lse);
+    double score = key->score * TP__LOG2_E, lse = row->lse * TP__LOG2_E, gap = fabs(score - lse);
     double log_factor = LN_2 * (key->error + UNIT * (fabs(score) + 3 * gap)) + lse_error + EXP2_ERROR;
     double p = key->weight / row->sum;
     if (lse - score - key->error - lse_error / LN_2 > EXP2_LOWEST + 2) return p; /* exactly 0 */

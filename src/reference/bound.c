@@ -43,7 +43,7 @@ static int chain_of(const tp_problem *problem, int64_t x) {
 /* Of one score, in units of log2; *reach, in natural ones, is the largest magnitude its sums can have. */
 static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
     const tp_problem *problem = row->problem;
-    double c = row->scale * LOG2_E, d = (double)problem->head_dim_qk;
+    double c = row->scale * TP__LOG2_E, d = (double)problem->head_dim_qk;
     double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0;
     unsigned begun = 0; /* chains */
     const double *of_key = tp__row_k(row, key->index);
@@ -70,19 +70,19 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
 static double changed_error(const tp__reference_row *row, tp__key *key, double error, double *reach) {
     const tp_problem *problem = row->problem;
-    double score = key->plain * LOG2_E * row->row_scale, size = fabs(score), most;
+    double score = key->plain * TP__LOG2_E * row->row_scale, size = fabs(score), most;
     if (problem->qscale_length > 0) error = error * fabs(row->row_scale) + 2 * UNIT * size;
     most = fmax(fabs(row->row_scale), (size + error) * LN_2);
     key->plain_error = error;
     if (problem->softcap > 0) {
         double x = key->plain * row->row_scale / problem->softcap;
-        score = problem->softcap * LOG2_E * tanh(x);
+        score = problem->softcap * TP__LOG2_E * tanh(x);
         /* tanh grows by at most its argument: 3u of that, its own error, the product */
-        error = fmin(error + 3 * UNIT * size, 2 * problem->softcap * LOG2_E) +
+        error = fmin(error + 3 * UNIT * size, 2 * problem->softcap * TP__LOG2_E) +
                 fabs(score) * (TANH_ERROR + UNIT) + TINY;
     }
     if (problem->alibi) {
-        double term = tp__alibi_at(row, key->index) * LOG2_E;
+        double term = tp__alibi_at(row, key->index) * TP__LOG2_E;
         double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key->index)));
         score += term;
         error += UNIT * (2 * fabs(term) + fabs(score)) + TINY;
@@ -94,7 +94,7 @@ static double changed_error(const tp__reference_row *row, tp__key *key, double e
         /* the sum is at least as near as the bias itself, which is a float */
         double before = fabs(score) + error;
         most = fmax(most, before * LN_2);
-        score += tp__bias_value(row, key->index) * LOG2_E;
+        score += tp__bias_value(row, key->index) * TP__LOG2_E;
         error += fmin(UNIT * fabs(score), before) + TINY;
     }
     *reach = fmax(*reach, fmax(most, fabs(key->score)));
@@ -123,7 +123,7 @@ static int scores_overflow(tp__reference_row *row) {
     /* the maximum becomes natural before it meets the sink; where scores change it is already */
     int rounds = sinks && best > -INFINITY && !tp__modifies_scores(row->problem);
     for (int64_t i = 0; rounds && i < row->count; i++)
-        if (row->keys[i].index != TP__SINK) row->keys[i].error += UNIT * fabs(best) * LOG2_E;
+        if (row->keys[i].index != TP__SINK) row->keys[i].error += UNIT * fabs(best) * TP__LOG2_E;
     return !(reach < OVERFLOWS);
 }
 
@@ -173,7 +173,7 @@ static span count_rescales(tp__reference_row *row, const grid *g) {
         cut part = next_cut(row, i, g);
         span here = nothing;
         for (; i < part.end; i++) {
-            double score = row->keys[i].score * LOG2_E, error = row->keys[i].error;
+            double score = row->keys[i].score * TP__LOG2_E, error = row->keys[i].error;
             span_join(&here, (span){score - error, score + error});
         }
         if (part.new_chunk) chunk = nothing, chunk_first = part.first;
@@ -189,7 +189,7 @@ static span count_rescales(tp__reference_row *row, const grid *g) {
 
 static growth weight_growth(const tp__key *key, const span *top) {
     if (key->score == -INFINITY) return (growth){0, 1, 0};
-    double score = key->score * LOG2_E, gap = top->high - (score - key->error);
+    double score = key->score * TP__LOG2_E, gap = top->high - (score - key->error);
     double least = (top->low - (score + key->error)) * (1 - 3 * UNIT);
     if (least > EXP2_LOWEST + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;

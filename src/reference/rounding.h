@@ -6,6 +6,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/constants.h"
 #include "tileproof.h"
 
 #define UNIT         0x1p-24
@@ -15,7 +16,6 @@
 #define EXP2_LOWEST  99.0  /* further below the maximum a weight may become 0 */
 #define OVERFLOWS    0x1.ffffffp127 /* a result of this size rounds to infinity */
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
-#define LOG2_E       1.44269504088896340736
 #define LN_2         0.69314718055994530942
 
 /* Half the distance between neighbours of an output's dtype at this magnitude. f32 has no rounding beyond that of

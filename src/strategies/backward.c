@@ -136,7 +136,7 @@ static void store_keys(const tp__backward *b, const tp__back_task *task, tp__bac
         const float *from;
         float factor;
     } both[2] = {
-        {&b->gradients->d_k, p->k_dtype, p->head_dim_qk, b->ldq, room->dk, tp__units_of(p).gain},
+        {&b->gradients->d_k, p->k_dtype, p->head_dim_qk, b->ldq, room->dk, b->job->units.gain},
         {&b->gradients->d_v, p->v_dtype, p->head_dim_v, b->ldo, room->dv, 1.0f / (1.0f - p->dropout)},
     };
     int64_t key = task->block * b->block, count = tp__min(b->block, task->keys.count - key);
@@ -175,7 +175,7 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
                  .rows = tp__min(TP__BACK_ROWS, task->rows - row), .d = p->head_dim_qk, .dv = p->head_dim_v,
                  .block = b->block},
         .d_o = slot->d_o + row * b->ldo, .ldo = b->ldo, .v = room->v, .k_rows = room->k_rows, .ds = room->ds,
-        .gain = room->sight.units.left, .lse = slot->lse + row, .delta = slot->delta + row,
+        .left = room->sight.units.left, .lse = slot->lse + row, .delta = slot->delta + row,
         .dq = b->gradients->d_q.data != NULL ? slot->dq + row * b->ldq : NULL,
         .dk = b->gradients->d_k.data != NULL ? room->dk : NULL,
         .dv = b->gradients->d_v.data != NULL ? room->dv : NULL,
@@ -191,7 +191,10 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__back_
         if (back.lse[i] == -INFINITY) room->sight.tile_lo[i] = room->sight.tile_hi[i] = 0;
     tp__back_keep_deltas(b, task, slot, tile, &back.tile);
     if (p->bias_dtype != 0) point_at_bias(b, task, room, tile, &back);
-    if (p->alibi && b->gradients->d_alibi_slopes != NULL) back.slope = memset(room->slope, 0, (size_t)back.tile.rows * sizeof(float));
+    if (p->alibi && b->gradients->d_alibi_slopes != NULL) {
+        memset(room->slope, 0, (size_t)back.tile.rows * sizeof(float));
+        back.slope = room->slope;
+    }
     b->job->kernels->backward(room->trace, &back);
     for (int64_t i = 0; back.slope != NULL && i < back.tile.rows; i++)
         b->slopes[task->ticket * group + (row + i) % group] -= (double)back.slope[i];

@@ -87,7 +87,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
     int64_t first = tile * TP__BACK_ROWS;
     tp__rows rows = rows_of(task, tile, p, &t->q);
     kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, tp__units_of(p).fold);
+                                &rows, p->head_dim_qk, b->job->units.fold);
     rows = rows_of(task, tile, p, d_o);
     kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
                                 &rows, p->head_dim_v, 1.0f);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/constants.h"
 #include "problem/sequence.h"
 
 tp__units tp__units_of(const tp_problem *problem) {
@@ -12,7 +13,7 @@ tp__units tp__units_of(const tp_problem *problem) {
     float gain = scale == 0 ? 1.0f : 2 * frexpf(fabsf(scale), &exponent);
     float left = tp__modifies_scores(problem) ? 1.0f : gain;
     return (tp__units){scale == 0 ? 0.0f : copysignf(ldexpf(1.0f, exponent - 1), scale), gain, left,
-                       (float)(left * LOG2_E)};
+                       (float)(left * TP__LOG2_E)};
 }
 
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {

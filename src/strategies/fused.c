@@ -156,7 +156,7 @@ static void load_rows(const tp__work *work) {
         int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
         f->job->kernels->load_q[p->q_dtype](
             work->room->trace, work->room->q + part * rows.count * f->ldq, f->ldq,
-            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, tp__units_of(p).fold);
+            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, f->job->units.fold);
     }
     if (work->task->decode && p->k_dtype == TP_BF16)
         tp__pair_rows(work->room->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
@@ -167,7 +167,7 @@ static void store_rows(const tp__work *work, const tp__state *state) {
     const tp_problem *p = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
     tp__rows rows = rows_of(work, &tensors->o);
-    float left = tp__units_of(p).left;
+    float left = f->job->units.left;
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
         if (p->sinks)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/constants.h"
 #include "strategies/prepare.h"
 #include "strategies/sight.h"
 
@@ -153,7 +154,7 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
     }
     for (int64_t j = 0; slot->k_at != NULL && j < w->lds; j++)
         slot->k_at[j] = j < view->kv_len ? (float)(tp__mask_k_pos(view, j) - origin) : 0.0f;
-    return (tp__modify){.gain = tp__units_of(problem).gain, .scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
+    return (tp__modify){.gain = w->job->units.gain, .scale = slot->scale, .cap = problem->softcap, .slope = slot->slope,
                         .q_at = slot->q_at, .k_at = slot->k_at, .bias = slot->bias,
                         .bias_stride = problem->bias_dtype ? tensors->bias_stride[3] : 0,
                         .bias_dtype = problem->bias_dtype};
@@ -198,7 +199,7 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     tp__mask_look(&at.view);
     tp__interval any = look(w, slot, &at);
     tp__modify modify = look_at_scores(w, slot, &at);
-    tp__units units = tp__units_of(problem);
+    tp__units units = w->job->units;
     int natural = tp__modifies_scores(problem) || problem->sinks; /* a sink is one more score */
     tp__drop drop = {.row = slot->drop, .offset = tensors->dropout_offset,
                      .threshold = tp__dropout_threshold(problem->dropout)};
@@ -210,7 +211,7 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
         .hi = slot->hi, .rows = count, .d = problem->head_dim_qk, .dv = problem->head_dim_v,
         .keys = any.lo < any.hi ? at.keys.count : 0, .block = w->lds,
         .piece = tp_block_keys(tp__max(problem->head_dim_qk, problem->head_dim_v)), .bits = slot->bits,
-        .bit_words = w->lds / 64, .modify = natural ? &modify : NULL, .unit = natural ? (float)LOG2_E : units.unit,
+        .bit_words = w->lds / 64, .modify = natural ? &modify : NULL, .unit = natural ? (float)TP__LOG2_E : units.unit,
         .drop = slot->drop != NULL ? &drop : NULL,
         .sink = tp__sink_of(problem, tensors, head),
     };

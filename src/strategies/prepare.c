@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/constants.h"
 #include "masks/mask.h"
 
 /* Of whole blocks, so that a block's words can be read and marked whole. */
@@ -132,8 +133,8 @@ void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, i
         if (sink == -INFINITY) continue;
         float down[16] = {0}, factor[16];
         float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
-        down[0] = (m[i] - best) * (float)LOG2_E;
-        down[1] = (sink - best) * (float)LOG2_E;
+        down[0] = (m[i] - best) * (float)TP__LOG2_E;
+        down[1] = (sink - best) * (float)TP__LOG2_E;
         job->kernels->exp2(down, factor, 16);
         l[i] = l[i] * factor[0] + factor[1];
         m[i] = best;

@@ -2,7 +2,6 @@
 #include "strategies/schedule.h"
 
 #include "base/arena.h"
-#include "base/control.h"
 #include "masks/mask.h"
 
 /* Tasks a thread should find, so that the last ones even out. */
@@ -99,12 +98,7 @@ static void add(tp__schedule *schedule, tp__task task) {
 }
 
 /* One task, or a relay of its chunks where it would keep one thread busy too long. */
-static void add_range(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors,
-                      const tp__sequence *seq, tp__task task, double total) {
-    int64_t keys = cut->problem->list_len > 0
-                       ? tp__list_count(cut->problem, tensors, seq, task.first * cut->problem->kv_heads /
-                                                                        cut->problem->q_heads)
-                       : seq->kv_len;
+static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t keys, double total) {
     int64_t step = tp__chunk_keys(task.decode), chunks = (keys + step - 1) / step;
     int splits = schedule->relays < tp__relay_bound(cut->threads) && chunks > 1 &&
                  task.heads * task.count <= TP__RELAY_ROWS &&
@@ -145,21 +139,23 @@ static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_te
     tp__sequence seq = tp__sequence_at(problem, tensors, index);
     int64_t group = problem->q_heads / problem->kv_heads, rows = seq.q_len * group;
     int decode = tp__decodes(problem, cut->path, seq.q_len);
-    int64_t chunks = (seq.kv_len + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
     if (decode) range = tp__min(range, TP__RELAY_ROWS);
-    int64_t ranges = (rows + range - 1) / range, count;
+    int64_t ranges = (rows + range - 1) / range, keys = seq.kv_len, count;
     /* even ranges: a short last one would pack all its keys for a few rows */
     int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
     for (int64_t first = 0; first < rows; first += count) {
         count = tp__min(even, rows - first);
-        if (problem->list_len > 0) /* each token has keys of its own */
+        if (problem->list_len > 0) { /* each token has keys of its own */
             count = tp__min(range, group - first % group);
+            keys = tp__list_count(problem, tensors, &seq, first / group);
+        }
+        int64_t chunks = (keys + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
         double cost = range_cost(cut, tensors, &seq, first, count);
         int64_t heads = decode ? heads_of_part(cut, count, chunks, cost * (double)problem->kv_heads, total) : 1;
         for (int64_t head = 0; head < problem->kv_heads; head += heads) {
             int64_t n = tp__min(heads, problem->kv_heads - head);
             tp__task task = {index, head, n, first, count, -1, -1, decode, 0, cost * (double)n};
-            add_range(schedule, cut, tensors, &seq, task, total);
+            add_range(schedule, cut, task, keys, total);
         }
     }
 }
@@ -168,7 +164,6 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
     const tp_problem *problem = cut->problem;
     int64_t rows = 0, range = cut->range_rows;
     double total = 0;
-    tp__control saved = tp__control_take();
     for (int64_t s = 0; s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows += seq.q_len * problem->q_heads;
@@ -185,5 +180,4 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
     for (int64_t s = 0; s < tensors->batch; s++) cut_sequence(schedule, cut, tensors, s, range, total);
     atomic_init(&schedule->ticket, 0);
     if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);
-    tp__control_restore(saved);
 }

@@ -144,7 +144,7 @@ void tp__sight_open(tp__sight *sight, const tp__job *job, const tp__keys *keys, 
     sight->group = problem->q_heads / problem->kv_heads;
     sight->head = head * sight->group;
     sight->heads = heads;
-    sight->units = tp__units_of(problem);
+    sight->units = job->units;
     if (sight->part != NULL || tp__modifies_scores(problem)) sight->view = tp__prepared_view(job, &keys->seq);
     if (sight->part == NULL) return;
     sight->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;

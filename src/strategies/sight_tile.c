@@ -21,7 +21,7 @@ static int tile_intervals(const tp__sight *sight, int64_t row, int64_t rows, int
 
 /* Whether there are keys between what two neighbouring rows see, rows without any left out: a strip's hull would
    then count and compute keys that none of its rows sees. */
-static int are_apart(const tp__sight *sight, int64_t rows) {
+static int rows_leave_gap(const tp__sight *sight, int64_t rows) {
     int64_t before = -1;
     for (int64_t i = 0; i < rows; i++) {
         if (sight->tile_lo[i] >= sight->tile_hi[i]) continue;
@@ -51,7 +51,7 @@ static int tile_parts(const tp__sight *sight, tp__tile *tile, int64_t row, int64
         any |= met > 0;
         holes |= met > 1;
     }
-    if (!holes && !are_apart(sight, tile->rows)) return any;
+    if (!holes && !rows_leave_gap(sight, tile->rows)) return any;
     int count = tp__block_words(sight->block);
     memset(sight->words, 0, (size_t)(tile->rows * count) * sizeof *sight->words);
     for (int64_t i = 0; i < tile->rows; i++)
@@ -75,7 +75,7 @@ static int tile_words(const tp__sight *sight, tp__tile *tile, int64_t row, int64
         any |= seen > 0;
         holes |= seen > 0 && seen != hi - lo;
     }
-    if (holes || are_apart(sight, tile->rows)) tile->bits = sight->words + row * count;
+    if (holes || rows_leave_gap(sight, tile->rows)) tile->bits = sight->words + row * count;
     return any;
 }
 

@@ -18,6 +18,14 @@ typedef struct tp__prepared {
     int64_t heads;       /* KV heads, or 1 where all see the same */
 } tp__prepared;
 
+/* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
+   that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
+typedef struct tp__units {
+    float fold, gain;
+    float left; /* natural score = left * score in the softmax (gain; 1 where tp__modify has applied gain) */
+    float unit; /* left * log2(e) */
+} tp__units;
+
 typedef struct tp__job {
     const tp_problem *problem;
     const tp_tensors *tensors;
@@ -28,6 +36,7 @@ typedef struct tp__job {
     char *workspace; /* at least workspace(problem, kernels, path, threads) bytes */
     tp__trace *trace; /* the sum over all tasks comes out here */
     tp__prepared prepared;
+    tp__units units; /* of the problem */
 } tp__job;
 
 typedef struct tp__strategy {
@@ -55,15 +64,6 @@ static inline char *tp__element(const tp_tensor *tensor, int64_t offset, int32_t
 int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__key_bytes(const tp_problem *problem);
 
-#define LOG2_E 1.4426950408889634
-
-/* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
-   that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
-typedef struct tp__units {
-    float fold, gain;
-    float left; /* of a score as it meets the softmax, in natural units: gain, or 1 where scores change */
-    float unit; /* the same in log2 */
-} tp__units;
 tp__units tp__units_of(const tp_problem *problem);
 
 /* lse of rows of a query head, or of its group from that head on: left*m + log(l), written to the tensor if wanted;

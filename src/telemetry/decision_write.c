@@ -2,6 +2,7 @@
 /* A decision as people and as programs read it. Both speak of the same fields. */
 #include <string.h>
 
+#include "base/control.h"
 #include "base/error.h"
 #include "telemetry/emit.h"
 
@@ -106,9 +107,11 @@ tp_status tp_decision_write(const tp_decision *decision, tp_format format, tp_wr
     tp__emit e = {write, cookie, 0, 0};
     if (write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
     TP_REQUIRE_STRUCT(decision, tp_decision, (tp_error *)NULL);
+    fenv_t saved = tp__fenv_take(); /* numbers are printed by the rounding mode */
     if (format == TP_TEXT)
         write_text(&e, decision);
     else
         write_json(&e, decision);
+    tp__fenv_restore(saved);
     return e.failed ? TP_INVALID : TP_OK;
 }

@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
-#include "strategies/strategy.h"
+#include "strategies/sight.h"
 
 void tp_receipt_init(tp_receipt *receipt) {
     if (receipt == NULL) return;
@@ -14,13 +14,16 @@ void tp_receipt_init(tp_receipt *receipt) {
     receipt->struct_size = sizeof *receipt;
 }
 
-/* Keys that any row sees; with lists, the entries of all. */
+/* Keys that any row sees; with lists, the entries of all that the mask does not hide. */
 static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq) {
-    int64_t listed = 0;
+    int64_t listed = 0, position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
     tp__interval seen = tp__mask_hull(problem, seq->q_len, seq->kv_len);
     if (problem->list_len == 0) return seen.hi - seen.lo;
-    for (int64_t token = 0; token < seq->q_len; token++)
-        listed += tp__list_count(problem, tensors, seq, token);
+    for (int64_t token = 0; token < seq->q_len; token++) {
+        tp__keys keys = tp__keys_of(problem, tensors, seq->index, token);
+        seen = tp__sight_plain(&keys, position + token);
+        listed += seen.hi - seen.lo;
+    }
     return listed;
 }
 

@@ -57,6 +57,21 @@ assert [row["phase"] for row in rows] == ["varlen", "mixed"], rows' "$tool" qual
 expect by-name 0 '^gpt2 +QUALIFIED' "$tool" qualify gpt2 --models "$models" --quick --phases decode
 expect_error by-wrong-name 2 "model 'llama-3.2-1' is neither.*Did you mean llama-3.2-1b\?" "$tool" qualify llama-3.2-1 --models "$models"
 
+# nothing checked is not passed, whatever the format, and no lock comes of it
+expect nothing-checked 3 '^NOTHING CHECKED: 1 models, 0 cells, lock none; next: other --phases$' "$tool" qualify "$one" --phases multimodal
+expect nothing-checked-row 3 '^tiny +no such cells +0 none' "$tool" qualify "$one" --phases multimodal
+expect nothing-checked-json 3 'nothing was checked: no layer has a cell of --phases multimodal' "$tool" qualify "$one" --phases multimodal -o json
+expect nothing-locked 3 '^NOTHING CHECKED: .*, lock .* not written; ' "$tool" qualify "$one" --phases multimodal --lock "$scratch/nothing.lock" --update --reason x
+[ ! -e "$scratch/nothing.lock" ] && [ ! -e "$scratch/nothing.lock.journal" ] && ok=1 || ok=0
+report nothing-left "$ok" "$(ls "$scratch")"
+# the threads there are, beyond what the estimate goes by
+expect announced-threads 0 'on 17 threads$' "$tool" qualify "$one" --quick --phases mixed --threads 17
+# what is refused for its size is not helped by a fallback
+declare_model large.json "h65536/1 d256 f32 causal"
+expect too-large 3 '^FAIL: 1 models, [0-9]+ of [0-9]+ cells, lock none; next: too large to be run: --phases without it$' \
+    "$tool" qualify "$scratch/large.json" --quick --phases varlen
+expect refused-twice 3 'next: tileproof explain with its problem$' "$tool" qualify "$scratch/wide.json" --quick --phases varlen --fallback permit --disable math
+
 # one problem of two models runs once, and both have it
 cp "$one" "$scratch/twin.json"
 expect shared 0 '14 cells of 2 models, 7 different problems: 7 QUALIFIED' "$tool" qualify "$one" "$scratch/twin.json" --quick

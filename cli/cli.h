@@ -102,6 +102,8 @@ int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
 void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
 int is_utf8(const char *text);
+/* To "avx2+math", unless it is one of them or "". Names for which there is no room are left out whole, and "+.." says so. */
+void add_name(char *list, size_t size, const char *name);
 const char *grouped(int64_t value, char text[32]);               /* 67,108,864 */
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */

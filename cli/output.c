@@ -91,6 +91,27 @@ void print_json_text(FILE *out, const char *text) {
     fputc('"', out);
 }
 
+void add_name(char *list, size_t size, const char *name) {
+    const char *last = list;
+    if (!*name) return;
+    for (const char *at = list; *at; at += strcspn(at, "+"), at += *at == '+') {
+        if (strcspn(at, "+") == strlen(name) && !memcmp(at, name, strlen(name))) return;
+        last = at;
+    }
+    size_t used = strlen(list);
+    if (!strcmp(last, "..")) return;
+    if (used + (used > 0) + strlen(name) < size) {
+        snprintf(list + used, size - used, "%s%s", used ? "+" : "", name);
+        return;
+    }
+    while (used && used + sizeof "+.." > size) { /* the last ones give way to what says that they did */
+        char *plus = strrchr(list, '+');
+        *(plus ? plus : list) = 0;
+        used = strlen(list);
+    }
+    if (used || size > 2) snprintf(list + used, size - used, "%s..", used ? "+" : "");
+}
+
 const char *grouped(int64_t value, char text[32]) {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%" PRId64, value);

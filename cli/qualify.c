@@ -174,8 +174,11 @@ static int run_cells(struct qualification *all, const struct options *options,
 
 static int finish(struct qualification *all, const struct options *options, tp_lock *lock,
                   const tp_identity *now) {
-    int code = EXIT_FINE;
-    if (lock && options->update)
+    int code = all->use_count ? EXIT_FINE : EXIT_REFUSED;
+    if (code)
+        complain("nothing was checked: no layer has a cell%s%s", options->phases ? " of --phases " : "",
+                 options->phases ? options->phases : "");
+    else if (lock && options->update)
         code = qualify_update(all, options, lock, now);
     else if (lock)
         code = qualify_compare(all, lock, now);

@@ -76,7 +76,7 @@ struct qualification {
     size_t cell_count, cell_room, done;
     double seconds;
     double seconds_asked, seconds_left, host_factor; /* as estimated */
-    int threads;
+    int threads; /* that share the reference: what is estimated with */
     int64_t resumed;
     int kept; /* the lock could not be written: the journal stays */
 };

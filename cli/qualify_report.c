@@ -84,10 +84,8 @@ struct summary_cell {
 };
 
 static void sum_up(struct summary_cell *sum, const tp_cell *cell) {
-    size_t used = strlen(sum->kernels);
     if (!sum->count++ || cell_badness(cell->status) > cell_badness(sum->status)) sum->status = cell->status;
-    if (cell->kernel[0] && !strstr(sum->kernels, cell->kernel))
-        snprintf(sum->kernels + used, sizeof sum->kernels - used, "%s%s", used ? "+" : "", cell->kernel);
+    add_name(sum->kernels, sizeof sum->kernels, cell->kernel);
     if (cell->timed && cell->gain_over_math > 0) sum->gain = cell->gain_over_math;
 }
 
@@ -169,8 +167,8 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
         qualify_summary(all);
     print_trouble(all, whole ? INT_MAX : MOST_TROUBLE);
     for (size_t i = 0; i < all->cell_count; i++) counts[all->cells[i].status]++;
-    printf("\n%zu cells of %d models, %zu different problems:", all->use_count, all->model_count,
-           all->cell_count);
+    printf("\n%zu cells of %d models, %zu different problems%s", all->use_count, all->model_count,
+           all->cell_count, all->cell_count ? ":" : "");
     for (int i = 0; i < 8; i++)
         if (counts[i]) printf(" %d %s", counts[i], tp_cell_status_name((tp_cell_status)i));
     printf(", in %.0f s", all->seconds);

@@ -10,7 +10,7 @@
 #include "bench.h"
 #include "stats.h"
 
-enum { MOST_MODELS = 8, MOST_THREADS = 16 };
+enum { MOST_MODELS = 8, MOST_THREADS = 16, KERNELS_WIDTH = 17 };
 static const double line_every_ns = 30e9;
 
 /* Seconds of a cell: what comes with every cell, the reference by its elements, the kernels by multiply-adds. Two
@@ -63,14 +63,13 @@ void qualify_announce(struct qualification *all, const struct options *options, 
     char text[32];
     size_t known = 0;
     double factor = host_factor();
-    threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    all->threads = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
     for (size_t i = 0; i < all->cell_count; i++) {
-        all->seconds_left += factor * cell_seconds(&all->cells[i], options->quick, threads);
+        all->seconds_left += factor * cell_seconds(&all->cells[i], options->quick, all->threads);
         known += all->cells[i].status != TP_CELL_NOT_RUN;
     }
     all->seconds_asked = all->seconds_left;
     all->host_factor = factor;
-    all->threads = threads;
     if (options->format && strcmp(options->format, "md") && !isatty(STDERR_FILENO)) return;
     fprintf(stderr, "qualify: %d models, %zu cells, %zu different problems", all->model_count, all->use_count,
             all->cell_count);
@@ -103,7 +102,7 @@ void qualify_progress(size_t done, size_t count, double seconds_left, const tp_c
 struct model_row {
     int model, status, cells;
     double share, gain; /* largest error over what was allowed; mean gain over math, geometric */
-    char kernels[64];
+    char kernels[KERNELS_WIDTH + 1];
 };
 
 static int worse_row(const void *left, const void *right) {
@@ -119,16 +118,21 @@ static void sum_model(const struct qualification *all, int model, struct model_r
     *row = (struct model_row){.model = model, .status = TP_CELL_QUALIFIED};
     for (size_t i = 0; i < all->use_count; i++) {
         const tp_cell *cell = &all->cells[all->uses[i].cell];
-        size_t used = strlen(row->kernels);
         if (all->uses[i].model != model) continue;
         row->cells++;
         if (cell_badness(cell->status) > cell_badness(row->status)) row->status = cell->status;
         if (cell->allowed > 0) row->share = fmax(row->share, cell->error / cell->allowed);
         if (cell->gain_over_math > 0) logs += log(cell->gain_over_math), timed++;
-        if (cell->kernel[0] && !strstr(row->kernels, cell->kernel))
-            snprintf(row->kernels + used, sizeof row->kernels - used, "%s%s", used ? "+" : "", cell->kernel);
+        add_name(row->kernels, sizeof row->kernels, cell->kernel);
     }
     if (timed > 0) row->gain = exp(logs / timed);
+}
+
+/* No layer of it is served, or none has the phases that were asked for. */
+static const char *without_cells(const tp_model *model) {
+    for (int i = 0; i < model->group_count; i++)
+        if (!model->groups[i]->out_of_scope) return "no such cells";
+    return "out of scope";
 }
 
 void qualify_summary(const struct qualification *all) {
@@ -137,18 +141,18 @@ void qualify_summary(const struct qualification *all) {
     if (!rows) return;
     for (int i = 0; i < all->model_count; i++) sum_model(all, i, &rows[i]);
     qsort(rows, (size_t)all->model_count, sizeof *rows, worse_row);
-    printf("%-24s %-18s %5s %-12s %5s  %s\n", "model, worst first", "status", "cells", "kernels", "error",
+    printf("%-24s %-18s %5s %-*s %5s %s\n", "model, worst first", "status", "cells", KERNELS_WIDTH, "kernels", "error",
            "x math");
     for (int i = 0; i < shown; i++) {
         const struct model_row *row = &rows[i];
         const char *name = base_name(all->models[row->model]->name);
         size_t length = strlen(name);
         if (length > 5 && !strcmp(name + length - 5, ".json")) length -= 5;
-        printf("%-24.*s %-18s %5d %-12.12s", (int)(length < 24 ? length : 24), name,
-               row->cells ? tp_cell_status_name((tp_cell_status)row->status) : "out of scope", row->cells,
+        printf("%-24.*s %-18s %5d %-*s", (int)(length < 24 ? length : 24), name,
+               row->cells ? tp_cell_status_name((tp_cell_status)row->status) : without_cells(all->models[row->model]), row->cells, KERNELS_WIDTH,
                row->kernels[0] ? row->kernels : "none");
         if (row->share > 0) printf(" %4.0f%%", 100 * row->share);
-        if (row->gain > 0) printf("%*s %5.1f", row->share > 0 ? 1 : 7, "", row->gain);
+        if (row->gain > 0) printf("%*s %5.1f", row->share > 0 ? 0 : 6, "", row->gain);
         printf("\n");
     }
     if (shown < all->model_count)
@@ -158,11 +162,25 @@ void qualify_summary(const struct qualification *all) {
     free(rows);
 }
 
-static const char *what_next(int status, int code, const struct options *options) {
+/* What would serve the cells that are refused: a fallback, where one was refused by policy; else what the reasons say. */
+static const char *for_refused(const struct qualification *all) {
+    int fallback = 0, size = 0;
+    for (size_t i = 0; i < all->cell_count; i++) {
+        const tp_cell *cell = &all->cells[i];
+        if (cell->status != TP_CELL_UNSUPPORTED) continue;
+        fallback |= strstr(cell->reason, "need policy permit") != NULL;
+        size |= !strncmp(cell->reason, "not run: ", 9);
+    }
+    if (fallback) return "--fallback permit, or tileproof explain";
+    return size ? "too large to be run: --phases without it" : "tileproof explain with its problem";
+}
+
+static const char *what_next(const struct qualification *all, int status, int code, const struct options *options) {
+    if (!all->use_count) return options->phases ? "other --phases" : "tileproof model";
     switch (status) {
         case TP_CELL_QUALIFIED:
         case TP_CELL_QUALIFIED_FALLBACK: break;
-        case TP_CELL_UNSUPPORTED: return "--fallback permit, or tileproof explain";
+        case TP_CELL_UNSUPPORTED: return for_refused(all);
         case TP_CELL_MISTRUSTED: return "docs/qualify.md, \"Could it have failed?\"";
         case TP_CELL_STALE:
         case TP_CELL_NUMERICS_CHANGED: return "meant? then --update --reason TEXT";
@@ -182,8 +200,9 @@ void qualify_verdict(const struct qualification *all, const struct options *opti
         bad += cell_exit_code(status) != EXIT_FINE;
         if (cell_badness(status) > cell_badness(worst)) worst = status;
     }
-    printf("%s: %d models, ", code ? "FAIL" : "PASS", all->model_count);
+    const char *verdict = !all->use_count ? "NOTHING CHECKED" : code ? "FAIL" : "PASS";
+    printf("%s: %d models, ", verdict, all->model_count);
     if (bad) printf("%d of ", bad);
     printf("%zu cells, lock %s%s; next: %s\n", all->use_count, options->lock ? options->lock : "none",
-           all->kept ? " not written" : "", what_next(worst, code, options));
+           all->kept ? " not written" : "", what_next(all, worst, code, options));
 }

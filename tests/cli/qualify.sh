@@ -25,19 +25,20 @@ expect md-by-v 0 '\| tiny.json \| text 0-3 \|' "$tool" qualify "$one" --quick --
 # at a terminal: first what it will do and how long, then a short table, worst first, and one line at the end
 expect announced 0 '^qualify: 1 models, 3 cells, 3 different problems; about [0-9]+ (s|min) on [0-9]+ threads$' \
     "$tool" qualify "$one" --quick --phases decode
+quiet() { "$@" 2>/dev/null; } # a shell of its own would speak of the locale
 expect_python summary '
 lines = text.splitlines()
 assert max(map(len, lines)) <= 80, lines
 assert lines[1].split()[:3] == ["tiny", "QUALIFIED", "3"], lines
 assert lines[-1] == "PASS: 1 models, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
-    bash -c "'$tool' qualify '$one' --quick --phases decode 2>/dev/null"
+    quiet "$tool" qualify "$one" --quick --phases decode
 # however many cores there are, the reference may be shared among threads
 expect shared-reference 0 '^PASS: 1 models, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
 expect_python worst-first '
 lines = text.splitlines()
 assert lines[1].split()[:2] == ["wide", "UNSUPPORTED"] and lines[2].split()[:2] == ["tiny", "QUALIFIED"], lines
 assert lines[-1].startswith("FAIL: 2 models, 3 of 6 cells, lock none; next: --fallback permit"), lines' \
-    bash -c "'$tool' qualify '$one' '$scratch/wide.json' --quick --phases decode 2>/dev/null || [ \$? = 3 ]"
+    quiet "$tool" qualify "$one" "$scratch/wide.json" --quick --phases decode
 expect_python jsonl '
 rows = [json.loads(line) for line in text.splitlines()]
 assert {row["phase"] for row in rows} == {"prefill", "decode", "varlen", "mixed"}, rows
@@ -56,6 +57,21 @@ assert [row["phase"] for row in rows] == ["varlen", "mixed"], rows' "$tool" qual
 # by the name of a shipped model, as replay knows it
 expect by-name 0 '^gpt2 +QUALIFIED' "$tool" qualify gpt2 --models "$models" --quick --phases decode
 expect_error by-wrong-name 2 "model 'llama-3.2-1' is neither.*Did you mean llama-3.2-1b\?" "$tool" qualify llama-3.2-1 --models "$models"
+
+# nothing checked is not passed, whatever the format, and no lock comes of it
+expect nothing-checked 3 '^NOTHING CHECKED: 1 models, 0 cells, lock none; next: other --phases$' "$tool" qualify "$one" --phases multimodal
+expect nothing-checked-row 3 '^tiny +no such cells +0 none' "$tool" qualify "$one" --phases multimodal
+expect nothing-checked-json 3 'nothing was checked: no layer has a cell of --phases multimodal' "$tool" qualify "$one" --phases multimodal -o json
+expect nothing-locked 3 '^NOTHING CHECKED: .*, lock .* not written; ' "$tool" qualify "$one" --phases multimodal --lock "$scratch/nothing.lock" --update --reason x
+[ ! -e "$scratch/nothing.lock" ] && [ ! -e "$scratch/nothing.lock.journal" ] && ok=1 || ok=0
+report nothing-left "$ok" "$(ls "$scratch")"
+# the threads there are, beyond what the estimate goes by
+expect announced-threads 0 'on 17 threads$' "$tool" qualify "$one" --quick --phases mixed --threads 17
+# what is refused for its size is not helped by a fallback
+declare_model large.json "h65536/1 d256 f32 causal"
+expect too-large 3 '^FAIL: 1 models, [0-9]+ of [0-9]+ cells, lock none; next: too large to be run: --phases without it$' \
+    "$tool" qualify "$scratch/large.json" --quick --phases varlen
+expect refused-twice 3 'next: tileproof explain with its problem$' "$tool" qualify "$scratch/wide.json" --quick --phases varlen --fallback permit --disable math
 
 # one problem of two models runs once, and both have it
 cp "$one" "$scratch/twin.json"

@@ -490,6 +490,30 @@ static void json_is_utf8(void **state) {
     }
 }
 
+/* Names in a list: whole ones, each once, and no part of one. */
+static void names_in_a_list(void **state) {
+    static const char *const names[] = {"avx512_emulated", "avx512", "", "avx2", "avx512", "avx512_emulated", "2", "avx2"};
+    (void)state;
+    for (size_t size = 1; size < 64; size++) {
+        char list[64] = "", copy[64], *rest, *part;
+        for (int i = 0; i < 8; i++) add_name(list, size, names[i]);
+        assert_true(strlen(list) < size);
+        if (size > 29) assert_string_equal(list, "avx512_emulated+avx512+avx2+2");
+        int more = 0;
+        strcpy(copy, list);
+        for (rest = copy; (part = strsep(&rest, "+")) && *part;) {
+            int found = !strcmp(part, "..");
+            more += found;
+            for (int i = 0; i < 8; i++) found |= !strcmp(part, names[i]);
+            if (!found) fail_msg("%s has a part of a name", list);
+        }
+        if (size > 2) assert_int_equal(more, size <= 29);
+    }
+    char three[18] = "";
+    for (int i = 0; i < 4; i++) add_name(three, sizeof three, i == 0 ? "avx2" : i == 1 ? "generic" : i == 2 ? "math" : "avx2");
+    assert_string_equal(three, "avx2+generic+math");
+}
+
 static void cut_anywhere(void **state) {
     static char text[8192], part[8192];
     int64_t resumed;
@@ -528,6 +552,7 @@ int main(void) {
         cmocka_unit_test(a_journal_that_goes),
         cmocka_unit_test(cells_that_cannot_be_written),
         cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(names_in_a_list),
         cmocka_unit_test(cut_anywhere),
         cmocka_unit_test(json_is_utf8),
     };

@@ -31,6 +31,10 @@ foreach(source check_random_draw check_random_shapes check_random_traits check_r
   target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
 endforeach()
 set_tests_properties(random PROPERTIES TIMEOUT 300)
+# The rule that check judges by.
+foreach(source gradients gradients_truth truth sample tensors tensors_fill tensors_cache)
+  target_sources(test_random_rule PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+endforeach()
 # What check runs calls with.
 target_sources(test_attempt PRIVATE ${CMAKE_SOURCE_DIR}/cli/attempt.c)
 target_link_options(test_attempt PRIVATE -Wl,--wrap=tp_plan_run,--wrap=tp_plan_workspace)

@@ -14,9 +14,9 @@ void workspace_free(struct workspace *workspace) {
 }
 
 int workspace_grow(struct workspace *workspace, size_t bytes) {
-    if (workspace->bytes >= bytes + GUARD) return 0;
+    if (workspace->bytes >= bytes + 2 * GUARD) return 0;
     workspace_free(workspace);
-    bytes += GUARD;
+    bytes += 2 * GUARD;
     if (workspace->guarded) bytes = (2 * bytes + PAGE - 1) / PAGE * PAGE;
     workspace->memory = guarded_take(workspace->guarded, bytes, 64, -1);
     if (!workspace->memory) return 1;
@@ -24,11 +24,11 @@ int workspace_grow(struct workspace *workspace, size_t bytes) {
     return 0;
 }
 
-/* Where so many bytes lie in it, and how many behind them are watched. */
+/* Where so many bytes lie in it, and how many behind them are watched; GUARD bytes before them are. */
 static unsigned char *workspace_place(const struct workspace *workspace, size_t bytes, size_t *watched) {
     size_t whole = (bytes + 63) / 64 * 64;
     *watched = workspace->guarded ? whole - bytes : GUARD;
-    return (unsigned char *)workspace->memory + (workspace->guarded ? workspace->bytes - whole : 0);
+    return (unsigned char *)workspace->memory + (workspace->guarded ? workspace->bytes - whole : GUARD);
 }
 
 static void serial_for(void *user, size_t count, tp_task task, void *task_context) {
@@ -80,6 +80,7 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
     unsigned char *memory = workspace_place(attempt->workspace, bytes, &watched);
     if (attempt->poison >= 0) memset(memory, attempt->poison, bytes);
     memset(memory + bytes, GUARD_BYTE, watched);
+    memset(memory - GUARD, GUARD_BYTE, GUARD);
 
     tp_exec exec = TP_EXEC_INIT;
     exec.threads = attempt->threads;
@@ -93,6 +94,9 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
     for (size_t i = 0; i < watched; i++)
         if (memory[bytes + i] != GUARD_BYTE)
             return fail(error, TP_WORKSPACE, "the run wrote beyond the end of its workspace");
+    for (size_t i = 1; i <= GUARD; i++)
+        if (*(memory - i) != GUARD_BYTE)
+            return fail(error, TP_WORKSPACE, "the run wrote before the start of its workspace");
     return status;
 }
 

@@ -27,7 +27,7 @@ struct attempt {
 };
 
 void workspace_free(struct workspace *workspace);
-/* Ensures size bytes and a guard behind them. 0, or nonzero when memory ran out. */
+/* Ensures size bytes and a guard on both sides of them. 0, or nonzero when memory ran out. */
 int workspace_grow(struct workspace *workspace, size_t bytes);
 
 /* Plans and runs with deep checks. The receipt's decision is gone when this returns. */

@@ -163,7 +163,7 @@ static int run_trials(const struct options *options) {
         complain("--case, --mask, --list and --quick choose among the cases: not with --random, --budget or a problem");
         return EXIT_USAGE;
     }
-    if (options->problem[0] && (options->random || options->budget)) {
+    if (options->problem[0] && (options->random > 0 || options->budget)) {
         complain("--random and --budget draw problems: '%s' is one too many", options->problem);
         return EXIT_USAGE;
     }
@@ -179,7 +179,7 @@ int command_check(const struct options *options) {
     struct check_list list = {0};
     struct check_kernels kernels = {0};
     tp_context *context;
-    if (options->random || options->budget || options->problem[0]) return run_trials(options);
+    if (options->random > 0 || options->budget || options->problem[0]) return run_trials(options);
     int code = options_context(options, &context);
     if (code) return code;
     check_add_grid(&list, (uint64_t)options->seed);

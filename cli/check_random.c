@@ -13,7 +13,8 @@ struct walk {
     const struct options *options;
     long passed, failed, beyond;
     struct cover *cover;
-    int64_t covered; /* trials 0..covered-1 are counted */
+    int64_t rows, unbounded;      /* of all calls */
+    long none_left, sums_left;    /* calls */
     char shrunk[MOST_SHRUNK][24]; /* their reasons */
     int shrunk_count;
 };
@@ -22,6 +23,18 @@ static void print_finding(const struct walk *walk, const struct trial *trial, co
     const char *kernel = walk->apart.kernels->selected[finding->kernel]->name;
     printf("  problem  %s\n  %s\n", trial->text, finding->reason);
     printf("  repro    tileproof check --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", kernel, trial->seed, trial->text);
+}
+
+/* A worker's contexts have served the trials before it. */
+static int passes_alone(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
+    struct finding alone;
+    apart_one(&walk->apart, trial, finding->kernel, &alone);
+    if (alone.verdict == TRIAL_FAILED) return 0;
+    printf("  alone it passes: tileproof check --random %" PRId64 " --seed %" PRIu64 " --threads 1", finding->number + 1,
+           walk->apart.seed);
+    if (walk->options->kernel) printf(" --kernel '%s'", walk->options->kernel);
+    printf("\n");
+    return 1;
 }
 
 static void print_small(const struct walk *walk, struct trial *trial, struct finding *finding) {
@@ -53,6 +66,12 @@ static void found(void *user, const struct finding *got) {
     walk->passed += finding.verdict == TRIAL_PASSED;
     walk->failed += finding.verdict == TRIAL_FAILED;
     walk->beyond += finding.verdict == TRIAL_BEYOND;
+    if (finding.verdict != TRIAL_BEYOND) {
+        walk->rows += finding.rows;
+        walk->unbounded += finding.unbounded;
+        walk->none_left += finding.rows > 0 && finding.unbounded == finding.rows;
+        walk->sums_left += finding.sums_left;
+    }
     if (finding.verdict != TRIAL_FAILED && !walk->options->verbose) return;
     trial_draw(&trial, walk->apart.seed, finding.number);
     if (finding.verdict != TRIAL_FAILED) {
@@ -62,7 +81,7 @@ static void found(void *user, const struct finding *got) {
     }
     printf("FAILED  random #%" PRId64 " of seed %" PRIu64 "  kernel %s\n", finding.number, walk->apart.seed, kernel);
     print_finding(walk, &trial, &finding);
-    if (is_new(walk, &finding)) print_small(walk, &trial, &finding);
+    if (!finding.late && is_new(walk, &finding) && !passes_alone(walk, &trial, &finding)) print_small(walk, &trial, &finding);
     fflush(stdout);
 }
 
@@ -84,7 +103,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     struct walk walk = {.options = options,
                         .apart = {.kernels = kernels,
                                   .seed = (uint64_t)options->seed,
-                                  .count = options->random ? options->random : INT64_MAX,
+                                  .count = options->random > 0 ? options->random : INT64_MAX,
                                   .threads = 2,
                                   .workers = threads,
                                   .found = found}};
@@ -108,6 +127,8 @@ int command_check_random(const struct options *options, const struct check_kerne
     }
     int unknown = cover_print(walk.cover, kernels, options->verbose);
     print_absent(kernels);
+    printf("rows %" PRId64 ", without a bound %" PRId64 "; calls with none left %ld, without their bias, slopes and sinks %ld\n",
+           walk.rows, walk.unbounded, walk.none_left, walk.sums_left);
     printf("%" PRId64 " problems: %ld passed, %ld failed", walk.apart.done, walk.passed, walk.failed);
     if (walk.beyond) printf(", %ld beyond a kernel's head dim or op", walk.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", walk.apart.seed, seconds_now() - begin);
@@ -120,7 +141,8 @@ int command_check_problem(const struct options *options, const struct check_kern
                         .apart = {.kernels = kernels, .seed = (uint64_t)options->seed, .threads = 2, .workers = threads}};
     struct trial trial, small;
     char reason[512];
-    if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason)) {
+    if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason) ||
+        traits_clash(&trial, reason, sizeof reason)) {
         complain("%s", reason);
         return EXIT_USAGE;
     }

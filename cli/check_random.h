@@ -2,7 +2,8 @@
 /*
  * tileproof check --random: problems drawn over all words of the text form at once, with data to match. A trial is a
  * text: the problem's words, then words with an @ that say how its tensors lie and what is in them. Text and seed
- * are all of it: the same two give the same numbers, runs and findings, whatever drew them.
+ * are all of it: the same two give the same numbers and runs, whatever drew them. A finding may depend on more, since a
+ * worker's contexts serve trial after trial; one that needs the trials before it is said to pass alone.
  *
  *     check_random.c          options, the walk, failures as they come
  *     check_random_draw.c     a problem text from dice, by a table of words
@@ -84,12 +85,14 @@ int64_t draw_number(struct draft *draft, int64_t most); /* 0..most, often at a b
 void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size);
 int traits_read(struct trial *trial, const char *word); /* nonzero: no such word */
 const char *trait_word(int index);                     /* NULL ends the list */
+/* Nonzero and the reason: two words of which one leaves nothing to the other. */
+int traits_clash(const struct trial *trial, char *reason, size_t size);
 
 /* check_random_data.c: what every row sees, by the manual; with lists, how often. */
 struct sight {
     int64_t heads;    /* 1 where all see the same */
     int64_t *start;   /* by sequence */
-    unsigned short *times; /* [sequence][head][row][key] */
+    uint32_t *times;  /* [sequence][head][row][key] */
 };
 int sight_create(struct sight *sight, const struct tensors *tensors);
 void sight_destroy(struct sight *sight);
@@ -109,6 +112,8 @@ struct subject {
     struct truth truth;
     struct gradients gradients;
     struct gradients_truth gradients_truth;
+    int64_t rows, unbounded; /* as in a finding */
+    int sums_left;
     struct check_env *env;
     void (*step)(void *user, const char *name); /* hears what is tried next */
     void *step_user;
@@ -143,6 +148,9 @@ struct finding {
     int kernel;
     enum verdict verdict;
     int died;          /* the signal that ended it; 0: it came back */
+    int late;          /* it did not end in the time that it had */
+    int64_t rows, unbounded; /* rows, or rows and keys, that were to be compared; of which without a finite bound */
+    int sums_left;     /* gradients of bias, slopes and sinks were not compared, because some row has no bound */
     char step[48];
     char reason[400];
 };
@@ -153,6 +161,7 @@ struct apart {
     double seconds;    /* budget; 0: none */
     int threads;       /* of the pool's context */
     int workers;
+    int patience;      /* seconds for one trial on one kernel; 0: 300 */
     int64_t done;      /* out */
     void (*found)(void *user, const struct finding *finding);
     void *user;
@@ -162,7 +171,7 @@ int apart_walk(struct apart *apart);
 /* One trial on one kernel, in a process of its own. */
 void apart_one(const struct apart *apart, const struct trial *trial, int kernel, struct finding *finding);
 
-/* check_random_shrink.c: replaces the trial and the finding by smaller ones that fail alike. */
+/* check_random_shrink.c: replaces the trial and the finding by smaller ones that fail alike, for a minute at most. */
 void shrink(const struct apart *apart, struct trial *trial, struct finding *finding);
 
 /* check_random_cover.c */

@@ -11,14 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_WORKERS = 64, PATIENCE = 300 /* seconds for one trial on one kernel */ };
+enum { MAX_WORKERS = 64, NOT_RUNNING = -1 };
 
 struct desk { /* of a worker */
-    int64_t number, since; /* of the trial; the second that it began on this kernel */
+    int64_t number, since; /* of the trial; the second that it began on this kernel, or NOT_RUNNING */
     int kernel;
     char step[48];
 };
@@ -32,6 +34,20 @@ static double now(void) {
     struct timespec at;
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+static int patience(const struct apart *apart) { return apart->patience ? apart->patience : 300; }
+
+/* A child of ours ends with us, and leaves no file behind where it crashes. */
+static pid_t make_child(void) {
+    pid_t parent = getpid();
+    fflush(stdout);
+    pid_t child = fork();
+    if (child) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(3);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    return 0;
 }
 
 static void note_step(void *user, const char *name) {
@@ -65,9 +81,14 @@ static void work_on(struct check_env *env, const struct apart *apart, const stru
             finding.verdict = TRIAL_BEYOND;
         else if (broken || subject_try(&subject))
             finding.verdict = TRIAL_FAILED;
+        finding.rows = subject.rows;
+        finding.unbounded = subject.unbounded;
+        finding.sums_left = subject.sums_left;
         memcpy(finding.step, desk->step, sizeof finding.step);
         if (finding.verdict == TRIAL_FAILED) snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1, env->reason);
+        desk->since = NOT_RUNNING; /* while the parent makes a failure small, nobody empties the pipe */
         tell(pipe, &finding);
+        desk->since = (int64_t)now();
         if (only) break;
     }
     subject_destroy(&subject);
@@ -114,12 +135,12 @@ static void worker(const struct apart *apart, struct office *office, int seat, i
 static pid_t start(const struct apart *apart, struct office *office, int seat, int64_t number, int kernel, double end,
                    const int pipes[2]) {
     office->desk[seat] = (struct desk){.number = number, .kernel = kernel, .since = (int64_t)now()};
-    fflush(stdout);
-    pid_t child = fork();
+    pid_t child = make_child();
     if (child == 0) {
         close(pipes[0]);
         worker(apart, office, seat, number, kernel, end, pipes[1]);
     }
+    if (child < 0) complain("no child process can be made: %s", strerror(errno));
     return child;
 }
 
@@ -133,18 +154,26 @@ static void drain(struct apart *apart, int pipe, int wait_ms) {
     }
 }
 
-static void say_died(struct finding *finding, const struct desk *desk, int status, int late) {
-    *finding = (struct finding){.number = desk->number, .kernel = desk->kernel, .verdict = TRIAL_FAILED};
+static void say_died(const struct apart *apart, struct finding *finding, const struct desk *desk, int status, int late) {
+    *finding = (struct finding){.number = desk->number, .kernel = desk->kernel, .verdict = TRIAL_FAILED, .late = late};
     memcpy(finding->step, desk->step, sizeof finding->step);
     finding->died = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
     if (late)
-        snprintf(finding->reason, sizeof finding->reason, "still at '%.40s' after %d seconds", desk->step, PATIENCE);
+        snprintf(finding->reason, sizeof finding->reason, "still at '%.40s' after %d seconds", desk->step, patience(apart));
     else if (WIFSIGNALED(status))
         snprintf(finding->reason, sizeof finding->reason, "died of signal %d (%s) at '%.40s'", WTERMSIG(status),
                  strsignal(WTERMSIG(status)), desk->step);
     else
         snprintf(finding->reason, sizeof finding->reason, "the process ended with exit code %d at '%.40s'", WEXITSTATUS(status),
                  desk->step);
+}
+
+/* It was at no problem, so that none can be named. */
+static void say_lost(int status) {
+    if (WIFSIGNALED(status))
+        complain("a worker died of signal %d (%s) between two problems", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        complain("a worker ended with exit code %d between two problems", WEXITSTATUS(status));
 }
 
 int apart_walk(struct apart *apart) {
@@ -167,7 +196,9 @@ int apart_walk(struct apart *apart) {
         for (int i = 0; i < workers; i++) {
             struct desk *desk = &office->desk[i];
             if (child[i] <= 0) continue;
-            if (desk->number >= 0 && now() - (double)desk->since > PATIENCE) late[i] = 1, kill(child[i], SIGKILL);
+            int64_t since = desk->since;
+            if (desk->number >= 0 && since != NOT_RUNNING && now() - (double)since > patience(apart))
+                late[i] = 1, kill(child[i], SIGKILL);
             if (waitpid(child[i], &status, WNOHANG) != child[i]) continue;
             drain(apart, pipes[0], 0);
             child[i] = 0;
@@ -175,18 +206,20 @@ int apart_walk(struct apart *apart) {
             if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
             struct finding finding;
             if (desk->number < 0) {
+                say_lost(status);
                 broken = 1;
                 continue;
             }
             int64_t number = desk->number;
             int kernel = desk->kernel;
-            say_died(&finding, desk, status, late[i]);
+            say_died(apart, &finding, desk, status, late[i]);
             late[i] = 0;
             apart->found(apart->user, &finding);
             /* the rest of the same trial, then the others */
             if (kernel + 1 >= apart->kernels->count) number = -1, kernel = -1;
             child[i] = start(apart, office, i, number, kernel + 1, end, pipes);
             alive += child[i] > 0;
+            broken |= child[i] < 0;
         }
     }
     drain(apart, pipes[0], 0);
@@ -197,29 +230,40 @@ int apart_walk(struct apart *apart) {
     return broken ? EXIT_FAILED : EXIT_FINE;
 }
 
+/* Waits for bytes or the end of what the child writes; kills it after the time that it has. */
+static int hears(const struct apart *apart, pid_t child, int pipe) {
+    struct pollfd ready = {.fd = pipe, .events = POLLIN};
+    if (poll(&ready, 1, patience(apart) * 1000) > 0) return 1;
+    kill(child, SIGKILL);
+    return 0;
+}
+
+static void say_no_child(struct finding *finding, int kernel) {
+    *finding = (struct finding){.kernel = kernel, .verdict = TRIAL_FAILED};
+    snprintf(finding->reason, sizeof finding->reason, "no child process can be made: %s", strerror(errno));
+}
+
 void apart_one(const struct apart *apart, const struct trial *trial, int kernel, struct finding *finding) {
-    int pipes[2], status = 0, late = 0;
+    int pipes[2] = {-1, -1}, status = 0;
+    pid_t child = -1;
     struct desk *desk = mmap(NULL, sizeof *desk, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    *finding = (struct finding){.verdict = TRIAL_BEYOND};
-    if (desk == MAP_FAILED || pipe(pipes)) return;
-    fflush(stdout);
-    pid_t child = fork();
+    if (desk != MAP_FAILED && pipe(pipes) == 0) child = make_child();
     if (child == 0) {
         struct check_env env;
+        close(pipes[0]);
         open_env(&env, apart);
         work_on(&env, apart, trial, 0, kernel, 1, desk, pipes[1]);
         _exit(0);
     }
-    close(pipes[1]);
-    struct pollfd ready = {.fd = pipes[0], .events = POLLIN};
-    int there = poll(&ready, 1, PATIENCE * 1000) > 0;
-    if (!there) late = 1, kill(child, SIGKILL);
-    if (!there || read(pipes[0], finding, sizeof *finding) != (ssize_t)sizeof *finding) {
+    if (child < 0) say_no_child(finding, kernel);
+    if (pipes[1] >= 0) close(pipes[1]);
+    if (child > 0) {
+        int late = !hears(apart, child, pipes[0]);
+        int there = !late && read(pipes[0], finding, sizeof *finding) == (ssize_t)sizeof *finding;
+        if (there) late = !hears(apart, child, pipes[0]); /* it has to end, too */
         waitpid(child, &status, 0);
-        say_died(finding, desk, status, late);
-    } else {
-        waitpid(child, &status, 0);
+        if (!there || (status && finding->verdict != TRIAL_FAILED)) say_died(apart, finding, desk, status, late);
     }
-    close(pipes[0]);
-    munmap(desk, sizeof *desk);
+    if (pipes[0] >= 0) close(pipes[0]);
+    if (desk != MAP_FAILED) munmap(desk, sizeof *desk);
 }

@@ -34,7 +34,7 @@ int sight_create(struct sight *sight, const struct tensors *t) {
     for (int64_t s = 0; s < t->sequences; s++)
         for (int64_t h = 0; h < sight->heads; h++)
             for (int64_t r = 0; r < t->q_lens[s]; r++) {
-                unsigned short *row = sight->times + sight->start[s] + (h * t->q_lens[s] + r) * t->kv_lens[s];
+                uint32_t *row = sight->times + sight->start[s] + (h * t->q_lens[s] + r) * t->kv_lens[s];
                 for (int64_t i = 0; (key = tensors_key(t, s, r, i)) >= 0; i++)
                     if (check_visible(t, (tp_row){s, h, r}, key)) row[key]++;
             }

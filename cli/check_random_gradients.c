@@ -5,16 +5,6 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* Where the bounds alone judge gradients: probabilities come from an lse stored as a float, whose ulp may be large; the
-   derivative of a softcap that cuts nearly everything is 1 - t^2, from a tanh that naive has of libm; and subnormal
-   numbers have no relative precision, in whatever order they are summed. */
-static double gradients_allowance(const struct subject *s) {
-    const tp_problem *p = &s->trial->problem;
-    int bounds_alone = tensors_max(&s->tensors, TENSOR_LSE) > 1e5 || (p->softcap > 0 && p->softcap < 1) ||
-                       (p->scale_set && fabsf(p->scale) < 0x1p-100f) || s->trial->values == VALUES_TINY;
-    return bounds_alone ? INFINITY : TRIAL_ALLOWANCE;
-}
-
 static int same_value(float a, float b) { return a == b || (isnan(a) && isnan(b)); }
 
 /* Some of the gradients are not wanted: which, by the seed, but never all. */
@@ -73,8 +63,6 @@ int try_gradients(struct subject *s) {
     struct gradients other = {0};
     subject_step(s, "backward");
     if (check_gradients(env, &s->tensors, &s->gradients, DOOR_SERIAL, try_threads(s), 0xFF)) return 1;
-    s->gradients_truth.may_overflow = !trial_is_ordinary(s->trial);
-    s->gradients_truth.allowance = gradients_allowance(s);
     if (gradients_compare(&s->gradients_truth, &s->tensors, &s->gradients, env->reason, sizeof env->reason)) return 1;
     if (gradients_create(&other, &s->tensors, &s->trial->lengths, s->trial->seed)) {
         gradients_destroy(&other);

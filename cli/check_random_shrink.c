@@ -5,8 +5,9 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { TRIES = 400 };
+enum { TRIES = 400, SECONDS = 60 };
 
 struct shrinking {
     const struct apart *apart;
@@ -14,7 +15,16 @@ struct shrinking {
     struct finding *finding;
     char alike[24];
     int tries;
+    time_t end;
 };
+
+static time_t now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec;
+}
+
+static int is_over(const struct shrinking *s) { return s->tries >= TRIES || now() >= s->end; }
 
 /* The first words of a reason, without its numbers. */
 static void first_words(const char *reason, char alike[24]) {
@@ -27,11 +37,13 @@ static void first_words(const char *reason, char alike[24]) {
 static int accept(struct shrinking *s, const char *text) {
     struct trial trial;
     struct finding finding;
+    struct apart apart = *s->apart;
     char reason[256], alike[24];
-    if (s->tries >= TRIES || !strcmp(text, s->trial->text)) return 0;
+    if (is_over(s) || !strcmp(text, s->trial->text)) return 0;
     if (trial_read(&trial, text, s->trial->seed, reason, sizeof reason)) return 0;
     s->tries++;
-    apart_one(s->apart, &trial, s->finding->kernel, &finding);
+    apart.patience = (int)(s->end - now()) + 1;
+    apart_one(&apart, &trial, s->finding->kernel, &finding);
     if (finding.verdict != TRIAL_FAILED || finding.died != s->finding->died) return 0;
     first_words(finding.reason, alike);
     if (strcmp(alike, s->alike)) return 0;
@@ -134,7 +146,8 @@ static int plain_dtypes(struct shrinking *s) {
 }
 
 void shrink(const struct apart *apart, struct trial *trial, struct finding *finding) {
-    struct shrinking s = {.apart = apart, .trial = trial, .finding = finding};
+    struct shrinking s = {.apart = apart, .trial = trial, .finding = finding, .end = now() + SECONDS};
+    if (finding->late) return; /* each try would take as long */
     first_words(finding->reason, s.alike);
-    while (drop_words(&s) + drop_sequences(&s) + drop_leaves(&s) + plain_dtypes(&s) + shrink_numbers(&s) && s.tries < TRIES) {}
+    while (drop_words(&s) + drop_sequences(&s) + drop_leaves(&s) + plain_dtypes(&s) + shrink_numbers(&s) && !is_over(&s)) {}
 }

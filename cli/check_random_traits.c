@@ -92,6 +92,22 @@ int traits_read(struct trial *trial, const char *word) {
     return sscanf(word, "@gain-%lf%n", &trial->style.gain, &used) != 1 || word[used];
 }
 
+/* Words that say what lies in q, k and v. */
+static int is_content(size_t offset) {
+    return offset == offsetof(struct trial, values) || offset == offsetof(struct trial, nan) ||
+           offset == offsetof(struct trial, hidden);
+}
+
+int traits_clash(const struct trial *trial, char *reason, size_t size) {
+    if (trial->style.form != FORM_BROADCAST) return 0;
+    for (int i = 0; i < TRAITS; i++) {
+        if (!is_content(table[i].offset) || *(const int *)((const char *)trial + table[i].offset) != table[i].value) continue;
+        snprintf(reason, size, "'%s' sets single values, which @broadcast shares: leave one of the two out", table[i].word);
+        return 1;
+    }
+    return 0;
+}
+
 void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
@@ -100,6 +116,7 @@ void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size
         for (int k = 0; k < i; k++) /* one word a field */
             said |= table[k].offset == table[i].offset && strstr(text, table[k].word) != NULL;
         said |= !strcmp(table[i].word, "@nan") && strstr(text, "@huge") != NULL; /* see calm */
+        said |= is_content(table[i].offset) && strstr(text, "@broadcast") != NULL; /* see traits_clash */
         if (said || !table[i].fits(trial) || !dice_chance(dice, table[i].chance)) continue;
         used += (size_t)snprintf(text + used, size - used, " %s", table[i].word);
     }

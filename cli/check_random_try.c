@@ -16,7 +16,8 @@ void subject_step(struct subject *s, const char *name) {
 int try_threads(const struct subject *s) { return 1 + (int)(random_bits(s->trial->seed, 600, 0) % 4); }
 
 /* Nothing is promised of rows where a float may overflow; their bounds are infinite. */
-static void keep_promised(struct truth *truth) {
+static void keep_promised(struct subject *s) {
+    struct truth *truth = &s->truth;
     int64_t kept = 0;
     for (int64_t i = 0; i < truth->count; i++) {
         if (!isfinite(truth->bound[i]) || !isfinite(truth->lse_bound[i])) continue;
@@ -29,6 +30,8 @@ static void keep_promised(struct truth *truth) {
         truth->bound[kept] = truth->bound[i];
         truth->lse_bound[kept++] = truth->lse_bound[i];
     }
+    s->rows = truth->count;
+    s->unbounded = truth->count - kept;
     truth->count = kept;
 }
 
@@ -64,6 +67,15 @@ static int agrees(struct subject *s) {
     return 0;
 }
 
+/* Where the bounds alone judge gradients: probabilities come from an lse stored as a float, whose ulp may be large; the
+   derivative of a softcap that cuts nearly everything is 1 - t^2, from a tanh that naive has of libm; and subnormal
+   numbers have no relative precision, in whatever order they are summed. */
+static int bounds_alone(const struct subject *s) {
+    const tp_problem *p = &s->trial->problem;
+    return s->gradients_truth.max_lse > 1e5 || (p->softcap > 0 && p->softcap < 1) ||
+           (p->scale_set && fabsf(p->scale) < 0x1p-100f) || s->trial->values == VALUES_TINY;
+}
+
 int subject_create(struct subject *s, struct check_env *env, const struct trial *trial) {
     tp_error error = TP_ERROR_INIT;
     tp_status status;
@@ -85,7 +97,16 @@ int subject_create(struct subject *s, struct check_env *env, const struct trial 
     }
     if (status != TP_OK) return check_fail(env, "the reference refused: %s", error.text);
     if (all_promised(s)) return 1;
-    keep_promised(&s->truth);
+    if (trial->problem.op == TP_BACKWARD) {
+        s->gradients_truth.may_overflow = !trial_is_ordinary(trial);
+        int64_t unbounded = gradients_unbounded(&s->gradients_truth, &s->tensors, &s->rows);
+        if (s->gradients_truth.may_overflow) s->unbounded = unbounded;
+        s->sums_left = s->unbounded && (trial->problem.bias_dtype || trial->problem.alibi || trial->problem.sinks);
+        s->gradients_truth.allowance = TRIAL_ALLOWANCE;
+        s->gradients_truth.bounds_alone = bounds_alone(s);
+        return 0;
+    }
+    keep_promised(s);
     s->truth.allowance = TRIAL_ALLOWANCE;
     return 0;
 }

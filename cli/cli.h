@@ -58,7 +58,7 @@ struct options {
     int64_t threads;
     int64_t seed;
     int64_t repeat;
-    int64_t random; /* check */
+    int64_t random; /* check; -1: not given */
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
     int update, resume, if_changed;

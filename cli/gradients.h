@@ -7,7 +7,9 @@
  * because a probability is computed anew from an lse that is stored as a float, times log2(e), and from a score
  * relative to it: each can be off by half an ulp of |lse|, which naive's distance from the maximum is not.
  * size is what one pair can bring: scale * |dO|.|v| * max|k| for d_q, the same with max|q| for d_k, and max|dO| for
- * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. The bounds are those of
+ * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. Rounding errors add like the steps of
+ * a random walk, and 4 ulp are one of 16 pairs: where a sequence has more than 16 rows for each key, d_k and d_v are
+ * allowed sqrt(rows / keys) / 4 times as much. The bounds are those of
  * tp_reference_backward; gradients of the bias, slopes and sinks have none. Of the last two there is one value a head,
  * and naive's error in it a matter of luck: four times as much is allowed, and for a sink six standard deviations of
  * what D = dO.o loses because o was stored in its dtype (docs/maths.md section 9).
@@ -40,11 +42,15 @@ struct gradients_truth {
     double size[3];               /* of d_q, d_k, d_v: what one pair can bring */
     double pair;                  /* |dO|.|v| */
     int may_overflow;             /* 1: where a float may overflow, the bound is infinite and nothing is asked */
+    double max_lse;               /* the largest |lse| that is finite, by the definition */
     double allowance;             /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after it is created */
+    int bounds_alone;             /* 1: those lines are not asked of d_q, d_k and d_v, which have bounds. Set after, too */
 };
 tp_status gradients_truth_create(struct gradients_truth *truth, const struct tensors *tensors,
                                  const struct gradients *gradients, tp_error *error);
 void gradients_truth_destroy(struct gradients_truth *truth);
+/* Rows and keys whose bound is infinite; all of them in *all. */
+int64_t gradients_unbounded(const struct gradients_truth *truth, const struct tensors *tensors, int64_t *all);
 /* 0 when the rule holds; otherwise nonzero and what was expected and got. */
 int gradients_compare(const struct gradients_truth *truth, const struct tensors *tensors,
                       const struct gradients *gradients, char *reason, size_t size);

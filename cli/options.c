@@ -246,6 +246,10 @@ static int check_values(const struct options *options) {
         complain("--repeat is %lld: it must be in 1..100000", (long long)options->repeat);
         return EXIT_USAGE;
     }
+    if (options->random == 0) {
+        complain("--random is 0: it must be at least 1");
+        return EXIT_USAGE;
+    }
     if (options->threads > 1024) {
         complain("--threads is %lld: it must be in 0..1024", (long long)options->threads);
         return EXIT_USAGE;
@@ -256,6 +260,7 @@ static int check_values(const struct options *options) {
 int options_parse(struct options *options, const struct command *command, int count, char **words) {
     memset(options, 0, sizeof *options);
     options->seed = 1;
+    options->random = -1; /* not asked for */
     options->repeat = 1;
     options->attempts = 5;
     options->read_mib = 512;

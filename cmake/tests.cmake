@@ -31,6 +31,19 @@ foreach(source check_random_draw check_random_shapes check_random_traits check_r
   target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
 endforeach()
 set_tests_properties(random PROPERTIES TIMEOUT 300)
+# The child processes of check --random, with a stand-in for what they try.
+foreach(source check_random check_random_apart check_random_draw check_random_shapes check_random_traits
+               check_random_shrink check_random_cover tensors tensors_fill tensors_cache)
+  target_sources(test_random_apart PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+endforeach()
+target_link_options(test_random_apart PRIVATE -Wl,--wrap=fork)
+# The rule that check judges by.
+foreach(source gradients gradients_truth truth sample tensors tensors_fill tensors_cache)
+  target_sources(test_random_rule PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+endforeach()
+# What check runs calls with.
+target_sources(test_attempt PRIVATE ${CMAKE_SOURCE_DIR}/cli/attempt.c)
+target_link_options(test_attempt PRIVATE -Wl,--wrap=tp_plan_run,--wrap=tp_plan_workspace)
 
 if(TARGET tileproof_proof_static)
   include(cmake/tests_proof.cmake)

@@ -93,6 +93,20 @@ static void other_seeds_draw_others(void **state) {
     assert_int_equal(same, 0);
 }
 
+/* A word that has no effect would be counted as if it had been tried. */
+static void no_word_is_without_effect(void **state) {
+    struct trial trial;
+    char reason[256];
+    (void)state;
+    for (int64_t i = 0; i < DRAWS; i++) {
+        trial_draw(&trial, 1, i);
+        if (traits_clash(&trial, reason, sizeof reason)) fail_msg("#%d %s: %s", (int)i, trial.text, reason);
+    }
+    assert_int_equal(trial_read(&trial, "q4 d8 @broadcast @hidden", 1, reason, sizeof reason), 0);
+    assert_int_not_equal(traits_clash(&trial, reason, sizeof reason), 0);
+    assert_non_null(strstr(reason, "'@hidden'"));
+}
+
 static void shrink_to(const char *text, const char *expected) {
     struct trial trial;
     struct finding finding = {.verdict = TRIAL_FAILED, .reason = "wrong"};
@@ -135,6 +149,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_is_drawn),  cmocka_unit_test(every_mask_kind_is_drawn),
         cmocka_unit_test(a_draw_comes_again),   cmocka_unit_test(other_seeds_draw_others),
+        cmocka_unit_test(no_word_is_without_effect),
         cmocka_unit_test(failures_become_small), cmocka_unit_test(bad_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

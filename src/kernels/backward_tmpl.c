@@ -66,7 +66,7 @@ static void row_gradient_masked(const tp__back *b, int64_t r, float *s, float *d
     }
 }
 
-/* As above, with dropout: a dropped pair has neither p nor dp, and its ds comes from delta alone. */
+/* As above, with dropout: a dropped pair has no p, its dp is multiplied by 0, and its ds comes from delta alone. */
 static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *ds, int64_t from, int64_t to) {
     vec_f less = vec_set1(b->delta[r]), left = vec_set1(b->left), down = vec_set1(-b->lse[r]);
     vec_f none = vec_set1(-INFINITY), stay = vec_set1(b->stay);
@@ -76,7 +76,7 @@ static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *
     for (int64_t j = from; j < to; j += VEC_LANES) {
         vec_f score = vec_load(s + j), p = probability(score, left, down);
         vec_i seen = score != none, kept = (vec_i)vec_load(stays + j);
-        vec_f dp = (vec_f)((vec_i)vec_load(ds + j) & kept) * stay;
+        vec_f dp = vec_load(ds + j) * (vec_f)((vec_i)stay & kept); /* 0 times infinity is NaN */
         vec_store(s + j, (vec_f)((vec_i)p & kept & seen));
         vec_store(ds + j, (vec_f)((vec_i)(p * (dp - less)) & seen));
     }

@@ -96,8 +96,9 @@ static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw
 
 static void list_length(struct draft *d) {
     static const int more[] = {1, 1, 2, 4};
-    int64_t length = dice_chance(&d->dice, 80) ? 1000 + dice_roll(&d->dice, 60) : draw_number(d, d->keys * more[dice_roll(&d->dice, 4)]);
-    int64_t most = 4 * d->cost / (d->heads * (d->dim + d->dim_v) * (d->rows + 1)) + 8;
+    int longer = dice_chance(&d->dice, 150); /* than a chunk, of however few keys */
+    int64_t length = longer ? 1000 + dice_roll(&d->dice, 150) : draw_number(d, d->keys * more[dice_roll(&d->dice, 4)]);
+    int64_t most = (longer ? 16 : 4) * d->cost / (d->heads * (d->dim + d->dim_v) * (d->rows + 1)) + 8;
     draft_say(d, "%lld", (long long)(length < most ? length : most) + 1);
 }
 

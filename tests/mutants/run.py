@@ -140,7 +140,7 @@ class Worker:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
                 code, text = sh(shlex.split(mutant["command"]), self.build, LIMIT)
-                found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
+                found = "time limit" if code == "timeout" else "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
                 if code not in (0, 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())

@@ -88,6 +88,10 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
  */
 int check_make(struct check_env *env, struct tensors *tensors, const tp_problem *problem,
                const tp_lengths *lengths, const struct tensors_style *style);
+/* The same, of the case itself. */
+int check_make_own(struct check_env *env, struct tensors *tensors);
+/* What was computed, every row of it, against the reference. */
+int check_truth(struct check_env *env, struct tensors *tensors);
 int check_attend(struct check_env *env, struct tensors *tensors);
 int check_attend_by(struct check_env *env, struct tensors *tensors, enum door door, int threads,
                     int poison, tp_receipt *receipt);

@@ -10,17 +10,12 @@ static const char *const dtypes[] = {"f32", "bf16", "f16"};
 static const char *const masks[] = {"", " causal", " causal top-left", " causal window=60,0"};
 static const int page_sizes[] = {1, 3, 16, 32, 64, 128, 256};
 
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
 /* The same numbers in pages of every size, NHD and HND, with one table and with two. */
 static int pages(struct check_env *env) {
     struct tensors_style styles[4] = {env->test->style, env->test->style, env->test->style,
                                       env->test->style};
     struct tensors whole, paged = {0};
-    int failed = make_own(env, &whole) || check_attend(env, &whole);
+    int failed = check_make_own(env, &whole) || check_attend(env, &whole);
     styles[1].form = styles[2].form = FORM_HEADS;
     styles[2].two_tables = styles[3].two_tables = !env->test->problem.latent;
     styles[3].index64 = 1;
@@ -66,7 +61,7 @@ static int same_chunk(struct check_env *env, const struct tensors *whole, int64_
 static int chunked(struct check_env *env) {
     static const int64_t steps[] = {1, 7, 33};
     struct tensors whole;
-    int failed = make_own(env, &whole) || check_attend(env, &whole);
+    int failed = check_make_own(env, &whole) || check_attend(env, &whole);
     int64_t rows = failed ? 0 : whole.q_lens[0];
     for (size_t i = 0; !failed && i < COUNT(steps); i++)
         for (int64_t r = 0; !failed && r < rows; r += steps[i]) {
@@ -86,7 +81,7 @@ static int forced(struct check_env *env) {
     tp_error error = TP_ERROR_INIT;
     tp_problem problem = env->test->problem;
     problem.invariant = 1;
-    int failed = make_own(env, &tensors) ||
+    int failed = check_make_own(env, &tensors) ||
                  check_make(env, &invariant, &problem, &env->test->lengths, &env->test->style) ||
                  check_attend(env, &invariant);
     if (!failed && truth_create(&truth, &tensors, env->test->rows, env->seed, &error) != TP_OK)

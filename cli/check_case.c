@@ -89,6 +89,22 @@ int check_make(struct check_env *env, struct tensors *tensors, const tp_problem 
     return 0;
 }
 
+int check_make_own(struct check_env *env, struct tensors *tensors) {
+    const struct check_case *test = env->test;
+    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
+}
+
+int check_truth(struct check_env *env, struct tensors *tensors) {
+    struct truth truth;
+    struct measured_error measured;
+    tp_error error = TP_ERROR_INIT;
+    if (truth_create(&truth, tensors, INT64_MAX, env->seed, &error) != TP_OK)
+        return check_fail(env, "the reference refused: %s", error.text);
+    int failed = truth_compare(&truth, tensors, &measured, env->reason, sizeof env->reason);
+    truth_destroy(&truth);
+    return failed;
+}
+
 int check_attend_by(struct check_env *env, struct tensors *tensors, enum door door, int threads,
                     int poison, tp_receipt *receipt) {
     tp_choice choice = TP_CHOICE_INIT;

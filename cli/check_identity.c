@@ -6,11 +6,6 @@
 
 enum { ALL_ROWS = 1 << 20 };
 
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
 static void copy_inputs(struct tensors *to, int64_t to_seq, const struct tensors *from,
                         int64_t from_seq, int64_t rows, int64_t keys) {
     check_copy(to, to_seq, from, from_seq, TENSOR_Q, rows);
@@ -34,7 +29,7 @@ static int make_single(struct check_env *env, struct tensors *tensors, int64_t r
 /* The first and third sequence hold the same data: equal to each other, and to a run alone. */
 static int duplicate(struct check_env *env) {
     struct tensors batch, alone = {0};
-    int failed = make_own(env, &batch);
+    int failed = check_make_own(env, &batch);
     if (!failed) {
         copy_inputs(&batch, 2, &batch, 0, batch.q_lens[0], batch.kv_lens[0]);
         failed = check_attend(env, &batch) ||
@@ -60,7 +55,7 @@ static int duplicate(struct check_env *env) {
 static int append(struct check_env *env) {
     static const int64_t more[] = {1, 17, 300};
     struct tensors before, after = {0};
-    int failed = make_own(env, &before) || check_attend(env, &before);
+    int failed = check_make_own(env, &before) || check_attend(env, &before);
     for (int i = 0; !failed && i < 3; i++) {
         int64_t rows = before.q_lens[0], keys = before.kv_lens[0];
         failed = make_single(env, &after, rows + more[i], keys + more[i], 1);
@@ -78,7 +73,7 @@ static int append(struct check_env *env) {
 /* Row i of causal attention is full attention of that row on keys 0..i. */
 static int prefix(struct check_env *env) {
     struct tensors whole, one = {0};
-    int failed = make_own(env, &whole) || check_attend(env, &whole);
+    int failed = check_make_own(env, &whole) || check_attend(env, &whole);
     int64_t rows = failed ? 0 : whole.q_lens[0],
             block = tp_block_keys(env->test->problem.head_dim_qk);
     int64_t shift = failed ? 0 : whole.kv_lens[0] - rows;
@@ -136,7 +131,7 @@ static int within_bounds(struct check_env *env, const char *what, const struct t
 
 static int permute(struct check_env *env) {
     struct tensors forward, backward = {0};
-    int failed = make_own(env, &forward) || make_own(env, &backward);
+    int failed = check_make_own(env, &forward) || check_make_own(env, &backward);
     for (int id = TENSOR_K; !failed && id <= TENSOR_V; id++)
         for (int64_t j = 0; j < forward.kv_lens[0]; j++)
             for (int64_t h = 0; h < forward.problem.kv_heads; h++)
@@ -156,7 +151,7 @@ static int permute(struct check_env *env) {
 static int constant(struct check_env *env) {
     static const float steps[] = {64, -64, 8192, -8192};
     struct tensors plain, moved = {0};
-    int failed = make_own(env, &plain) || make_own(env, &moved);
+    int failed = check_make_own(env, &plain) || check_make_own(env, &moved);
     int64_t last = env->test->problem.head_dim_qk - 1;
     for (int i = 0; !failed && i < 4; i++) {
         for (int64_t h = 0; h < plain.problem.kv_heads; h++)
@@ -181,7 +176,7 @@ static int constant(struct check_env *env) {
 /* Values are 1..6 so that no product or output is subnormal: doubling is then exact. */
 static int linear(struct check_env *env) {
     struct tensors once, twice = {0};
-    int failed = make_own(env, &once) || make_own(env, &twice);
+    int failed = check_make_own(env, &once) || check_make_own(env, &twice);
     for (int64_t j = 0; !failed && j < once.kv_lens[0]; j++)
         for (int64_t h = 0; h < once.problem.kv_heads; h++)
             for (int64_t x = 0; x < once.problem.head_dim_v; x++) {
@@ -210,7 +205,7 @@ static int linear(struct check_env *env) {
 /* Parts of the keys attended alone and merged; the third part is empty. */
 static int merge(struct check_env *env) {
     struct tensors whole, part[3] = {{.sequences = 0}, {.sequences = 0}, {.sequences = 0}};
-    int failed = make_own(env, &whole) || check_attend(env, &whole);
+    int failed = check_make_own(env, &whole) || check_attend(env, &whole);
     int64_t rows = whole.q_lens ? whole.q_lens[0] : 0, keys = whole.kv_lens ? whole.kv_lens[0] : 0;
     const int64_t ends[] = {0, keys / 3, keys, keys};
     for (int i = 0; !failed && i < 3; i++) {

@@ -5,25 +5,6 @@
 #include <float.h>
 #include <math.h>
 
-enum { ALL_ROWS = 1 << 20 };
-
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
-/* Every row is under its bound, which is finite; twice naive's error says nothing where |lse| is huge. */
-static int under_bounds(struct check_env *env, struct tensors *tensors) {
-    struct truth truth;
-    struct measured_error measured;
-    tp_error error = TP_ERROR_INIT;
-    if (truth_create(&truth, tensors, ALL_ROWS, env->seed, &error) != TP_OK)
-        return check_fail(env, "the reference refused: %s", error.text);
-    int failed = truth_compare(&truth, tensors, &measured, env->reason, sizeof env->reason);
-    truth_destroy(&truth);
-    return failed;
-}
-
 static int visible(const struct tensors *t, tp_row at, int64_t key) {
     return tp_mask_visible(&t->problem, &t->call, at.seq, at.head, at.row, key) == 1;
 }
@@ -31,7 +12,7 @@ static int visible(const struct tensors *t, tp_row at, int64_t key) {
 /* A finite bias is no mask, however low: of rows that have no other the output is the mean of what they see. */
 static int lowest_bias(struct check_env *env) {
     struct tensors t;
-    int failed = make_own(env, &t);
+    int failed = check_make_own(env, &t);
     tp_dtype dtype = (tp_dtype)t.problem.bias_dtype;
     float low = dtype == TP_F16 ? -65504 : dtype == TP_BF16 ? -0x1.fep127f : -FLT_MAX;
     int64_t unit = failed ? 0 : (int64_t)tp_dtype_bytes(dtype), group = t.problem.q_heads / t.problem.kv_heads;
@@ -43,7 +24,7 @@ static int lowest_bias(struct check_env *env) {
                 if (r % 2 || (j + r) % 3)
                     tp_from_float(dtype, low, (char *)(uintptr_t)t.call.bias + at * unit);
             }
-    if (!failed) failed = check_attend(env, &t) || under_bounds(env, &t);
+    if (!failed) failed = check_attend(env, &t) || check_truth(env, &t);
     for (int64_t h = 0; !failed && low < -1e38f && h < t.problem.q_heads; h++)
         for (int64_t r = 1; !failed && r < t.q_lens[0]; r += 2) {
             tp_row at = {0, h, r};
@@ -63,7 +44,7 @@ static int sink_rows(struct check_env *env) {
     static const float sizes[] = {3e38f, -FLT_MAX, FLT_MAX, 0, 3, -0.1f};
     struct tensors t;
     int64_t found = 0;
-    int failed = make_own(env, &t);
+    int failed = check_make_own(env, &t);
     for (int64_t h = 0; !failed && h < t.problem.q_heads; h++) {
         float *sinks = (float *)(uintptr_t)t.call.sinks;
         if ((h + (int64_t)env->seed) % 2) sinks[h] = sizes[(h + (int64_t)env->seed) / 2 % 6];
@@ -74,7 +55,7 @@ static int sink_rows(struct check_env *env) {
         }
     }
     if (!failed && !found) failed = check_fail(env, "the case has no row without keys: it tests nothing");
-    if (!failed) failed = check_attend(env, &t) || under_bounds(env, &t);
+    if (!failed) failed = check_attend(env, &t) || check_truth(env, &t);
     for (int64_t h = 0; !failed && h < t.problem.q_heads; h++)
         for (int64_t r = 0; !failed && r < t.q_lens[0]; r++) {
             float lse = tensors_get(&t, TENSOR_LSE, 0, r, h, 0), sink = t.call.sinks[h];

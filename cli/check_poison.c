@@ -4,11 +4,6 @@
 
 #include <math.h>
 
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
 static int sees(const struct tensors *tensors, int64_t head, int64_t row, int64_t key) {
     return tp_mask_visible(&tensors->problem, &tensors->call, 0, head, row, key) == 1 &&
            !check_bias_hides(tensors, 0, head, row, key);
@@ -81,7 +76,7 @@ static int bad_keys(struct check_env *env) {
                                             {"inf in v", TENSOR_V, INFINITY},
                                             {"-inf in v", TENSOR_V, -INFINITY}};
     struct tensors clean, tensors = {0};
-    int failed = make_own(env, &clean) || make_own(env, &tensors);
+    int failed = check_make_own(env, &clean) || check_make_own(env, &tensors);
     for (int64_t r = 0; !failed && r < tensors.q_lens[0]; r++)
         for (int64_t h = 0; h < tensors.problem.q_heads; h++) {
             tensors_set(&tensors, TENSOR_Q, 0, r, h, 0, 1); /* so that an infinite k scores +inf */
@@ -101,7 +96,7 @@ static int bad_keys(struct check_env *env) {
 /* NaN in q spoils its own row of its own head, in every column, and nothing else. */
 static int bad_query(struct check_env *env) {
     struct tensors clean, tensors = {0};
-    int failed = make_own(env, &clean) || make_own(env, &tensors) || check_attend(env, &clean);
+    int failed = check_make_own(env, &clean) || check_make_own(env, &tensors) || check_attend(env, &clean);
     int64_t rows = failed ? 0 : tensors.q_lens[0], head = tensors.problem.q_heads - 1;
     const int64_t places[] = {0, 5, rows / 2, rows - 1};
     for (size_t p = 0; !failed && p < sizeof places / sizeof *places; p++) {
@@ -127,7 +122,7 @@ static int bad_query(struct check_env *env) {
 static int hidden_keys(struct check_env *env) {
     struct tensors clean, tensors = {0};
     int64_t hidden = 0;
-    int failed = make_own(env, &clean) || make_own(env, &tensors) || check_attend(env, &clean);
+    int failed = check_make_own(env, &clean) || check_make_own(env, &tensors) || check_attend(env, &clean);
     for (int64_t j = 0; !failed && j < tensors.kv_lens[0]; j++) {
         int seen = 0;
         for (int64_t r = 0; r < tensors.q_lens[0]; r++)
@@ -156,7 +151,7 @@ static int old_memory(struct check_env *env) {
     struct tensors_style style = test->style;
     tp_receipt receipt;
     int failed =
-        make_own(env, &first) || check_attend_by(env, &first, DOOR_SERIAL, 2, 0xFF, &receipt);
+        check_make_own(env, &first) || check_attend_by(env, &first, DOOR_SERIAL, 2, 0xFF, &receipt);
     style.slack = 5;
     for (int i = 0; !failed && i < 3; i++) {
         failed = check_make(env, &tensors, &test->problem, &test->lengths,

@@ -9,18 +9,13 @@
 #include <immintrin.h>
 #endif
 
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
 static int threads(struct check_env *env) {
     static const int counts[] = {1, 2, 3, 5};
     static const char *const doors[] = {"one after another", "the context's pool",
                                         "the caller's threads"};
     struct tensors serial, parallel = {0};
     tp_receipt receipt;
-    int failed = make_own(env, &serial) || make_own(env, &parallel) ||
+    int failed = check_make_own(env, &serial) || check_make_own(env, &parallel) ||
                  check_attend_by(env, &serial, DOOR_SERIAL, 1, 0xFF, &receipt);
     for (int door = DOOR_SERIAL; !failed && door <= DOOR_CALLER; door++)
         for (int i = 0; !failed && i < 4; i++) {
@@ -41,7 +36,7 @@ static int layouts(struct check_env *env) {
         {.ragged = 1, .lse = 1},        {.form = FORM_HEADS, .ragged = 1, .lse = 1},
         {.slack = 4, .lse = 1},         {.index64 = 1, .lse = 1}};
     struct tensors first, other = {0};
-    int failed = make_own(env, &first) || check_attend(env, &first);
+    int failed = check_make_own(env, &first) || check_attend(env, &first);
     for (size_t i = 0; !failed && i < 2 * sizeof styles / sizeof *styles; i++) {
         tp_problem problem = env->test->problem;
         if (i % 2) problem.q_layout = problem.kv_layout = TP_PACKED;
@@ -58,7 +53,7 @@ static int layouts(struct check_env *env) {
 /* Values so small that flushing them to zero would change every output. */
 static int flush_to_zero(struct check_env *env) {
     struct tensors usual, flushed = {0};
-    int failed = make_own(env, &usual) || make_own(env, &flushed);
+    int failed = check_make_own(env, &usual) || check_make_own(env, &flushed);
     float tiny = env->test->problem.v_dtype == TP_F16 ? 1e-6f : 1e-39f;
     for (int64_t j = 0; !failed && j < usual.kv_lens[0]; j++)
         for (int64_t h = 0; h < usual.problem.kv_heads; h++)
@@ -117,7 +112,7 @@ static int turn(struct check_env *env, const char *knob, const struct tensors *b
 static int knobs(struct check_env *env) {
     struct tensors before;
     tp_problem base = env->test->problem, turned = base;
-    int failed = make_own(env, &before) || check_attend(env, &before);
+    int failed = check_make_own(env, &before) || check_attend(env, &before);
     turned.scale_set = 1;
     turned.scale = 0.25f;
     if (!failed) failed = turn(env, "scale", &before, &turned, 1);
@@ -141,7 +136,7 @@ static int knobs(struct check_env *env) {
 static int untouched(struct check_env *env) {
     struct tensors tensors;
     unsigned char *copies[3] = {NULL, NULL, NULL};
-    int failed = make_own(env, &tensors);
+    int failed = check_make_own(env, &tensors);
     for (int id = TENSOR_Q; !failed && id <= TENSOR_V; id++) {
         copies[id] = malloc(tensors.buffer[id].bytes);
         if (!copies[id])
@@ -168,7 +163,7 @@ static int one_call(struct check_env *env) {
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
-    int failed = make_own(env, &planned) || make_own(env, &called) || check_attend(env, &planned);
+    int failed = check_make_own(env, &planned) || check_make_own(env, &called) || check_attend(env, &planned);
     for (int i = 0; !failed && i < 2; i++) {
         tp_receipt_init(&receipt);
         tp_status status =
@@ -196,7 +191,7 @@ static int receipts(struct check_env *env) {
     tp_receipt receipt;
     int64_t pairs = 0;
     int failed =
-        make_own(env, &tensors) || check_attend_by(env, &tensors, DOOR_SERIAL, 2, 0xFF, &receipt);
+        check_make_own(env, &tensors) || check_attend_by(env, &tensors, DOOR_SERIAL, 2, 0xFF, &receipt);
     for (int64_t s = 0; !failed && s < tensors.sequences; s++)
         for (int64_t r = 0; r < tensors.q_lens[s]; r++)
             for (int64_t j = 0; j < tensors.kv_lens[s]; j++)

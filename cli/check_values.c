@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { ALL_ROWS = 1 << 20 };
-
-static int make_own(struct check_env *env, struct tensors *tensors) {
-    const struct check_case *test = env->test;
-    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
-}
-
 static void set_all(struct tensors *tensors, enum tensor_id id, float value) {
     for (int64_t s = 0; s < tensors->sequences; s++)
         for (int64_t t = 0; t < tensors_len(tensors, id, s); t++)
@@ -20,23 +13,12 @@ static void set_all(struct tensors *tensors, enum tensor_id id, float value) {
                     tensors_set(tensors, id, s, t, h, x, value);
 }
 
-static int against_truth(struct check_env *env, struct tensors *tensors) {
-    struct truth truth;
-    struct measured_error measured;
-    tp_error error = TP_ERROR_INIT;
-    if (truth_create(&truth, tensors, ALL_ROWS, env->seed, &error) != TP_OK)
-        return check_fail(env, "the reference refused: %s", error.text);
-    int failed = truth_compare(&truth, tensors, &measured, env->reason, sizeof env->reason);
-    truth_destroy(&truth);
-    return failed;
-}
-
 /* The weights of a row sum to one: a numerator and a row sum that differ would show. */
 static int ones(struct check_env *env) {
     struct tensors tensors;
-    int failed = make_own(env, &tensors);
+    int failed = check_make_own(env, &tensors);
     if (!failed) set_all(&tensors, TENSOR_V, 1);
-    if (!failed) failed = check_attend(env, &tensors) || against_truth(env, &tensors);
+    if (!failed) failed = check_attend(env, &tensors) || check_truth(env, &tensors);
     for (int64_t r = 0; !failed && r < tensors.q_lens[0]; r++) {
         float o = tensors_get(&tensors, TENSOR_O, 0, r, 0, 0);
         if (fabsf(o - 1) > 1e-2f)
@@ -67,7 +49,7 @@ static int expect_key(struct check_env *env, const struct tensors *tensors, int6
 /* One key, and logits of +-102,400: even rows positive, odd ones negative. */
 static int one_key(struct check_env *env) {
     struct tensors tensors;
-    int failed = make_own(env, &tensors);
+    int failed = check_make_own(env, &tensors);
     if (!failed) {
         set_all(&tensors, TENSOR_K, 40);
         for (int64_t r = 0; r < tensors.q_lens[0]; r++)
@@ -91,7 +73,7 @@ static int one_key(struct check_env *env) {
 /* Among many keys of logit -102,400 one of +102,400 takes it all, wherever it stands. */
 static int peak(struct check_env *env) {
     struct tensors tensors;
-    int failed = make_own(env, &tensors);
+    int failed = check_make_own(env, &tensors);
     int64_t keys = failed ? 0 : tensors.kv_lens[0];
     const int64_t places[] = {0, 1, 15, 16, keys / 2, keys - 1};
     if (!failed) set_all(&tensors, TENSOR_Q, 40);
@@ -111,7 +93,7 @@ static int peak(struct check_env *env) {
 /* A window of (0,0) sees the row's own key and nothing else. */
 static int own_key(struct check_env *env) {
     struct tensors tensors;
-    int failed = make_own(env, &tensors) || check_attend(env, &tensors);
+    int failed = check_make_own(env, &tensors) || check_attend(env, &tensors);
     for (int64_t r = 0; !failed && r < tensors.q_lens[0]; r++)
         failed = expect_key(env, &tensors, r, r);
     tensors_destroy(&tensors);
@@ -129,7 +111,7 @@ static int sees_nothing(const struct tensors *tensors, int64_t seq, int64_t row)
 static int empty_rows(struct check_env *env) {
     struct tensors tensors;
     int64_t found = 0;
-    int failed = make_own(env, &tensors);
+    int failed = check_make_own(env, &tensors);
     for (int64_t s = 0; !failed && s < tensors.sequences; s++)
         for (int64_t r = 0; r < tensors.q_lens[s]; r++)
             for (int64_t h = 0; h < tensors.problem.q_heads && sees_nothing(&tensors, s, r); h++)
@@ -151,7 +133,7 @@ static int empty_rows(struct check_env *env) {
             }
         }
     if (!failed && !found) failed = check_fail(env, "the case has no empty row: it tests nothing");
-    if (!failed) failed = against_truth(env, &tensors);
+    if (!failed) failed = check_truth(env, &tensors);
     tensors_destroy(&tensors);
     return failed;
 }

@@ -96,8 +96,8 @@ void tp_context_destroy(tp_context *context) {
         tp__cache_destroy(context->cache);
         free(context->workspace);
         pthread_mutex_unlock(&context->lock);
+        pthread_mutex_destroy(&context->lock);
     }
-    pthread_mutex_destroy(&context->lock);
     tp__permits_destroy(context->permits);
     tp__counts_destroy(context->counts);
     tp__recorder_destroy(context->recorder);

@@ -45,8 +45,8 @@ void tp__permits_destroy(tp__permits *permits) {
     if (pthread_mutex_trylock(&permits->lock) == 0) {
         free_all(permits->permit, permits->count);
         pthread_mutex_unlock(&permits->lock);
+        pthread_mutex_destroy(&permits->lock);
     }
-    pthread_mutex_destroy(&permits->lock);
     free(permits);
 }
 

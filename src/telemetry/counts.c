@@ -33,7 +33,11 @@ tp__counts *tp__counts_create(void) {
 
 void tp__counts_destroy(tp__counts *counts) {
     if (counts == NULL) return;
-    pthread_mutex_destroy(&counts->lock);
+    /* held where a thread of a forked child's parent was at work */
+    if (pthread_mutex_trylock(&counts->lock) == 0) {
+        pthread_mutex_unlock(&counts->lock);
+        pthread_mutex_destroy(&counts->lock);
+    }
     free(counts);
 }
 

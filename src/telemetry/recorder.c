@@ -30,7 +30,11 @@ tp__recorder *tp__recorder_create(int most) {
 
 void tp__recorder_destroy(tp__recorder *recorder) {
     if (recorder == NULL) return;
-    pthread_mutex_destroy(&recorder->lock);
+    /* held where a thread of a forked child's parent was at work */
+    if (pthread_mutex_trylock(&recorder->lock) == 0) {
+        pthread_mutex_unlock(&recorder->lock);
+        pthread_mutex_destroy(&recorder->lock);
+    }
     free(recorder);
 }
 

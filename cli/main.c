@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of subcommands, and help that teaches by example. */
 #include "cli.h"
-#include "nearest.h"
+#include "tool/nearest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,7 @@ static const char problem_help[] =
     "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
     "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
     "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X,\n"
-    "      paged=N: k and v in pages of N tokens, lists=N | lists-sorted=N: keys by row,\n"
+    "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
     "      latent: v is part of k, invariant: the same bits for decode and prefill\n"
     "      more masks: chunk=N prefix=N first=N documents spans spans-and tree bits callback positions\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
-#include "file_text.h"
-#include "nearest.h"
-#include "shape.h"
+#include "tool/file_text.h"
+#include "tool/nearest.h"
+#include "tool/shape.h"
 
 #include <errno.h>
 #include <stddef.h>

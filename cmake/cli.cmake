@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tool: it sees the public headers only. The goals of `bench --goals` are part of it.
-file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
+file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/goals.txt)
 file(READ ${CMAKE_SOURCE_DIR}/bench/goals.txt goals HEX)
 string(REGEX REPLACE "(..)" "0x\\1," goals "${goals}")
@@ -12,5 +12,5 @@ const char bench_goals_text[] = {
 ")
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-target_link_libraries(tileproof_cli PRIVATE tileproof_static tileproof_proof_static ${CMAKE_DL_LIBS})
-target_include_directories(tileproof_cli PRIVATE ${JANSSON_INCLUDE})
+target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
+target_include_directories(tileproof_cli PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each tests/test_*.c is one cmocka program; scripts test what is not C.
+# Each tests/FOLDER/test_*.c is one cmocka program; scripts test what is not C.
 find_path(CMOCKA_INCLUDE cmocka.h)
 find_library(CMOCKA_LIBRARY cmocka)
 if(NOT CMOCKA_INCLUDE OR NOT CMOCKA_LIBRARY)
   message(FATAL_ERROR "cmocka was not found (Debian: libcmocka-dev). -DTILEPROOF_TESTS=OFF builds without tests.")
 endif()
-file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/test_*.c)
+file(GLOB test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/test_*.c)
+list(FILTER test_sources EXCLUDE REGEX /tests/proof/)
 file(GLOB test_support CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/support/*.c)
-add_library(test_support STATIC ${test_support} ${CMAKE_SOURCE_DIR}/cli/mask_data.c
-  ${CMAKE_SOURCE_DIR}/cli/guarded.c)
-target_link_libraries(test_support PUBLIC tileproof_flags tileproof_static ${CMOCKA_LIBRARY})
+add_library(test_support STATIC ${test_support})
+target_link_libraries(test_support PUBLIC tileproof_flags tileproof_harness ${CMOCKA_LIBRARY})
 target_include_directories(test_support PUBLIC ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/cli ${CMOCKA_INCLUDE})
 foreach(source ${test_sources})
   get_filename_component(name ${source} NAME_WE)
@@ -25,28 +25,18 @@ if(TILEPROOF_SANITIZE STREQUAL "thread")
   # The thread sanitizer's own locks hang in a child that was forked while threads were at work; ctest names it as not run.
   set_tests_properties(forked PROPERTIES DISABLED TRUE)
 endif()
-# The statistics of the tool, without the tool.
-target_sources(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli/verdict.c ${CMAKE_SOURCE_DIR}/cli/stats.c)
-target_include_directories(test_verdict PRIVATE ${CMAKE_SOURCE_DIR}/cli)
-
 # What draws problems for check --random, with a stand-in for what runs them.
-foreach(source check_random_draw check_random_shapes check_random_traits check_random_shrink check_random_cover
-               tensors tensors_fill tensors_cache)
-  target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+foreach(source random_draw random_shapes random_traits random_shrink random_cover)
+  target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/check/${source}.c)
+  target_sources(test_random_isolated PRIVATE ${CMAKE_SOURCE_DIR}/cli/check/${source}.c)
 endforeach()
 set_tests_properties(random PROPERTIES TIMEOUT 300)
 # The child processes of check --random, with a stand-in for what they try.
-foreach(source check_random check_random_apart check_random_draw check_random_shapes check_random_traits
-               check_random_shrink check_random_cover tensors tensors_fill tensors_cache)
-  target_sources(test_random_apart PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+foreach(source random random_isolated)
+  target_sources(test_random_isolated PRIVATE ${CMAKE_SOURCE_DIR}/cli/check/${source}.c)
 endforeach()
-target_link_options(test_random_apart PRIVATE -Wl,--wrap=fork)
-# The rule that check judges by.
-foreach(source gradients gradients_truth truth sample tensors tensors_fill tensors_cache)
-  target_sources(test_random_rule PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
-endforeach()
+target_link_options(test_random_isolated PRIVATE -Wl,--wrap=fork)
 # What check runs calls with.
-target_sources(test_attempt PRIVATE ${CMAKE_SOURCE_DIR}/cli/attempt.c)
 target_link_options(test_attempt PRIVATE -Wl,--wrap=tp_plan_run,--wrap=tp_plan_workspace)
 
 if(TARGET tileproof_proof_static)
@@ -56,35 +46,35 @@ endif()
 # The examples are tests, too.
 add_executable(example_train ${CMAKE_SOURCE_DIR}/examples/train.c)
 target_link_libraries(example_train PRIVATE tileproof_static)
-add_test(NAME train COMMAND bash ${CMAKE_SOURCE_DIR}/tests/train.sh $<TARGET_FILE:example_train>)
+add_test(NAME train COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/train.sh $<TARGET_FILE:example_train>)
 add_executable(example_paged ${CMAKE_SOURCE_DIR}/examples/paged.c)
 target_link_libraries(example_paged PRIVATE tileproof_static)
-add_test(NAME example_paged COMMAND bash ${CMAKE_SOURCE_DIR}/tests/paged_example.sh $<TARGET_FILE:example_paged>)
+add_test(NAME example_paged COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/paged_example.sh $<TARGET_FILE:example_paged>)
 
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 if(TILEPROOF_CLI)
-  add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/run.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bench.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/compare.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/cli.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/bench.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/compare.sh $<TARGET_FILE:tileproof_cli>)
   # random_daily has another seed each day
-  add_test(NAME random_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/random.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME random_daily COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/random.sh $<TARGET_FILE:tileproof_cli> daily)
+  add_test(NAME random_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/random.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME random_daily COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/random.sh $<TARGET_FILE:tileproof_cli> daily)
   set_tests_properties(random_cli random_daily PROPERTIES TIMEOUT 900)
-  add_test(NAME plot COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/plot.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME plot COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/plot.sh $<TARGET_FILE:tileproof_cli>)
 endif()
 if(NOT TILEPROOF_SANITIZE)
-  add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
+  add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/api/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_shared> $<TARGET_FILE:tileproof_static>)
-  add_executable(leaves_calls ${CMAKE_SOURCE_DIR}/tests/leaves_calls.c)
-  target_link_libraries(leaves_calls PRIVATE test_support)
-  add_test(NAME leaves COMMAND bash ${CMAKE_SOURCE_DIR}/tests/leaves.sh $<TARGET_FILE:leaves_calls>)
+  add_executable(functions_calls ${CMAKE_SOURCE_DIR}/tests/api/functions_calls.c)
+  target_link_libraries(functions_calls PRIVATE test_support)
+  add_test(NAME functions COMMAND bash ${CMAKE_SOURCE_DIR}/tests/api/functions.sh $<TARGET_FILE:functions_calls>)
   if(TILEPROOF_CLI)
     add_test(NAME install COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/run.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   endif()
   add_test(NAME spills COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_spills.py "$<JOIN:${kernel_objects},;>")
   if(TILEPROOF_CLI) # neither valgrind nor a count of resident pages goes with a sanitizer
-    add_test(NAME bytes COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/bytes.sh $<TARGET_FILE:tileproof_cli>)
-    add_test(NAME memory COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/memory.sh $<TARGET_FILE:tileproof_cli>)
+    add_test(NAME bytes COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/bytes.sh $<TARGET_FILE:tileproof_cli>)
+    add_test(NAME memory COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/memory.sh $<TARGET_FILE:tileproof_cli>)
   endif()
   include(cmake/tests_slow.cmake)
 endif()

@@ -18,20 +18,21 @@ target_link_options(test_proof_memory PRIVATE
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 
 # Files of the tool, without the tool, and with calls of the system that fail.
-foreach(part whole places file_text qualify_journal journal_text lines output models nearest)
+foreach(part tool/file_text qualify/journal qualify/journal_text tool/lines output tool/models tool/nearest)
   target_sources(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli/${part}.c)
 endforeach()
-target_include_directories(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+target_link_libraries(test_file_calls PRIVATE tileproof_harness)
+target_include_directories(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
 target_link_options(test_file_calls PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen,--wrap=flock,--wrap=open)
 
 if(TILEPROOF_CLI)
-  add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/model.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/qualify.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME canary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/canary.sh $<TARGET_FILE:tileproof_cli>
+  add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/model.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/qualify.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME canary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/canary.sh $<TARGET_FILE:tileproof_cli>
     $<TARGET_FILE:tileproof_shared>)
-  add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/files.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/trace.sh $<TARGET_FILE:tileproof_cli>)
-  add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/cli/replay.sh $<TARGET_FILE:tileproof_cli>
+  add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   # Says "not run here" where promtool is missing.
   add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
@@ -40,7 +41,7 @@ if(TILEPROOF_CLI)
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
 endif()
 if(NOT TILEPROOF_SANITIZE)
-  add_test(NAME header_proof COMMAND bash ${CMAKE_SOURCE_DIR}/tests/header.sh ${CMAKE_SOURCE_DIR}
+  add_test(NAME header_proof COMMAND bash ${CMAKE_SOURCE_DIR}/tests/api/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_proof_shared> $<TARGET_FILE:tileproof_proof_static> tileproof_proof.h
     "libm libjansson libtileproof")
 endif()
@@ -53,30 +54,30 @@ endforeach()
 add_test(NAME fuzz_lock COMMAND fuzz_lock_replay ${fuzz_dir}/lock)
 add_test(NAME fuzz_model COMMAND fuzz_model_replay ${fuzz_dir}/model ${CMAKE_SOURCE_DIR}/models)
 # What the tool reads line by line: its readers alone.
-set(lines_sources ${fuzz_dir}/fuzz_lines.c ${CMAKE_SOURCE_DIR}/cli/lines.c ${CMAKE_SOURCE_DIR}/cli/trace_calls.c
-  ${CMAKE_SOURCE_DIR}/cli/replay_read.c)
+set(lines_sources ${fuzz_dir}/fuzz_lines.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c ${CMAKE_SOURCE_DIR}/cli/tool/trace_calls.c
+  ${CMAKE_SOURCE_DIR}/cli/replay/read.c)
 add_executable(fuzz_lines_replay ${lines_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_lines_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+target_include_directories(fuzz_lines_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
 target_link_libraries(fuzz_lines_replay PRIVATE tileproof_proof_static)
 add_test(NAME fuzz_lines COMMAND fuzz_lines_replay ${fuzz_dir}/lines)
-set(journal_sources ${fuzz_dir}/fuzz_journal.c ${CMAKE_SOURCE_DIR}/cli/journal_text.c ${CMAKE_SOURCE_DIR}/cli/lines.c)
+set(journal_sources ${fuzz_dir}/fuzz_journal.c ${CMAKE_SOURCE_DIR}/cli/qualify/journal_text.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c)
 add_executable(fuzz_journal_replay ${journal_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_journal_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+target_include_directories(fuzz_journal_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
 target_link_libraries(fuzz_journal_replay PRIVATE tileproof_proof_static)
 add_test(NAME fuzz_journal COMMAND fuzz_journal_replay ${fuzz_dir}/journal)
 # libFuzzer is clang's. The library is compiled again, so that its branches are seen.
 if(TILEPROOF_FUZZ)
   add_executable(fuzz_lines ${lines_sources})
-  target_include_directories(fuzz_lines PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+  target_include_directories(fuzz_lines PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
   target_compile_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_libraries(fuzz_lines PRIVATE ${JANSSON_LIBRARY})
   foreach(kind model lock journal)
     add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources})
-    target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+    target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
     target_compile_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
     target_link_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
     target_link_libraries(fuzz_${kind} PRIVATE tileproof_static ${JANSSON_LIBRARY})
   endforeach()
-  target_sources(fuzz_journal PRIVATE ${CMAKE_SOURCE_DIR}/cli/journal_text.c ${CMAKE_SOURCE_DIR}/cli/lines.c)
+  target_sources(fuzz_journal PRIVATE ${CMAKE_SOURCE_DIR}/cli/qualify/journal_text.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c)
 endif()

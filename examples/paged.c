@@ -33,7 +33,7 @@ static void draw(float *to, int count) { /* -1..1 */
 }
 
 /* Is there room for one more token of each sequence? Asked before any of them gets one: a step is for all or none. */
-static int room(void) {
+static int capacity(void) {
     int pages = 0;
     for (int s = 0; s < SEQUENCES; s++) {
         if (lens[s] == KEYS) return 0;
@@ -101,7 +101,7 @@ int main(int count, char **words) {
     for (int i = 0; i < 20; i++) append(1); /* sequences need not be as long as one another */
     tp_receipt_init(&receipt);
     tp_status status = TP_OK;
-    for (int step = 0; step < steps && room() && status == TP_OK; step++) {
+    for (int step = 0; step < steps && capacity() && status == TP_OK; step++) {
         for (int s = 0; s < SEQUENCES; s++) append(s);
         draw(q[0][0][0], SEQUENCES * Q_HEADS * DIM);
         status = tp_attention(context, &problem, NULL, &tensors, &receipt, &error);

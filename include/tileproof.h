@@ -266,9 +266,9 @@ typedef struct tp_problem {
     int64_t q_len, kv_len;       /* of one sequence, at most */
     tp_mask_node mask[TP_MAX_MASK_NODES];
     int64_t page_size;           /* TP_PAGED: tokens of a page, at least 1; otherwise 0 */
-    int64_t list_len;            /* each row has a list of the keys it may see, of at most this many;
+    int64_t sparse_len;            /* each row has a list of the keys it may see, of at most this many;
                                     0: no lists                                                     */
-    int32_t lists_sorted;        /* promise: every list ascends, no key twice. Masks need it        */
+    int32_t sparse_sorted;        /* promise: every list ascends, no key twice. Masks need it        */
     int32_t latent;              /* 1: v's rows are parts of k's, as in a latent cache: the same strides
                                     and dtype, v.data at or behind k.data. Each row is then read once */
     int32_t reserved;            /* 0 */
@@ -383,8 +383,8 @@ typedef struct tp_tensors {
        sequence s has row s*q_len + t, packed: row cu_seqlens_q[s] + t. -1 ends a list early. All heads of
        a token share it. Unless sorted, a key that stands twice counts twice, and a list may be longer than
        its sequence. */
-    const void *key_lists;                    /* of index_type */
-    int64_t key_list_stride;                  /* elements from one row to the next */
+    const void *sparse_indices;                    /* of index_type */
+    int64_t sparse_stride;                  /* elements from one row to the next */
     /* What masks and scores read: NULL, or ignored, unless the problem asks for it. Arrays are of
        index_type; "by row" means [batch][q_len], or [q_tokens] when packed; "by key" likewise,
        and [batch][kv_len] when paged. */
@@ -610,7 +610,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q)
  *     packed | packed-q | packed-kv   cu_seqlens for both, or for one side only
  *     paged=16                   k and v in pages of so many tokens
- *     lists=64 | lists-sorted=64 a list of at most so many keys for every row
+ *     sparse=64 | sparse-sorted=64 a list of at most so many keys for every row
  *     latent                     v is part of k
  *     invariant                  the same bits for decode, chunked and whole prefill
  *     padded                     used lengths in a batch; default: a plain batch
@@ -657,19 +657,19 @@ TP_API tp_status tp_problem_class(const tp_problem *problem, char *text, size_t 
  * 4  Receipt: caller-owned, filled by a run. The leaves that executed wrote their own ids.
  * ------------------------------------------------------------------------------------------ */
 
-#define TP_MAX_RECEIPT_LEAVES 16
+#define TP_MAX_RECEIPT_FUNCTIONS 16
 
 struct tp_receipt {
     uint32_t struct_size;
     int32_t status;
     int32_t fallback;
-    int32_t threads;              /* tasks the work was cut into */
+    int32_t tasks;                /* that the work was cut into */
     uint32_t rewrites;
-    int32_t leaf_count;
+    int32_t function_count;
     struct {
         const char *name;         /* symbol of the leaf, as a profiler shows it */
         int64_t calls;
-    } leaf[TP_MAX_RECEIPT_LEAVES];
+    } function[TP_MAX_RECEIPT_FUNCTIONS];
     const char *kernel;           /* the candidate whose leaf did the scores */
     const tp_decision *decision;  /* the plan's; lives as long as the plan. NULL from tp_attention,
                                      whose plans belong to its cache: use tp_explain there         */
@@ -679,7 +679,7 @@ struct tp_receipt {
     int64_t pairs_computed;       /* the same, with what whole tiles computed beyond           */
     int64_t padded_rows;          /* rows of tiles that held no query: 0 while every leaf has
                                      variants for fewer rows                                   */
-    int64_t tiles_full, tiles_partial, tiles_skipped; /* register strip x key panel             */
+    int64_t panels_full, panels_partial, panels_skipped; /* register strip x key panel             */
     int64_t bytes_compulsory;     /* each element of q, k, v, o and lse that is used, once      */
     int64_t bytes_model;          /* q, o and lse once, k and v every time a block is packed, and
                                      scratch that grows with the length (math alone has it)
@@ -691,7 +691,7 @@ struct tp_receipt {
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
     int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
-    int64_t tiles_conservative;   /* of the tiles full and partial, those classed without looking at all
+    int64_t panels_conservative;   /* of the tiles full and partial, those classed without looking at all
                                      that hides keys: with a bias, whose -inf is seen in the tile only */
 };
 TP_API void tp_receipt_init(tp_receipt *receipt);
@@ -884,7 +884,7 @@ TP_API int tp_decode_rows(tp_dtype k_dtype);
 #define TP_DECODE_CHUNK_KEYS 1024
 #define TP_DECODE_ROWS 32 /* of any dtype, at most */
 TP_API const char *tp_mask_name(int index); /* "causal", "window" */
-TP_API const char *tp_leaf_name(int index); /* every leaf symbol built in */
+TP_API const char *tp_kernel_function(int index); /* every leaf symbol built in */
 
 /* One short measurement of what this host can do at best, on `threads` tasks of the context's pool with
    the vectors of the named kernel: f32 multiply-adds from registers (about 2 ms), or plain reads of a

@@ -178,7 +178,7 @@ typedef struct tp_cell {
     char kernel[32], numerics_id[64];
     char output[65];        /* SHA-256 of o and lse, in hex */
     double error, allowed;  /* largest error against the double reference, and what was allowed */
-    int64_t tiles_full, tiles_partial, tiles_skipped;
+    int64_t panels_full, panels_partial, panels_skipped;
     int64_t bytes, scratch; /* modelled bytes moved; workspace with one task */
     /* what was seen, and a lock does not keep */
     double time_ns;         /* median of a call; 0: not measured */
@@ -191,7 +191,7 @@ typedef struct tp_cell {
    whose words the core does not read come out as TP_CELL_UNSUPPORTED. TP_INVALID for a bad argument, and for
    room below TP_MAX_GROUP_CELLS. Layers out of scope have no cells. */
 TP_API tp_status tp_layer_group_cells(const tp_layer_group *group, uint32_t phases, int quick,
-                                      tp_dtype dtype, int64_t page_size, tp_cell *cells, int room,
+                                      tp_dtype dtype, int64_t page_size, tp_cell *cells, int capacity,
                                       int *count, tp_error *error);
 
 /* SHA-256 in pieces. */

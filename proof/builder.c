@@ -24,12 +24,12 @@ static int same(const tp_layer_group *group, const tp_layer_group *prototype) {
 }
 
 static tp_status add_group(tp__builder *builder, const tp_layer_group *prototype) {
-    if (builder->count == builder->room) {
-        int room = builder->room ? 2 * builder->room : 8;
-        tp_layer_group **groups = realloc(builder->groups, (size_t)room * sizeof *groups);
+    if (builder->count == builder->capacity) {
+        int capacity = builder->capacity ? 2 * builder->capacity : 8;
+        tp_layer_group **groups = realloc(builder->groups, (size_t)capacity * sizeof *groups);
         if (!groups) return no_memory(builder);
         builder->groups = groups;
-        builder->room = room;
+        builder->capacity = capacity;
     }
     owned_group *owned = calloc(1, sizeof *owned);
     if (!owned) return no_memory(builder);
@@ -73,7 +73,7 @@ void tp__builder_discard(tp__builder *builder) {
     free_groups(builder->groups, builder->count);
     free(builder->groups);
     builder->groups = NULL;
-    builder->count = builder->room = 0;
+    builder->count = builder->capacity = 0;
 }
 
 /* "a,b" of the keys that were ignored; the caller frees it. */
@@ -106,7 +106,7 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
     model->groups = builder->groups;
     model->group_count = builder->count;
     builder->groups = NULL;
-    builder->count = builder->room = 0;
+    builder->count = builder->capacity = 0;
     *result = model;
     return TP_OK;
 }

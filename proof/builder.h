@@ -8,7 +8,7 @@
 typedef struct tp__builder {
     tp__source *source;
     tp_layer_group **groups;
-    int count, room;
+    int count, capacity;
 } tp__builder;
 
 /* The prototype was zeroed whole before its fields were set; its layers are not read. */

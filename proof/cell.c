@@ -26,6 +26,8 @@ int tp_cell_status_parse(const char *name, int32_t *status) {
 #define AT(name, type) {#name, type, 0, 0, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
 #define MAYBE(name, type) {#name, type, 1, 0, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
 #define SEEN(name, type) {#name, type, 1, 1, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
+/* The word that locks have, of a field with another name. */
+#define WRITTEN(word, name) {word, TP__INT64, 1, 0, offsetof(tp_cell, name), sizeof(((tp_cell *)0)->name)}
 const tp__field tp__cell_fields[] = {
     AT(problem, TP__TEXT),
     AT(phase, TP__PHASE),
@@ -39,9 +41,9 @@ const tp__field tp__cell_fields[] = {
     MAYBE(output, TP__TEXT),
     MAYBE(error, TP__REAL),
     MAYBE(allowed, TP__REAL),
-    MAYBE(tiles_full, TP__INT64),
-    MAYBE(tiles_partial, TP__INT64),
-    MAYBE(tiles_skipped, TP__INT64),
+    WRITTEN("tiles_full", panels_full),
+    WRITTEN("tiles_partial", panels_partial),
+    WRITTEN("tiles_skipped", panels_skipped),
     MAYBE(bytes, TP__INT64),
     MAYBE(scratch, TP__INT64),
     MAYBE(reason, TP__TEXT),

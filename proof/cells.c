@@ -11,7 +11,7 @@
 #include "fail.h"
 
 /* Memory of q, k, v and o at 16 bits, and multiply-adds, that one cell may take. */
-static const double most_bytes = 192e6, most_flops = 12e9, most_flops_quick = 3e9;
+static const double max_bytes = 192e6, max_flops = 12e9, max_flops_quick = 3e9;
 enum { EDGE_ROWS = 33, PAST_EDGE = 16, LONG_PREFILL = 16385, LONG_DECODE = 32769 };
 
 typedef struct maker {
@@ -117,7 +117,7 @@ static void add(maker *m, const wish *w) {
     tp_lengths lengths = {.struct_size = sizeof lengths};
     words text = {{0}, 0};
     if (!(m->phases & w->phase) || (m->quick && !w->quick) || m->count == TP_MAX_GROUP_CELLS) return;
-    int one_head = bytes(m, w) > most_bytes, fits = bytes_a_head(m, w) <= most_bytes;
+    int one_head = bytes(m, w) > max_bytes, fits = bytes_a_head(m, w) <= max_bytes;
     if (!fits && w->border) return;
     tp_cell *cell = &m->cells[m->count];
     memset(cell, 0, sizeof *cell);
@@ -132,7 +132,7 @@ static void add(maker *m, const wish *w) {
         cell->status = TP_CELL_UNSUPPORTED;
         snprintf(cell->reason, sizeof cell->reason,
                  "not run: q, k, v and o would take %.4g MB at 16 bits, with one KV head: at most %.0f", bytes_a_head(m, w) * 1e-6,
-                 most_bytes * 1e-6);
+                 max_bytes * 1e-6);
     } else if (tp_problem_parse(text.text, &problem, &lengths, &error) != TP_OK) {
         cell->status = TP_CELL_UNSUPPORTED;
         snprintf(cell->reason, sizeof cell->reason, "the core does not read this problem: %s",
@@ -150,15 +150,15 @@ static void add(maker *m, const wish *w) {
     m->count++;
 }
 
-static int64_t least(int64_t a, int64_t b) { return b && b < a ? b : a; }
+static int64_t min(int64_t a, int64_t b) { return b && b < a ? b : a; }
 
 /* The longest of a few odd lengths that is within the budget and the model's own limit. */
-static int64_t main_length(const maker *m, int64_t most) {
+static int64_t main_length(const maker *m, int64_t max) {
     static const int64_t lengths[] = {1021, 509, 253, 125, 61};
-    double budget = m->quick ? most_flops_quick : most_flops;
+    double budget = m->quick ? max_flops_quick : max_flops;
     int causal = m->group->all_of & TP_TERM_CAUSAL ? 2 : 1;
     for (int i = 0; i < 5; i++) {
-        int64_t n = least(lengths[i], most);
+        int64_t n = min(lengths[i], max);
         wish w = {.batch = 1, .q = n, .k = n};
         if (i == 4 || flops(m, &w) / causal <= budget) return n;
     }
@@ -172,13 +172,13 @@ static int64_t window_keys(const tp_layer_group *g) {
 /* One cell behind each border that this many rows can stand on. */
 static void add_edges(maker *m, uint32_t phase, int64_t rows, int64_t past) {
     const tp_layer_group *g = m->group;
-    int64_t most = g->kv_max, window = window_keys(g), one_row = rows == 1;
+    int64_t max = g->kv_max, window = window_keys(g), one_row = rows == 1;
     wish w = {.phase = phase, .quick = 1, .batch = 1, .q = rows, .one_row = (int)one_row, .border = 1};
-    if (window && (!most || window + past <= most)) {
+    if (window && (!max || window + past <= max)) {
         w.purpose = "window", w.shows = "window=", w.k = window + past;
         add(m, &w);
     }
-    if (g->all_of & TP_TERM_CHUNK && (!most || g->chunk + past <= most)) {
+    if (g->all_of & TP_TERM_CHUNK && (!max || g->chunk + past <= max)) {
         w.purpose = "mask chunk", w.shows = "chunk=", w.k = g->chunk + past;
         add(m, &w);
     }
@@ -188,17 +188,17 @@ static void add_prefill(maker *m) {
     const tp_layer_group *g = m->group;
     int64_t dim = g->head_dim_qk > g->head_dim_v ? g->head_dim_qk : g->head_dim_v;
     int cross = g->part == TP_PART_CROSS, causal = (g->all_of & TP_TERM_CAUSAL) != 0;
-    int64_t most = least(g->q_max ? g->q_max : INT64_MAX, cross ? 0 : g->kv_max);
-    int64_t n = main_length(m, most == INT64_MAX ? 0 : most);
-    int64_t tile = least(tp_block_keys(dim) + 1, most == INT64_MAX ? 0 : most);
+    int64_t max = min(g->q_max ? g->q_max : INT64_MAX, cross ? 0 : g->kv_max);
+    int64_t n = main_length(m, max == INT64_MAX ? 0 : max);
+    int64_t tile = min(tp_block_keys(dim) + 1, max == INT64_MAX ? 0 : max);
     wish w = {.phase = TP_QUALIFY_PREFILL, .batch = 1, .quick = 1};
     w.purpose = "main", w.timed = 1, w.shows = causal && !window_keys(g) ? "causal" : NULL; /* a window hides what causal does */
-    w.q = n, w.k = cross ? least(1021, g->kv_max) : n;
+    w.q = n, w.k = cross ? min(1021, g->kv_max) : n;
     add(m, &w);
     w.timed = 0, w.purpose = "short", w.q = w.k = 7;
     add(m, &w);
     w.quick = 0, w.shows = NULL, w.border = 1;
-    w.purpose = "tile", w.gain = 8, w.q = tile, w.k = cross ? least(tile, g->kv_max) : tile;
+    w.purpose = "tile", w.gain = 8, w.q = tile, w.k = cross ? min(tile, g->kv_max) : tile;
     add(m, &w);
     w.gain = 0;
     if (cross) {
@@ -210,7 +210,7 @@ static void add_prefill(maker *m) {
     w.purpose = "key chunk", w.q = EDGE_ROWS, w.k = TP_CHUNK_KEYS + PAST_EDGE;
     if (!g->kv_max || w.k <= g->kv_max) add(m, &w);
     for (w.purpose = "long", w.k = LONG_PREFILL; w.k > 2 * TP_CHUNK_KEYS; w.k = w.k / 2 + 1)
-        if ((!g->kv_max || w.k <= g->kv_max) && flops(m, &w) <= most_flops && bytes(m, &w) <= most_bytes) {
+        if ((!g->kv_max || w.k <= g->kv_max) && flops(m, &w) <= max_flops && bytes(m, &w) <= max_bytes) {
             add(m, &w);
             break;
         }
@@ -222,25 +222,25 @@ static void add_decode(maker *m) {
     char pages[48], rows[80], lengths[64];
     wish w = {.phase = TP_QUALIFY_DECODE, .quick = 1, .one_row = 1};
     snprintf(pages, sizeof pages, "paged=%lld%s", (long long)m->page_size, mla ? " latent" : "");
-    w.purpose = "main", w.timed = 1, w.batch = 2, w.q = 1, w.k = least(4099, g->kv_max);
+    w.purpose = "main", w.timed = 1, w.batch = 2, w.q = 1, w.k = min(4099, g->kv_max);
     add(m, &w);
-    w.purpose = "pages", w.timed = 0, w.k = least(1030, g->kv_max), w.layout = pages;
+    w.purpose = "pages", w.timed = 0, w.k = min(1030, g->kv_max), w.layout = pages;
     add(m, &w);
     /* the batch of a server that packs its rows */
     snprintf(rows, sizeof rows, "packed-q %s", pages);
-    snprintf(lengths, sizeof lengths, "seqs=3x1/%lld,1x1/17,1x1/1", (long long)least(1030, g->kv_max));
+    snprintf(lengths, sizeof lengths, "seqs=3x1/%lld,1x1/17,1x1/1", (long long)min(1030, g->kv_max));
     w.purpose = "rows in pages", w.layout = rows, w.lengths = lengths;
-    w.batch = 1, w.q = 5, w.k = 3 * least(1030, g->kv_max) + 18;
+    w.batch = 1, w.q = 5, w.k = 3 * min(1030, g->kv_max) + 18;
     add(m, &w);
     w.quick = 0, w.layout = w.lengths = NULL, w.q = 1, w.border = 1;
-    w.purpose = "key chunk", w.gain = 8, w.k = least(TP_DECODE_CHUNK_KEYS + 1, g->kv_max);
+    w.purpose = "key chunk", w.gain = 8, w.k = min(TP_DECODE_CHUNK_KEYS + 1, g->kv_max);
     add(m, &w);
-    w.purpose = "drafts", w.gain = 0, w.q = 4, w.k = least(1031, g->kv_max);
+    w.purpose = "drafts", w.gain = 0, w.q = 4, w.k = min(1031, g->kv_max);
     add(m, &w);
     add_edges(m, TP_QUALIFY_DECODE, 1, 8);
     w.purpose = "long", w.q = 1, w.layout = mla ? "latent" : NULL;
-    for (w.k = least(LONG_DECODE, g->kv_max); w.k > TP_CHUNK_KEYS; w.k = w.k / 2 + 1)
-        if (bytes(m, &w) <= most_bytes) {
+    for (w.k = min(LONG_DECODE, g->kv_max); w.k > TP_CHUNK_KEYS; w.k = w.k / 2 + 1)
+        if (bytes(m, &w) <= max_bytes) {
             add(m, &w);
             break;
         }
@@ -252,19 +252,19 @@ static void add_packed(maker *m) {
     const tp_layer_group *g = m->group;
     char lengths[160], layout[64];
     int generates = g->part == TP_PART_CROSS || g->all_of & TP_TERM_CAUSAL;
-    int64_t most = least(least(300, g->q_max), g->kv_max), keys = least(700, g->kv_max), some = 129, few = 64;
-    wish w = {.phase = TP_QUALIFY_VARLEN, .purpose = "packed", .quick = 1, .timed = 1, .batch = 1, .q = most + 201,
-              .k = most + 206};
+    int64_t max = min(min(300, g->q_max), g->kv_max), keys = min(700, g->kv_max), some = 129, few = 64;
+    wish w = {.phase = TP_QUALIFY_VARLEN, .purpose = "packed", .quick = 1, .timed = 1, .batch = 1, .q = max + 201,
+              .k = max + 206};
     if (g->part == TP_PART_CROSS) {
         w.q = 202, w.k = keys + 467;
         snprintf(lengths, sizeof lengths, "seqs=1x1/300,1x65/%lld,1x0/5,1x7/33,1x129/129", (long long)keys);
     } else {
-        if (bytes_a_head(m, &w) > most_bytes) {
-            most = least(31, most), some = 33, few = 16;
-            w.q = most + 57, w.k = most + 62;
+        if (bytes_a_head(m, &w) > max_bytes) {
+            max = min(31, max), some = 33, few = 16;
+            w.q = max + 57, w.k = max + 62;
         }
-        snprintf(lengths, sizeof lengths, "seqs=1x1/1,1x%lld/%lld,1x0/5,1x7/7,1x%lld/%lld,1x%lld/%lld", (long long)most,
-                 (long long)most, (long long)some, (long long)some, (long long)few, (long long)few);
+        snprintf(lengths, sizeof lengths, "seqs=1x1/1,1x%lld/%lld,1x0/5,1x7/7,1x%lld/%lld,1x%lld/%lld", (long long)max,
+                 (long long)max, (long long)some, (long long)some, (long long)few, (long long)few);
     }
     w.lengths = lengths, w.layout = "packed";
     add(m, &w);
@@ -272,10 +272,10 @@ static void add_packed(maker *m) {
     /* where decode has another form it can serve all rows of a mixed call, and prefill's cannot */
     w.phase = TP_QUALIFY_MIXED, w.purpose = "chunks + rows", w.one_row = g->decode_dim_qk > 0;
     snprintf(lengths, sizeof lengths, "seqs=2x33/%lld,4x1/%lld,1x9/9,1x1/17",
-             (long long)least(577, g->kv_max), (long long)least(1030, g->kv_max));
+             (long long)min(577, g->kv_max), (long long)min(1030, g->kv_max));
     snprintf(layout, sizeof layout, "packed-q paged=%lld%s", (long long)m->page_size,
              g->decode_dim_qk > 0 ? " latent" : "");
-    w.layout = layout, w.q = 80, w.k = 2 * least(577, g->kv_max) + 4 * least(1030, g->kv_max) + 26;
+    w.layout = layout, w.q = 80, w.k = 2 * min(577, g->kv_max) + 4 * min(1030, g->kv_max) + 26;
     add(m, &w);
 }
 
@@ -285,16 +285,16 @@ static void add_multimodal(maker *m) {
     if (!(g->or_of & (TP_TERM_SPAN | TP_TERM_PREFIX))) return;
     w.purpose = g->or_of & TP_TERM_SPAN ? "spans" : "prefix";
     w.shows = g->or_of & TP_TERM_SPAN ? "spans" : "prefix=";
-    w.q = w.k = main_length(m, least(g->q_max ? g->q_max : 1021, g->kv_max));
+    w.q = w.k = main_length(m, min(g->q_max ? g->q_max : 1021, g->kv_max));
     if (w.q < 2 * g->prefix) w.q = w.k = 2 * g->prefix + 1;
     add(m, &w);
 }
 
 tp_status tp_layer_group_cells(const tp_layer_group *group, uint32_t phases, int quick,
-                               tp_dtype dtype, int64_t page_size, tp_cell *cells, int room,
+                               tp_dtype dtype, int64_t page_size, tp_cell *cells, int capacity,
                                int *count, tp_error *error) {
     if (!group || group->struct_size < sizeof *group || !cells || !count ||
-        room < TP_MAX_GROUP_CELLS)
+        capacity < TP_MAX_GROUP_CELLS)
         return tp__proof_fail(error, TP_INVALID,
                               "group, cells and count must be given, with room for %d cells",
                               TP_MAX_GROUP_CELLS);

@@ -27,8 +27,8 @@ typedef struct printer {
 static void put(printer *p, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    size_t room = p->used < p->size ? p->size - p->used : 0;
-    int n = vsnprintf(room ? p->text + p->used : NULL, room, format, arguments);
+    size_t capacity = p->used < p->size ? p->size - p->used : 0;
+    int n = vsnprintf(capacity ? p->text + p->used : NULL, capacity, format, arguments);
     va_end(arguments);
     if (n > 0) p->used += (size_t)n;
 }

@@ -6,7 +6,7 @@
 
 /* How many bytes the character takes; 0: it is none. */
 static size_t character(const unsigned char *at, size_t left) {
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    static const unsigned min[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t size = *at < 0x80 ? 1 : *at >> 5 == 6 ? 2 : *at >> 4 == 14 ? 3 : *at >> 3 == 30 ? 4 : 0;
     if (size < 2) return size;
     if (size > left) return 0;
@@ -15,7 +15,7 @@ static size_t character(const unsigned char *at, size_t left) {
         if (at[i] >> 6 != 2) return 0;
         code = code << 6 | (at[i] & 0x3F);
     }
-    return code < least[size] || code > 0x10FFFF || code >> 11 == 27 ? 0 : size; /* 27: surrogates */
+    return code < min[size] || code > 0x10FFFF || code >> 11 == 27 ? 0 : size; /* 27: surrogates */
 }
 
 int tp__is_utf8(const char *text, size_t size) {
@@ -43,15 +43,15 @@ json_t *tp__json_with(json_t *object, const char *key, json_t *value) {
 static int append(const char *text, size_t size, void *cookie) {
     tp__page *page = cookie;
     if (page->failed) return -1;
-    if (page->used + size + 1 > page->room) {
-        size_t room = 2 * (page->used + size) + 256;
-        char *more = realloc(page->text, room);
+    if (page->used + size + 1 > page->capacity) {
+        size_t capacity = 2 * (page->used + size) + 256;
+        char *more = realloc(page->text, capacity);
         if (!more) {
             page->failed = 1;
             return -1;
         }
         page->text = more;
-        page->room = room;
+        page->capacity = capacity;
     }
     memcpy(page->text + page->used, text, size);
     page->used += size;

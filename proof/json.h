@@ -24,7 +24,7 @@ typedef struct tp__json_error {
 } tp__json_error;
 
 /* The value, an object; NULL with the reason. Deeper than `most` levels of brackets is refused. */
-json_t *tp__json_read(const char *text, size_t size, int most, tp__json_error *error);
+json_t *tp__json_read(const char *text, size_t size, int max, tp__json_error *error);
 /* The same with an error text: "NAME:LINE: not JSON at column C: ...", or "column C is beyond what is read here: ..." where
    it is JSON, and TP_MODEL_MAX_DEPTH. before: lines before
    the text's first. */
@@ -41,7 +41,7 @@ json_t *tp__json_with(json_t *object, const char *key, json_t *value);
 /* Text that is put together first and handed out in one piece, so that a reader never gets a part of it. */
 typedef struct tp__page {
     char *text;
-    size_t used, room;
+    size_t used, capacity;
     int failed;
 } tp__page;
 void tp__page_put(tp__page *page, const char *text);

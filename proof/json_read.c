@@ -11,8 +11,8 @@
 
 typedef struct reader {
     const char *at, *end, *line_start;
-    int line, depth, most;
-    char *room; /* a token without escapes, with its 0 */
+    int line, depth, max;
+    char *capacity; /* a token without escapes, with its 0 */
     size_t size;
     tp__json_error *error;
 } reader;
@@ -53,9 +53,9 @@ static char skip_blanks(reader *r) {
 
 static int ensure(reader *r, size_t size) {
     if (size <= r->size) return 1;
-    char *room = realloc(r->room, size);
-    if (!room) return 0;
-    r->room = room;
+    char *capacity = realloc(r->capacity, size);
+    if (!capacity) return 0;
+    r->capacity = capacity;
     r->size = size;
     return 1;
 }
@@ -112,7 +112,7 @@ static size_t read_text(reader *r) {
     const char *start = ++r->at, *close = start;
     while (close < r->end && *close != '"') close += *close == '\\' && close + 1 < r->end ? 2 : 1;
     if (!ensure(r, (size_t)(close - start) + 1)) return no_memory(r), SIZE_MAX;
-    char *to = r->room;
+    char *to = r->capacity;
     while (r->at < r->end && *r->at != '"') {
         if ((unsigned char)*r->at < 0x20) return wrong(r, "a control character in a string"), SIZE_MAX;
         if (*r->at != '\\') {
@@ -123,9 +123,9 @@ static size_t read_text(reader *r) {
         if (!(to = read_escape(r, to))) return SIZE_MAX;
     }
     if (r->at >= r->end) return wrong(r, "a string does not end"), SIZE_MAX;
-    size_t length = (size_t)(to - r->room);
+    size_t length = (size_t)(to - r->capacity);
     *to = 0;
-    if (!tp__is_utf8(r->room, length)) return wrong(r, "a string that is not UTF-8"), SIZE_MAX;
+    if (!tp__is_utf8(r->capacity, length)) return wrong(r, "a string that is not UTF-8"), SIZE_MAX;
     r->at++;
     return length;
 }
@@ -133,7 +133,7 @@ static size_t read_text(reader *r) {
 static json_t *read_string(reader *r) {
     size_t length = read_text(r);
     if (length == SIZE_MAX) return NULL;
-    json_t *value = json_stringn_nocheck(r->room, length);
+    json_t *value = json_stringn_nocheck(r->capacity, length);
     return value ? value : no_memory(r);
 }
 
@@ -154,16 +154,16 @@ static json_t *make_number(reader *r, const char *start, size_t point, int real)
     const char *dot = localeconv()->decimal_point;
     size_t length = (size_t)(r->at - start), extra = strlen(dot);
     if (!ensure(r, length + extra + 1)) return no_memory(r);
-    memcpy(r->room, start, length);
-    r->room[length] = 0;
+    memcpy(r->capacity, start, length);
+    r->capacity[length] = 0;
     if (point) {
-        memcpy(r->room + point, dot, extra);
-        memcpy(r->room + point + extra, start + point + 1, length - point - 1);
-        r->room[length + extra - 1] = 0;
+        memcpy(r->capacity + point, dot, extra);
+        memcpy(r->capacity + point + extra, start + point + 1, length - point - 1);
+        r->capacity[length + extra - 1] = 0;
     }
     errno = 0;
-    json_int_t whole = real ? 0 : strtoll(r->room, NULL, 10);
-    double number = real ? strtod(r->room, NULL) : 0;
+    json_int_t whole = real ? 0 : strtoll(r->capacity, NULL, 10);
+    double number = real ? strtod(r->capacity, NULL) : 0;
     if (!real && errno == ERANGE) return beyond(r, number_wrong(r, start, "a whole number must fit 64 bits"));
     if (!isfinite(number)) return beyond(r, number_wrong(r, start, "a number must be below 1.8e308"));
     json_t *value = real ? json_real(number) : json_integer(whole);
@@ -226,7 +226,7 @@ static json_t *read_members(reader *r, json_t *object) {
                 return wrong(r, json_object_size(object) ? "a key must stand here" : "a key must stand here, or '}'");
             const char *start = r->at;
             if (read_text(r) == SIZE_MAX) return NULL;
-            char *key = strdup(r->room); /* the value takes the room */
+            char *key = strdup(r->capacity); /* the value takes the room */
             if (!key) return no_memory(r);
             json_t *value = NULL;
             if (json_object_get(object, key))
@@ -251,7 +251,7 @@ static json_t *read_value(reader *r) {
     if (c == '"') return read_string(r);
     if (c == '-' || (c >= '0' && c <= '9')) return read_number(r);
     if (c != '{' && c != '[') return read_word(r);
-    if (r->depth == r->most) return beyond(r, wrong(r, "nested deeper than %d levels", r->most));
+    if (r->depth == r->max) return beyond(r, wrong(r, "nested deeper than %d levels", r->max));
     json_t *made = c == '{' ? json_object() : json_array();
     if (!made) return no_memory(r);
     r->depth++;
@@ -261,8 +261,8 @@ static json_t *read_value(reader *r) {
     return value;
 }
 
-json_t *tp__json_read(const char *text, size_t size, int most, tp__json_error *error) {
-    reader r = {.at = text, .end = text + size, .line_start = text, .line = 1, .most = most, .error = error};
+json_t *tp__json_read(const char *text, size_t size, int max, tp__json_error *error) {
+    reader r = {.at = text, .end = text + size, .line_start = text, .line = 1, .max = max, .error = error};
     json_t *value = read_value(&r);
     if (value && (skip_blanks(&r), r.at < r.end)) {
         json_decref(value);
@@ -274,7 +274,7 @@ json_t *tp__json_read(const char *text, size_t size, int most, tp__json_error *e
         r.at = r.line_start = text;
         value = beyond(&r, wrong(&r, "it must be an object"));
     }
-    free(r.room);
+    free(r.capacity);
     return value;
 }
 

@@ -64,10 +64,10 @@ static tp_status each(const tp__file *file, tp__path *path, json_t *object, cons
 }
 
 static tp_status text(const tp__file *file, tp__path *path, json_t *object, const char *key,
-                      size_t most) {
+                      size_t max) {
     const char *value = json_string_value(json_object_get(object, key));
-    if (value && *value && strlen(value) <= most) return TP_OK;
-    return tp__file_fail(file, path, key, "must be a text of 1..%zu bytes", most);
+    if (value && *value && strlen(value) <= max) return TP_OK;
+    return tp__file_fail(file, path, key, "must be a text of 1..%zu bytes", max);
 }
 
 static tp_status check_problem(const tp__file *file, tp__path *path, json_t *value) {

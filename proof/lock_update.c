@@ -12,8 +12,8 @@ static tp_status no_memory(tp_error *error) {
     return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
 }
 
-static int is_text(const char *text, size_t most) {
-    return text && *text && strlen(text) <= most && tp__is_utf8(text, strlen(text));
+static int is_text(const char *text, size_t max) {
+    return text && *text && strlen(text) <= max && tp__is_utf8(text, strlen(text));
 }
 
 /* The model's index in the list, or its size. */
@@ -55,10 +55,10 @@ static size_t find_group(json_t *groups, const char *part, const char *layers) {
 
 tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group *group,
                           const tp_cell *cell, tp_error *error) {
-    static const int most = 8 * TP_MODEL_MAX_LAYERS;
+    static const int max = 8 * TP_MODEL_MAX_LAYERS;
     char layers[8 * TP_MODEL_MAX_LAYERS];
     json_t *entry = lock && model ? json_array_get(lock->models, find_model(lock, model)) : NULL;
-    if (!entry || !cell || tp_layer_group_layers(group, layers, (size_t)most) != TP_OK ||
+    if (!entry || !cell || tp_layer_group_layers(group, layers, (size_t)max) != TP_OK ||
         !is_text(cell->problem, sizeof cell->problem - 1))
         return tp__proof_fail(error, TP_INVALID, "a use needs a model that was put, a group and a cell");
     json_t *groups = json_object_get(entry, "groups");

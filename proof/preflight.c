@@ -9,7 +9,7 @@
 
 typedef struct permits {
     tp_permit *list;
-    int64_t count, room;
+    int64_t count, capacity;
 } permits;
 
 static void permits_free(permits *p) {
@@ -22,12 +22,12 @@ static void permits_free(permits *p) {
 
 static tp_status permits_add(permits *p, const char *problem_class, const char *kernel,
                              tp_error *error) {
-    if (p->count == p->room) {
-        int64_t room = p->room ? 2 * p->room : 64;
-        tp_permit *list = realloc(p->list, (size_t)room * sizeof *list);
+    if (p->count == p->capacity) {
+        int64_t capacity = p->capacity ? 2 * p->capacity : 64;
+        tp_permit *list = realloc(p->list, (size_t)capacity * sizeof *list);
         if (!list) return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for permits");
         p->list = list;
-        p->room = room;
+        p->capacity = capacity;
     }
     tp_permit one = {strdup(problem_class), strdup(kernel)};
     p->list[p->count++] = one;
@@ -101,10 +101,10 @@ static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *m
 }
 
 /* The lock's own figure is that of one task; this context cuts calls into more. */
-static tp_status most_scratch(tp_context *context, const tp_lock *lock, const char *isa, int64_t *most,
+static tp_status max_scratch(tp_context *context, const tp_lock *lock, const char *isa, int64_t *max,
                               tp_error *error) {
     tp_cell cell;
-    *most = 0;
+    *max = 0;
     for (int i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
         tp_problem problem;
         tp_lengths lengths = {.struct_size = sizeof lengths};
@@ -117,7 +117,7 @@ static tp_status most_scratch(tp_context *context, const tp_lock *lock, const ch
         if (status == TP_NO_MEMORY) return status;
         if (status != TP_OK) continue; /* a kernel that is disabled here takes none */
         int64_t bytes = (int64_t)tp_plan_workspace(plan, tp_context_threads(context));
-        if (bytes > *most) *most = bytes;
+        if (bytes > *max) *max = bytes;
         tp_plan_destroy(plan);
     }
     return TP_OK;
@@ -140,7 +140,7 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
         return refuse(model, NULL, error, "STALE", why);
     }
     status = collect(lock, now.isa, model, &p, error);
-    if (status == TP_OK) status = most_scratch(context, lock, now.isa, &state.scratch_bytes, error);
+    if (status == TP_OK) status = max_scratch(context, lock, now.isa, &state.scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
     state.status = TP_LOCK_MATCHES;

@@ -41,11 +41,11 @@ tp_status tp__file_fail(const tp__file *file, const tp__path *path, const char *
                           file->line + (line ? line : 1), where, *where ? " " : "", what);
 }
 
-tp_status tp__file_load(const tp__file *file, size_t most, json_t **root) {
+tp_status tp__file_load(const tp__file *file, size_t max, json_t **root) {
     tp_status status;
     *root = NULL;
-    if (file->size > most)
-        return tp__proof_fail(file->error, TP_INVALID, "%s has %zu bytes: at most %zu", file->name, file->size, most);
+    if (file->size > max)
+        return tp__proof_fail(file->error, TP_INVALID, "%s has %zu bytes: at most %zu", file->name, file->size, max);
     *root = tp__json_load(file->text, file->size, file->name, file->line, file->error, &status);
     return status;
 }

@@ -127,7 +127,7 @@ static tp_status look_up(tp__scope *scope, const char *names, json_t **value, co
     return *value ? agree(scope, names, *value, *used) : TP_OK;
 }
 
-tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t least, int64_t most,
+tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t min, int64_t max,
                         int64_t *result, tp__state *state) {
     const char *used;
     json_t *value;
@@ -137,29 +137,29 @@ tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t least, int6
     /* 8.0 is a whole number; 1e308 is none that fits */
     if (json_is_real(value) && fabs(json_real_value(value)) < 0x1p53)
         number = (json_int_t)json_real_value(value);
-    if (!json_is_number(value) || json_number_value(value) != (double)number || number < least ||
-        number > most) {
+    if (!json_is_number(value) || json_number_value(value) != (double)number || number < min ||
+        number > max) {
         char rule[96];
-        snprintf(rule, sizeof rule, "a whole number in %lld..%lld", (long long)least,
-                 (long long)most);
+        snprintf(rule, sizeof rule, "a whole number in %lld..%lld", (long long)min,
+                 (long long)max);
         return refuse(scope, used, value, rule);
     }
     *result = number;
     return TP_OK;
 }
 
-tp_status tp__scope_count(tp__scope *scope, const char *names, int64_t least, int64_t most,
+tp_status tp__scope_count(tp__scope *scope, const char *names, int64_t min, int64_t max,
                           int64_t *value) {
     tp__state state;
     const char *used;
-    TP_TRY(tp__scope_int(scope, names, least, most, value, &state));
+    TP_TRY(tp__scope_int(scope, names, min, max, value, &state));
     if (state != TP__NULL) return TP_OK;
     tp__scope_find(scope, names, &used);
     return tp__scope_fail(scope, TP_INVALID, used,
                           "is null: it must be a whole number, or be left out");
 }
 
-tp_status tp__scope_real(tp__scope *scope, const char *names, double least, double most,
+tp_status tp__scope_real(tp__scope *scope, const char *names, double min, double max,
                          int null_is_0, double *result) {
     const char *used;
     json_t *value;
@@ -171,9 +171,9 @@ tp_status tp__scope_real(tp__scope *scope, const char *names, double least, doub
         return TP_OK;
     }
     double number = json_number_value(value);
-    if (!json_is_number(value) || !isfinite(number) || number < least || number > most) {
+    if (!json_is_number(value) || !isfinite(number) || number < min || number > max) {
         char rule[96];
-        snprintf(rule, sizeof rule, "a number in %g..%g%s", least, most,
+        snprintf(rule, sizeof rule, "a number in %g..%g%s", min, max,
                  null_is_0 ? ", or null" : "");
         return refuse(scope, used, value, rule);
     }

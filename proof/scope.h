@@ -45,13 +45,13 @@ tp_status tp__scope_fail(const tp__scope *scope, tp_status status, const char *k
 /* names is "a|b|c": aliases, all of which must agree. *used is the one found, or the first. */
 json_t *tp__scope_find(tp__scope *scope, const char *names, const char **used);
 /* *value is written when the state is TP__VALUE; otherwise it keeps the default it came with. */
-tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t least, int64_t most,
+tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t min, int64_t max,
                         int64_t *value, tp__state *state);
 /* As above, but a null is refused. */
-tp_status tp__scope_count(tp__scope *scope, const char *names, int64_t least, int64_t most,
+tp_status tp__scope_count(tp__scope *scope, const char *names, int64_t min, int64_t max,
                           int64_t *value);
 /* Finite and in least..most. Null counts as 0 where null_is_0. */
-tp_status tp__scope_real(tp__scope *scope, const char *names, double least, double most,
+tp_status tp__scope_real(tp__scope *scope, const char *names, double min, double max,
                          int null_is_0, double *value);
 /* true, false; null counts as the default. */
 tp_status tp__scope_bool(tp__scope *scope, const char *name, int *value);

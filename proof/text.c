@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_HEADS  ((int64_t)1 << 20)
-#define MOST_LENGTH ((int64_t)1 << 40)
+#define MAX_HEADS  ((int64_t)1 << 20)
+#define MAX_LENGTH ((int64_t)1 << 40)
 
 static const tp__family families[] = {
 #define X(...) {__VA_ARGS__},
@@ -43,7 +43,7 @@ static tp_status read_head_dim(tp__text *text) {
     tp_layer_group *base = &text->base;
     tp__state state;
     int64_t dim = text->family->head_dim;
-    TP_TRY(tp__scope_int(text->scope, "head_dim", 1, MOST_HEADS, &dim, &state));
+    TP_TRY(tp__scope_int(text->scope, "head_dim", 1, MAX_HEADS, &dim, &state));
     if (state == TP__NULL) dim = 0;
     if (!dim && text->hidden % base->q_heads)
         return tp__scope_fail(
@@ -65,17 +65,17 @@ static tp_status read_numbers(tp__text *text) {
     base->q_max = family->positions;
     TP_TRY(tp__scope_count(scope, "num_hidden_layers|n_layer|n_layers|num_layers", 1,
                            TP_MODEL_MAX_LAYERS, &text->layers));
-    TP_TRY(tp__scope_count(scope, "num_attention_heads|n_head|n_heads|num_heads", 1, MOST_HEADS,
+    TP_TRY(tp__scope_count(scope, "num_attention_heads|n_head|n_heads|num_heads", 1, MAX_HEADS,
                            &base->q_heads));
-    TP_TRY(tp__scope_count(scope, "hidden_size|n_embd|n_embed|d_model", 1, MOST_LENGTH,
+    TP_TRY(tp__scope_count(scope, "hidden_size|n_embd|n_embed|d_model", 1, MAX_LENGTH,
                            &text->hidden));
     TP_TRY(tp__scope_count(scope,
                            "max_position_embeddings|n_positions|max_seq_len|n_ctx|seq_length", 1,
-                           MOST_LENGTH, &base->q_max));
+                           MAX_LENGTH, &base->q_max));
     base->kv_max = base->q_max;
     base->kv_heads = family->kv_heads ? family->kv_heads : base->q_heads;
     if (!(family->flags & (NO_KV_KEY | FALCON))) {
-        TP_TRY(tp__scope_int(scope, "num_key_value_heads|num_kv_heads|n_head_kv", 1, MOST_HEADS,
+        TP_TRY(tp__scope_int(scope, "num_key_value_heads|num_kv_heads|n_head_kv", 1, MAX_HEADS,
                              &base->kv_heads, &state));
         if (state == TP__NULL) base->kv_heads = base->q_heads;
     }

@@ -69,12 +69,12 @@ static tp_status read_falcon(tp__text *text) {
 
 static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
     double scale = 0, clip = 0;
-    int64_t most = 8;
+    int64_t max = 8;
     int prefix = 0, qk_ln = 0, by_id = 0;
     const char *type, *implementation;
     base->alibi = 1;
     TP_TRY(tp__scope_bool(scope, "alibi", &base->alibi));
-    TP_TRY(tp__scope_count(scope, "alibi_bias_max", 1, 1 << 20, &most));
+    TP_TRY(tp__scope_count(scope, "alibi_bias_max", 1, 1 << 20, &max));
     TP_TRY(tp__scope_real(scope, "softmax_scale", 1e-9, 1e9, 1, &scale));
     TP_TRY(tp__scope_real(scope, "clip_qkv", 0, 1e9, 1, &clip)); /* before the call, as is qk_ln */
     TP_TRY(tp__scope_bool(scope, "qk_ln", &qk_ln));
@@ -85,9 +85,9 @@ static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
     if (type && strcmp(type, "multihead_attention"))
         return tp__scope_fail(scope, TP_UNSUPPORTED, "attn_type",
                               "is \"%.40s\": only multihead_attention is mapped", type);
-    if (base->alibi && most != 8)
+    if (base->alibi && max != 8)
         return tp__scope_fail(scope, TP_UNSUPPORTED, "alibi_bias_max",
-                              "is %lld: slopes are mapped for 8 only", (long long)most);
+                              "is %lld: slopes are mapped for 8 only", (long long)max);
     if (by_id)
         return tp__scope_fail(scope, TP_UNSUPPORTED, "attn_uses_sequence_id",
                               "is true: it is not mapped");

@@ -70,8 +70,8 @@ static int host_threads(void) {
 }
 
 int context_threads_of_plan(const call *c) {
-    int most = c->most_threads;
-    return c->threads == 0 && most > 0 && most < host_threads() ? most : c->threads;
+    int max = c->max_threads;
+    return c->threads == 0 && max > 0 && max < host_threads() ? max : c->threads;
 }
 
 int context_threads(const call *c) {

@@ -91,7 +91,7 @@ typedef struct call {
     tp_tensors tensors;
     tp_choice choice;
     layout layout;
-    int threads, most_threads, return_lse, return_receipt; /* of threads 0: not given */
+    int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
     view in[IN_COUNT];
     view out, lse;
     PyObject *out_object, *lse_object; /* owned */

@@ -49,20 +49,20 @@ static int64_t copy(call *c, int which, PyObject *object, const char *name, int6
 
 /* The longest sequence of a packed tensor, or -1. */
 static int64_t longest(const char *name, const int64_t *cu, int64_t batch, int64_t tokens) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int64_t i = 0; i <= batch; i++) {
-        int64_t least = i > 0 ? cu[i - 1] : 0;
-        if (cu[i] < least || cu[i] > tokens) {
+        int64_t min = i > 0 ? cu[i - 1] : 0;
+        if (cu[i] < min || cu[i] > tokens) {
             PyErr_Format(PyExc_ValueError,
                          "%s[%lld] is %lld: it must be in %lld..%lld, not below the one before and "
                          "at most the tokens "
                          "there are",
-                         name, (long long)i, (long long)cu[i], (long long)least, (long long)tokens);
+                         name, (long long)i, (long long)cu[i], (long long)min, (long long)tokens);
             return -1;
         }
-        if (cu[i] - least > most && i > 0) most = cu[i] - least;
+        if (cu[i] - min > max && i > 0) max = cu[i] - min;
     }
-    return most;
+    return max;
 }
 
 static int packed(call *c, PyObject *const *args) {

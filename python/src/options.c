@@ -112,11 +112,11 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel) {
 }
 
 /* How many exactly, or where that is None how many at most. */
-static int threads(call *c, PyObject *exactly, PyObject *most) {
+static int threads(call *c, PyObject *exactly, PyObject *max) {
     int64_t wanted = 0;
-    if (!Py_IsNone(most)) {
-        if (integer("most_threads", most, &wanted) != 0) return -1;
-        c->most_threads = wanted < 1 ? 1 : wanted > INT_MAX ? INT_MAX : (int)wanted;
+    if (!Py_IsNone(max)) {
+        if (integer("most_threads", max, &wanted) != 0) return -1;
+        c->max_threads = wanted < 1 ? 1 : wanted > INT_MAX ? INT_MAX : (int)wanted;
     }
     if (Py_IsNone(exactly)) return 0;
     if (integer("threads", exactly, &wanted) != 0) return -1;
@@ -148,5 +148,5 @@ int options_read(call *c, PyObject *const *args) {
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
     if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0) return -1;
-    return threads(c, args[ARG_threads], args[ARG_most_threads]);
+    return threads(c, args[ARG_threads], args[ARG_max_threads]);
 }

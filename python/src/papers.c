@@ -9,17 +9,17 @@ PyObject *error_type, *refused_type, *unsupported_type;
 
 typedef struct buffer {
     char *text;
-    size_t size, room;
+    size_t size, capacity;
 } buffer;
 
 static int append(void *cookie, const char *bytes, size_t size) {
     buffer *b = cookie;
-    if (b->size + size + 1 > b->room) {
-        size_t room = (b->size + size + 1) * 2;
-        char *text = realloc(b->text, room);
+    if (b->size + size + 1 > b->capacity) {
+        size_t capacity = (b->size + size + 1) * 2;
+        char *text = realloc(b->text, capacity);
         if (text == NULL) return 1;
         b->text = text;
-        b->room = room;
+        b->capacity = capacity;
     }
     memcpy(b->text + b->size, bytes, size);
     b->size += size;

@@ -80,7 +80,7 @@ static int open_bias(call *c, PyObject *object) {
 }
 
 /* Float32 for each query head, or for each sequence and query head. */
-static int open_heads(call *c, view *v, const char *name, PyObject *object, int most_dims) {
+static int open_heads(call *c, view *v, const char *name, PyObject *object, int max_dims) {
     char text[160];
     if (object == Py_True) return 0;
     if (view_open(v, name, object) != 0) return -1;
@@ -88,13 +88,13 @@ static int open_heads(call *c, view *v, const char *name, PyObject *object, int 
         PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32", name, v->dtype->name);
         return -1;
     }
-    int fits = v->ndim >= 1 && v->ndim <= most_dims && v->shape[v->ndim - 1] == c->problem.q_heads;
+    int fits = v->ndim >= 1 && v->ndim <= max_dims && v->shape[v->ndim - 1] == c->problem.q_heads;
     if (fits && v->ndim == 2) fits = v->shape[0] == c->tensors.batch;
     if (!fits) {
         PyErr_Format(PyExc_ValueError,
                      "%s has shape %s: it must be (%lld,), a value for each query head%s", name,
                      view_shape_text(v, text), (long long)c->problem.q_heads,
-                     most_dims == 2 ? ", or (sequences, query heads)" : "");
+                     max_dims == 2 ? ", or (sequences, query heads)" : "");
         return -1;
     }
     view_plan_copy(v, 1);

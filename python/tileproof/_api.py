@@ -8,7 +8,7 @@ import sys
 from typing import Any, Literal, Optional, Sequence, Tuple, Union
 
 from . import _core
-from ._papers import Decision, Receipt
+from ._reports import Decision, Receipt
 
 Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]

@@ -6,7 +6,7 @@ import contextlib
 import operator
 from typing import Any, Iterator
 
-from ._papers import Receipt
+from ._reports import Receipt
 
 
 class Log:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import _core
 from ._api import _most_threads, _with_receipt
-from ._papers import Receipt
+from ._reports import Receipt
 from ._sdpa import _check, _to_four
 from ._torch_log import note_receipt
 

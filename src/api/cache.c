@@ -32,18 +32,18 @@ typedef struct entry {
 } entry;
 
 struct tp__cache {
-    int most, count;
+    int max, count;
     uint64_t clock;
     entry *last;   /* the one found last: a loop asks for it again */
     entry **entry;
     tp_plan exact; /* of a problem that is not cached */
 };
 
-tp__cache *tp__cache_create(int most) {
+tp__cache *tp__cache_create(int max) {
     tp__cache *cache = calloc(1, sizeof *cache);
     if (cache == NULL) return NULL;
-    cache->most = most;
-    cache->entry = calloc((size_t)most, sizeof *cache->entry);
+    cache->max = max;
+    cache->entry = calloc((size_t)max, sizeof *cache->entry);
     if (cache->entry != NULL) return cache;
     free(cache);
     return NULL;
@@ -103,7 +103,7 @@ static entry *find(tp__cache *cache, const key *k) {
 
 /* A place for one more: a new one while there is room, otherwise the least recently used. */
 static entry *place(tp__cache *cache) {
-    if (cache->count < cache->most) {
+    if (cache->count < cache->max) {
         entry *fresh = malloc(sizeof *fresh);
         if (fresh != NULL) cache->entry[cache->count++] = fresh;
         return fresh;

@@ -68,8 +68,8 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->threads = options->threads > 0 ? options->threads : host.threads;
     if (!tp__pool_available()) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
-    int most = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
-    made->cache = tp__cache_create(most);
+    int max = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
+    made->cache = tp__cache_create(max);
     made->permits = tp__permits_create();
     made->counts = tp__counts_create();
     if (options->recorded >= 0)

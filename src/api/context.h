@@ -47,7 +47,7 @@ tp_status tp__context_usable(const tp_context *context, tp_error *error);
    as well when the decision was to refuse, for its decision; NULL when none was made. */
 tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         const tp_plan **plan, int *planned, tp_error *error);
-tp__cache *tp__cache_create(int most);
+tp__cache *tp__cache_create(int max);
 void tp__cache_destroy(tp__cache *cache);
 
 /* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. When the

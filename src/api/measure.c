@@ -10,7 +10,7 @@
 #define FMA_ROUNDS 100000
 
 typedef struct measure {
-    const tp__kernels *kernels;
+    const tp__kernel_set *kernels;
     const float *buffer;
     int64_t floats;
     int streams, threads;

@@ -73,7 +73,7 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
 }
 
 static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
-                        tp_decision *decision, const tp__kernels **kernels, tp__path *path,
+                        tp_decision *decision, const tp__kernel_set **kernels, tp__path *path,
                         tp_error *error) {
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(check_choice(choice, error));
@@ -149,7 +149,7 @@ size_t tp_plan_workspace(const tp_plan *plan, int threads) {
 
 tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                      tp_decision **decision, tp_error *error) {
-    const tp__kernels *kernels;
+    const tp__kernel_set *kernels;
     tp__path path;
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;

@@ -33,14 +33,14 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
                                               : tp__times(tensors->batch, tensors->q_len);
     int64_t ranges = tp__times(tokens, p->q_heads) / TP__RANGE_ROWS_MIN;
     int64_t keys = p->kv_layout == TP_PACKED ? tensors->kv_tokens : tensors->kv_len;
-    if (p->list_len > 0 && plan->strategy->fused) { /* every token by itself */
+    if (p->sparse_len > 0 && plan->strategy->fused) { /* every token by itself */
         heads = tp__times(tokens, p->kv_heads);
-        keys = tp__row_keys_most(p);
+        keys = tp__row_keys_max(p);
     }
     int64_t chunks = tp__times(heads, keys) / TP_DECODE_CHUNK_KEYS;
-    int64_t most = plan->strategy->fused ? tp__max(heads, tp__max(ranges, chunks)) : heads;
-    if (plan->strategy->most != NULL) most = plan->strategy->most(p, tensors);
-    return (int)tp__max(1, tp__min(asked, most));
+    int64_t max = plan->strategy->fused ? tp__max(heads, tp__max(ranges, chunks)) : heads;
+    if (plan->strategy->max != NULL) max = plan->strategy->max(p, tensors);
+    return (int)tp__max(1, tp__min(asked, max));
 }
 
 tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
@@ -71,7 +71,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     tp_context *context = plan->context;
     TP_TRY(check_exec(exec, error));
     TP_REQUIRE((plan->kernels->needs & ~context->host_isa) == 0, error, TP_MACHINE,
-               "the plan's leaves are %s, which this host lacks: it was made for another machine",
+               "the plan's kernel functions are %s, which this host lacks: it was made for another machine",
                plan->kernels->isa);
     TP_TRY(tp__tensors_check(bounds, tensors, error));
     if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(check_deep(bounds, tensors, error));
@@ -111,7 +111,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     if (receipt != NULL) {
         tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace,
                          job.prepared.seen != NULL ? tp__prepared_keys(&job) : -1);
-        receipt->threads = threads;
+        receipt->tasks = threads;
         receipt->workspace_bytes = (int64_t)need;
         receipt->time_ns = tp__now_ns() - start;
     }

@@ -15,7 +15,7 @@
  */
 #include "kernels/drop.h"
 #include "kernels/gemm.h"
-#include "kernels/leaf.h"
+#include "kernels/function.h"
 #include "kernels/modify.h"
 #include "kernels/softmax.h"
 #include "kernels/strips.h"
@@ -24,7 +24,7 @@ _Static_assert(VEC_MR * VEC_STRIPS <= TP__TILE_ROWS, "a tile holds at most TP__T
 
 _Static_assert(VEC_MR <= VEC_LANES, "the factors of a strip are one vector");
 
-static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
+static void strip_softmax(const tp__row_tile *t, const strip *s, float *c) {
     float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
     for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
@@ -59,7 +59,7 @@ static void strip_softmax(const tp__tile *t, const strip *s, float *c) {
 }
 
 /* 0 x NaN must never be computed: row by row, over the keys that each sees. */
-static void careful_values(const tp__tile *t, const strip *s, const float *c) {
+static void careful_values(const tp__row_tile *t, const strip *s, const float *c) {
     for (int64_t r = s->first; r < s->first + s->mr; r++) {
         uint64_t seen[TP__BLOCK_WORDS];
         const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
@@ -69,11 +69,11 @@ static void careful_values(const tp__tile *t, const strip *s, const float *c) {
     }
 }
 
-void TP_LEAF_NAME(attend_f32)(tp__trace *trace, const tp__tile *t) {
+void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     strip strips[VEC_STRIPS];
     strip_bits bits[VEC_STRIPS];
     float own[TP__TILE_ROWS], *c = t->v != NULL ? own : t->c;
-    trace->calls[TP_LEAF_ID(attend_f32)]++;
+    trace->calls[TP_FUNCTION_ID(attend_f32)]++;
     int n = cut_strips(t, strips);
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
     tp__product scores = {t->q, t->ldq, t->k, t->d, t->s};

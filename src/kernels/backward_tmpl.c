@@ -11,10 +11,10 @@
  * order within the tile. A hidden pair has p = ds = 0; where q, d_o or k may then be infinite or NaN, pairs are
  * taken one by one, the seen ones only: 0 x NaN is never computed. The same chains, so the same bits.
  */
-#define GEMM_TURNED
+#define GEMM_TN
 #include "kernels/drop.h"
 #include "kernels/gemm.h"
-#include "kernels/leaf.h"
+#include "kernels/function.h"
 #include "kernels/modify.h"
 #include "kernels/softmax.h"
 #include "kernels/strips.h"
@@ -28,7 +28,7 @@ typedef struct extent {
 } extent;
 
 static extent extent_of(const tp__back *b) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     extent e = {INT32_MAX, 0, t->bits == NULL && (t->modify == NULL || t->modify->bias == NULL)};
     for (int64_t r = 0; r < t->rows; r++) {
         if (t->lo[r] < t->hi[r]) {
@@ -85,7 +85,7 @@ static void row_gradient_dropped(const tp__back *b, int64_t r, float *s, float *
 /* A row whose lse or delta is not finite, after the above: a score of -inf is then no reason for a 0 where the row
    does see the key, nor is having been dropped. */
 static void spoil_row(const tp__back *b, int64_t r, float *p, float *ds) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
     uint64_t seen[TP__BLOCK_WORDS];
     seen_words(t->modify, bits, r, t->lo[r], t->hi[r], 0, seen);
@@ -101,8 +101,8 @@ static float slope_sum(const tp__modify *mod, int64_t r, const float *ds, int64_
     VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
     for (int64_t j = from; j < to; j += GROUP) {
         VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
-            vec_f apart = (vec_f)((vec_i)(at - vec_load(mod->k_at + j + i * VEC_LANES)) & 0x7fffffff);
-            sum[i] = vec_fma(vec_load(ds + j + i * VEC_LANES), apart, sum[i]);
+            vec_f distance = (vec_f)((vec_i)(at - vec_load(mod->k_at + j + i * VEC_LANES)) & 0x7fffffff);
+            sum[i] = vec_fma(vec_load(ds + j + i * VEC_LANES), distance, sum[i]);
         }
     }
     return vec_sum16(sum);
@@ -110,7 +110,7 @@ static float slope_sum(const tp__modify *mod, int64_t r, const float *ds, int64_
 
 /* From the gradient of the score that was changed to that of q.k */
 static void unmodify_row(const tp__back *b, int64_t r, float *ds, const float *bend, int64_t from, int64_t to) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     if (b->slope != NULL) b->slope[r] = slope_sum(t->modify, r, ds, from, to);
     if (b->d_bias != NULL)
         for (int64_t j = t->lo[r]; j < t->hi[r]; j++) b->d_bias[r][j * b->d_bias_stride] += ds[j];
@@ -130,7 +130,7 @@ static void clear_keys(float *p, float *ds, int64_t from, int64_t to) {
 
 /* p and ds of one row, over all keys of the extent. */
 static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     int64_t lo = t->lo[r], hi = t->hi[r];
     int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
     float *p = t->s + r * t->lds, *ds = b->ds + r * t->lds, bend[PIECE_KEYS];
@@ -159,7 +159,7 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
 }
 
 /* The rows from the first to the last that see any of keys key..key+count-1. */
-static void rows_of_keys(const tp__tile *t, const extent *e, int64_t key, int64_t count, int64_t *first,
+static void rows_of_keys(const tp__row_tile *t, const extent *e, int64_t key, int64_t count, int64_t *first,
                          int64_t *last) {
     *first = 0;
     *last = t->rows;
@@ -171,7 +171,7 @@ static void rows_of_keys(const tp__tile *t, const extent *e, int64_t key, int64_
 }
 
 /* to += a^T from, over the keys of the extent. */
-static void sum_by_keys(const tp__tile *t, const extent *e, const float *a, const float *from, int64_t ld,
+static void sum_by_keys(const tp__row_tile *t, const extent *e, const float *a, const float *from, int64_t ld,
                         int64_t d, float *to) {
     for (int64_t x = 0; x < d; x += VEC_NR) {
         int narrow = d - x <= VEC_LANES;
@@ -179,14 +179,14 @@ static void sum_by_keys(const tp__tile *t, const extent *e, const float *a, cons
             int64_t count = e->hi - key < VEC_MR ? e->hi - key : VEC_MR, first, last;
             rows_of_keys(t, e, key, count, &first, &last);
             if (first < last)
-                turned_of[narrow][count](a + first * t->lds + key, t->lds, from + first * ld + x, ld,
+                gemm_tn_of[narrow][count](a + first * t->lds + key, t->lds, from + first * ld + x, ld,
                                          last - first, to + key * ld + x, ld);
         }
     }
 }
 
 static void sum_by_rows(const tp__back *b, const strip *strips, const strip_bits *bits, int n) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     int64_t wide = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
         int narrow = wide - panel < VEC_NR;
@@ -209,7 +209,7 @@ VEC_INLINE void add_row(float *to, float factor, const float *from, int64_t d) {
 
 /* Pair by pair, of the keys that the row sees. */
 static void careful_row(const tp__back *b, int64_t r) {
-    const tp__tile *t = &b->tile;
+    const tp__row_tile *t = &b->tile;
     const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
     const float *p = t->s + r * t->lds, *ds = b->ds + r * t->lds;
     int64_t wide = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
@@ -226,11 +226,11 @@ static void careful_row(const tp__back *b, int64_t r) {
     }
 }
 
-void TP_LEAF_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
-    const tp__tile *t = &b->tile;
+void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
+    const tp__row_tile *t = &b->tile;
     strip strips[STRIPS];
     strip_bits bits[STRIPS];
-    trace->calls[TP_LEAF_ID(backward_f32)]++;
+    trace->calls[TP_FUNCTION_ID(backward_f32)]++;
     int n = cut_strips(t, strips);
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
     extent e = extent_of(b);

@@ -44,9 +44,9 @@ VEC_INLINE void drop_stays(const tp__drop *drop, const drop_keys *keys, int64_t 
     }
     vec_w low = (x0 & 0xffffffffu) | x1 << 32, high = (x2 & 0xffffffffu) | x3 << 32;
     const int32_t sign = INT32_MIN; /* so that unsigned words compare as signed ones */
-    vec_i least = ((int32_t)drop->threshold ^ sign) + (vec_i){0};
-    stays[0] = ((vec_i)vec_zip_even(low, high) ^ sign) >= least;
-    stays[1] = ((vec_i)vec_zip_odd(low, high) ^ sign) >= least;
+    vec_i min = ((int32_t)drop->threshold ^ sign) + (vec_i){0};
+    stays[0] = ((vec_i)vec_zip_even(low, high) ^ sign) >= min;
+    stays[1] = ((vec_i)vec_zip_odd(low, high) ^ sign) >= min;
 }
 
 /* 0 for what is dropped of p[from..to), both multiples of 16. Apart, so that who drops nothing does not carry it. */

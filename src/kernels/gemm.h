@@ -59,7 +59,7 @@ VEC_INLINE void values_body(const int mr, const int nrv, const float *p, int64_t
 }
 
 /* c[i][0..nrv*L) += sum over rows of a[row][i] * b[row][0..nrv*L): a is read in place, no transposition. */
-VEC_INLINE void turned_body(const int mr, const int nrv, const float *a, int64_t lda, const float *b,
+VEC_INLINE void gemm_tn_body(const int mr, const int nrv, const float *a, int64_t lda, const float *b,
                             int64_t ldb, int64_t rows, float *c, int64_t ldc) {
     vec_f acc[VEC_MR][VEC_NRV];
     VEC_UNROLL for (int i = 0; i < mr; i++) {
@@ -134,28 +134,28 @@ static values_fn *const values_of[2][VEC_MR + 1] = {
 };
 
 /* Of backward alone: defined where it is asked for. */
-#ifdef GEMM_TURNED
-typedef void turned_fn(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, float *c,
+#ifdef GEMM_TN
+typedef void gemm_tn_fn(const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, float *c,
                        int64_t ldc);
 #define GEMM_ROWS(MR)                                                                                    \
-    static __attribute__((noinline)) void turned_##MR(const float *a, int64_t lda, const float *b,       \
+    static __attribute__((noinline)) void gemm_tn_##MR(const float *a, int64_t lda, const float *b,       \
                                                       int64_t ldb, int64_t rows, float *c, int64_t ldc) { \
-        turned_body(MR, VEC_NRV, a, lda, b, ldb, rows, c, ldc);                                          \
+        gemm_tn_body(MR, VEC_NRV, a, lda, b, ldb, rows, c, ldc);                                          \
     }                                                                                                    \
-    static __attribute__((noinline)) void turned_narrow_##MR(                                            \
+    static __attribute__((noinline)) void gemm_tn_narrow_##MR(                                            \
         const float *a, int64_t lda, const float *b, int64_t ldb, int64_t rows, float *c, int64_t ldc) { \
-        turned_body(MR, 1, a, lda, b, ldb, rows, c, ldc);                                                \
+        gemm_tn_body(MR, 1, a, lda, b, ldb, rows, c, ldc);                                                \
     }
 VEC_ROWS(GEMM_ROWS)
 #undef GEMM_ROWS
-static turned_fn *const turned_of[2][VEC_MR + 1] = {
+static gemm_tn_fn *const gemm_tn_of[2][VEC_MR + 1] = {
     {
-#define ROW(MR) [MR] = turned_##MR,
+#define ROW(MR) [MR] = gemm_tn_##MR,
         VEC_ROWS(ROW)
 #undef ROW
     },
     {
-#define ROW(MR) [MR] = turned_narrow_##MR,
+#define ROW(MR) [MR] = gemm_tn_narrow_##MR,
         VEC_ROWS(ROW)
 #undef ROW
     },

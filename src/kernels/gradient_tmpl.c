@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between tensors of any dtype and the float32 rows of backward: delta, store_d. */
-#include "kernels/leaf.h"
+#include "kernels/function.h"
 #include "kernels/rows.h"
 #include "kernels/softmax.h"
 

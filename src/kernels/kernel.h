@@ -20,11 +20,11 @@
 #include "base/philox.h"
 #include "tileproof.h"
 
-enum tp__leaf {
-#define TP_LEAF(op, dtype) TP__LEAF_##op##_##dtype,
-#include "kernels/leaves.inc"
-#undef TP_LEAF
-    TP__LEAVES_PER_ISA
+enum tp__function {
+#define TP_FUNCTION(op, dtype) TP__FUNCTION_##op##_##dtype,
+#include "kernels/functions.inc"
+#undef TP_FUNCTION
+    TP__FUNCTIONS_PER_SET
 };
 
 enum tp__set {
@@ -38,7 +38,7 @@ enum {
 #define TP_ISA_ROW(isa, needs, mr, nr) TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
-    TP__LEAF_COUNT = TP__LEAVES_PER_ISA * TP__SETS,
+    TP__FUNCTION_COUNT = TP__FUNCTIONS_PER_SET * TP__SETS,
     TP__TILE_ROWS = 96,  /* most rows of a tile, on any ISA */
     TP__BACK_ROWS = 96,  /* rows of a tile of backward, on every ISA: part of its numerics */
     TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
@@ -46,12 +46,12 @@ enum {
 
 /* What the leaves did; one per task. Each leaf counts itself under its own number. */
 typedef struct tp__trace {
-    int64_t calls[TP__LEAF_COUNT];
-    int64_t tiles_full, tiles_partial, tiles_skipped;
+    int64_t calls[TP__FUNCTION_COUNT];
+    int64_t panels_full, panels_partial, panels_skipped;
     int64_t pairs_visible, pairs_computed, padded_rows;
     int64_t bytes, scores_written;
     int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
-    int64_t tiles_conservative;
+    int64_t panels_conservative;
     int64_t bytes_masks; /* of bytes: bits of masks, elements of a bias */
 } tp__trace;
 
@@ -129,7 +129,7 @@ typedef tp__pack_k_fn tp__pack_v_fn;
    multiple of 16. Scores up to the next multiple of 16 keys are written too, with no meaning.
    bf16: of each 32 whole elements of q the sixteen with even indices come first, as tp__pair_rows leaves them,
    because that is how such keys are cheapest to load. A chain then goes over x and x+1 at a time. */
-typedef void tp__dots_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
+typedef void tp__qk_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
                          int64_t d, float *s, int64_t lds);
 
 static inline void tp__pair_rows(float *q, int64_t ldq, int64_t rows, int64_t d) {
@@ -147,7 +147,7 @@ static inline void tp__pair_rows(float *q, int64_t ldq, int64_t rows, int64_t d)
 
 /* o[i] = o[i]*c[i] + sum over keys first..last-1 of p[i][key] * value[key], straight from the values: for
    rows that all see these keys and no others of the block. */
-typedef void tp__mix_fn(tp__trace *, const float *p, int64_t lds, int64_t rows, const tp__keys_in *values,
+typedef void tp__pv_fn(tp__trace *, const float *p, int64_t lds, int64_t rows, const tp__keys_in *values,
                         int64_t d, const float *c, float *o, int64_t ldo);
 
 /* What changes scores before they are masked, in this order, to natural units. NULL or 0: not asked. */
@@ -172,7 +172,7 @@ typedef struct tp__drop {
 
 /* One (rows x block) tile of the online softmax:
        m' = max(m, max s);  p = 2^((s-m') unit);  c = 2^((m-m') unit);  l' = l*c + sum p;  o' = o*c + p v */
-typedef struct tp__tile {
+typedef struct tp__row_tile {
     float unit;                /* of scores, in log2 */
     const float *q; int64_t ldq;
     const float *k, *v;        /* packed; k NULL: the scores are in s already; v NULL: mix comes next */
@@ -189,11 +189,11 @@ typedef struct tp__tile {
     int64_t bit_words;
     const tp__modify *modify;  /* NULL: scores stay as they are */
     const tp__drop *drop;      /* NULL: every p meets its v; l knows nothing of it */
-} tp__tile;
-typedef void tp__attend_fn(tp__trace *, const tp__tile *);
+} tp__row_tile;
+typedef void tp__attend_fn(tp__trace *, const tp__row_tile *);
 
 /* Folds the state (m2, l2, o2) of later keys into (m, l, o), m in this unit. An empty state changes no bit. */
-typedef void tp__fold_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
+typedef void tp__merge_state_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
                          const float *m2, const float *l2, const float *o2, float unit);
 
 /* tensor[row] = o/l, rounded once; 0 for a row that saw no key. */
@@ -219,7 +219,7 @@ typedef void tp__store_d_fn(tp__trace *, void *tensor, const tp__rows *rows, int
        p = exp(left*s - lse);  dp = d_o v^T;  ds = p*(dp-delta);  dv += p^T d_o;  dk += ds^T q;  dq += ds k
    ds is then the gradient of q.k where scores changed. Of the tile v, o, m, l and c are not used. */
 typedef struct tp__back {
-    tp__tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
+    tp__row_tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
     const float *d_o;        /* [rows][ldo] */
     int64_t ldo;
     const float *v;          /* packed as k is */
@@ -263,31 +263,31 @@ typedef void tp__exp2_fn(const float *x, float *y, int64_t n);
 typedef tp__exp2_fn tp__tanh_fn;
 
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
-typedef struct tp__kernels {
+typedef struct tp__kernel_set {
     const char *isa;
     uint32_t needs;
     int mr, nr, lanes;
     int tile_rows; /* rows that attend should get at a time: a multiple of mr */
-    const char *leaf_name[TP__LEAVES_PER_ISA];
+    const char *function_name[TP__FUNCTIONS_PER_SET];
     tp__load_q_fn *load_q[4];
     tp__pack_k_fn *pack_k[4];
     tp__pack_v_fn *pack_v[4];
-    tp__dots_fn *dots[4];
-    tp__mix_fn *mix[4];
+    tp__qk_fn *qk[4];
+    tp__pv_fn *pv[4];
     tp__store_o_fn *store_o[4];
     tp__delta_fn *delta[4];
     tp__store_d_fn *store_d[4];
     tp__attend_fn *attend;
     tp__backward_fn *backward;
-    tp__fold_fn *fold;
+    tp__merge_state_fn *merge_state;
     tp__math_fn *math;
     tp__peak_fn *peak;
     tp__read_fn *read;
     tp__exp2_fn *exp2;
     tp__tanh_fn *tanh; /* tanh(x * ln2 / 2) */
-} tp__kernels;
+} tp__kernel_set;
 
-#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernels tp__kernels_##isa;
+#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernel_set tp__kernel_set_##isa;
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
 
@@ -296,6 +296,6 @@ typedef struct tp__kernels {
 int tp__back_block(int64_t head_dim);
 
 /* Sets in the order of isas.inc, best first. */
-extern const tp__kernels *const tp__kernel_sets[TP__SETS];
+extern const tp__kernel_set *const tp__kernel_sets[TP__SETS];
 
 #endif

@@ -2,15 +2,15 @@
 /* The tables: sets, leaf names, block sizes. */
 #include "kernels/kernel.h"
 
-const tp__kernels *const tp__kernel_sets[TP__SETS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) &tp__kernels_##isa,
+const tp__kernel_set *const tp__kernel_sets[TP__SETS] = {
+#define TP_ISA_ROW(isa, needs, mr, nr) &tp__kernel_set_##isa,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
 };
 
-const char *tp_leaf_name(int leaf) {
-    if (leaf < 0 || leaf >= TP__LEAF_COUNT) return NULL;
-    return tp__kernel_sets[leaf / TP__LEAVES_PER_ISA]->leaf_name[leaf % TP__LEAVES_PER_ISA];
+const char *tp_kernel_function(int function) {
+    if (function < 0 || function >= TP__FUNCTION_COUNT) return NULL;
+    return tp__kernel_sets[function / TP__FUNCTIONS_PER_SET]->function_name[function % TP__FUNCTIONS_PER_SET];
 }
 
 /* Part of the numerical contract: a block border is where the running maximum is carried over, so a

@@ -8,7 +8,7 @@
  */
 #include "kernels/drop.h"
 #include "kernels/gemm.h"
-#include "kernels/leaf.h"
+#include "kernels/function.h"
 #include "kernels/modify.h"
 #include "kernels/softmax.h"
 
@@ -90,8 +90,8 @@ static void careful_values(const tp__math *t, int64_t r, int64_t chunk, int64_t 
     }
 }
 
-void TP_LEAF_NAME(math_f32)(tp__trace *trace, const tp__math *t) {
-    trace->calls[TP_LEAF_ID(math_f32)]++;
+void TP_FUNCTION_NAME(math_f32)(tp__trace *trace, const tp__math *t) {
+    trace->calls[TP_FUNCTION_ID(math_f32)]++;
     all_scores(trace, t);
     all_weights(t);
     memset(t->o, 0, (size_t)(t->rows * t->ldo) * sizeof(float));

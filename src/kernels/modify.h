@@ -80,8 +80,8 @@ static inline void modify_row(const tp__modify *mod, int64_t row, float *s, int6
     if (mod->slope != NULL) {
         vec_f slope = vec_set1(-mod->slope[row]), at = vec_set1(mod->q_at[row]);
         for (int64_t j = from; j < to; j += VEC_LANES) {
-            vec_f apart = (vec_f)((vec_i)(at - vec_load(mod->k_at + j)) & 0x7fffffff);
-            vec_store(s + j, vec_fma(slope, apart, vec_load(s + j)));
+            vec_f distance = (vec_f)((vec_i)(at - vec_load(mod->k_at + j)) & 0x7fffffff);
+            vec_store(s + j, vec_fma(slope, distance, vec_load(s + j)));
         }
     }
     if (mod->bias != NULL) bias_row(mod, row, s, lo, hi);

@@ -20,7 +20,7 @@ typedef struct strip_bits {
     uint64_t any[TP__BLOCK_WORDS], all[TP__BLOCK_WORDS];
 } strip_bits;
 
-static inline int cut_strips(const tp__tile *t, strip *strips) {
+static inline int cut_strips(const tp__row_tile *t, strip *strips) {
     int n = 0;
     for (int64_t first = 0; first < t->rows; first += VEC_MR) {
         strip s = {first, (int)(t->rows - first < VEC_MR ? t->rows - first : VEC_MR), INT32_MAX, 0,
@@ -38,7 +38,7 @@ static inline int cut_strips(const tp__tile *t, strip *strips) {
     return n;
 }
 
-static inline void join_bits(const tp__tile *t, const strip *s, strip_bits *b) {
+static inline void join_bits(const tp__row_tile *t, const strip *s, strip_bits *b) {
     for (int64_t w = 0; w < t->bit_words; w++) {
         uint64_t any = 0, all = ~(uint64_t)0;
         for (int64_t r = s->first; r < s->first + s->mr; r++) {
@@ -51,18 +51,18 @@ static inline void join_bits(const tp__tile *t, const strip *s, strip_bits *b) {
 }
 
 /* Of one panel: does the strip see any key of its halves, and every key of the whole? */
-typedef struct glance {
+typedef struct panel_class {
     int lower, upper, full;
-} glance;
+} panel_class;
 
-VEC_INLINE glance look(const strip *s, const strip_bits *b, int64_t key) {
+VEC_INLINE panel_class look(const strip *s, const strip_bits *b, int64_t key) {
     if (b == NULL)
-        return (glance){s->lo < key + VEC_LANES && s->hi > key,
+        return (panel_class){s->lo < key + VEC_LANES && s->hi > key,
                         s->hi > key + VEC_LANES && s->lo < key + VEC_NR,
                         key >= s->all_lo && key + VEC_NR <= s->all_hi};
     const uint64_t half = ((uint64_t)1 << VEC_LANES) - 1, whole = half << VEC_LANES | half;
     uint64_t any = b->any[key / 64] >> (key % 64), all = b->all[key / 64] >> (key % 64);
-    return (glance){(any & half) != 0, (any >> VEC_LANES & half) != 0, (all & whole) == whole};
+    return (panel_class){(any & half) != 0, (any >> VEC_LANES & half) != 0, (all & whole) == whole};
 }
 
 /* out = a b^T for the panels that a strip sees; b packed as K is, NULL: it has been done, and is only counted. */
@@ -75,7 +75,7 @@ typedef struct tp__product {
 } tp__product;
 
 /* Panels outside, strips inside: a panel stays in L1 while the strips use it. trace NULL: not counted. */
-static inline void strip_products(tp__trace *trace, const tp__tile *t, const strip *strips,
+static inline void strip_products(tp__trace *trace, const tp__row_tile *t, const strip *strips,
                                   const strip_bits *bits, int n, const tp__product *p) {
     int32_t lo = INT32_MAX, hi = 0;
     int64_t full = 0, partial = 0, pairs = 0;
@@ -86,7 +86,7 @@ static inline void strip_products(tp__trace *trace, const tp__tile *t, const str
     for (int64_t key = lo / VEC_NR * VEC_NR; key < hi; key += VEC_NR) {
         for (int i = 0; i < n; i++) {
             const strip *s = &strips[i];
-            glance sees = look(s, t->bits != NULL ? &bits[i] : NULL, key);
+            panel_class sees = look(s, t->bits != NULL ? &bits[i] : NULL, key);
             if (!sees.lower && !sees.upper) continue;
             /* half a panel where the strip sees no key of the other half */
             int half = !sees.lower || !sees.upper;
@@ -102,13 +102,13 @@ static inline void strip_products(tp__trace *trace, const tp__tile *t, const str
     }
     if (trace == NULL) return;
     trace->pairs_computed += pairs;
-    trace->tiles_full += full;
-    trace->tiles_partial += partial;
-    if (t->modify != NULL && t->modify->bias != NULL) trace->tiles_conservative += full + partial;
+    trace->panels_full += full;
+    trace->panels_partial += partial;
+    if (t->modify != NULL && t->modify->bias != NULL) trace->panels_conservative += full + partial;
 }
 
 /* Is there a key within the strip's hull that some row does not see? */
-static inline int has_holes(const tp__tile *t, const strip *s, const strip_bits *b) {
+static inline int has_holes(const tp__row_tile *t, const strip *s, const strip_bits *b) {
     if (t->modify != NULL && t->modify->bias != NULL) return 1; /* perhaps */
     if (t->bits == NULL) return s->lo != s->all_lo || s->hi != s->all_hi;
     for (int64_t key = s->lo; key < s->hi; key++)

@@ -80,7 +80,7 @@ static void next_word(reader *r, size_t length) {
     if (*r->at == ' ') r->at++;
 }
 
-static tp_status read_number(reader *r, const char *key, int64_t least, int64_t most,
+static tp_status read_number(reader *r, const char *key, int64_t min, int64_t max,
                              int64_t *number) {
     size_t length;
     int64_t sum = 0;
@@ -89,9 +89,9 @@ static tp_status read_number(reader *r, const char *key, int64_t least, int64_t 
     for (size_t i = 0; good && i < length; i++)
         good = r->at[i] >= '0' && r->at[i] <= '9' && !__builtin_mul_overflow(sum, 10, &sum) &&
                !__builtin_add_overflow(sum, r->at[i] - '0', &sum);
-    TP_REQUIRE(good && sum >= least && sum <= most, r->error, TP_INVALID,
+    TP_REQUIRE(good && sum >= min && sum <= max, r->error, TP_INVALID,
                "machine word '%s=%.*s': it takes one whole number in %lld..%lld", key,
-               length < 80 ? (int)length : 80, r->at, (long long)least, (long long)most);
+               length < 80 ? (int)length : 80, r->at, (long long)min, (long long)max);
     *number = sum;
     next_word(r, length);
     return TP_OK;

@@ -15,13 +15,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LOOKS_MOST 100000 /* a thread that has been joined is gone after a few; a debugger may hold it */
+#define LOOKS_MAX 100000 /* a thread that has been joined is gone after a few; a debugger may hold it */
 
 typedef struct trial {
     pthread_mutex_t *gate; /* closed until all have been tried */
     pthread_t thread;
     long id;               /* the kernel's */
-    char room[192];        /* a pool takes about as much for a thread: given back before one is made */
+    char capacity[192];        /* a pool takes about as much for a thread: given back before one is made */
 } trial;
 
 static void *wait_at_the_gate(void *one) {
@@ -34,7 +34,7 @@ static void *wait_at_the_gate(void *one) {
 
 /* pthread_join returns a little before the kernel stops counting the thread. */
 static void wait_until_gone(long id) {
-    for (int i = 0; i < LOOKS_MOST && syscall(SYS_tgkill, (long)getpid(), id, 0L) == 0; i++) sched_yield();
+    for (int i = 0; i < LOOKS_MAX && syscall(SYS_tgkill, (long)getpid(), id, 0L) == 0; i++) sched_yield();
 }
 
 int tp__threads_start(int count, int *reason) {

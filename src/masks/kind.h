@@ -18,11 +18,11 @@ static inline tp_status tp__mask_takes_none(const tp_mask_node *node, const char
 }
 
 /* One value, from least on. */
-static inline tp_status tp__mask_takes_one(const tp_mask_node *node, const char *name, int64_t least,
+static inline tp_status tp__mask_takes_one(const tp_mask_node *node, const char *name, int64_t min,
                                            tp_error *error) {
-    TP_REQUIRE(node->a >= least && node->a <= TP__MASK_VALUE_MAX, error, TP_INVALID,
+    TP_REQUIRE(node->a >= min && node->a <= TP__MASK_VALUE_MAX, error, TP_INVALID,
                "mask %s has value %lld: it must be in %lld..2^40", name, (long long)node->a,
-               (long long)least);
+               (long long)min);
     TP_REQUIRE(node->b == 0, error, TP_INVALID, "mask %s has a second value, %lld: it takes one", name,
                (long long)node->b);
     return TP_OK;

@@ -47,10 +47,10 @@ int tp__mask_is_plain(const tp_problem *problem) {
 }
 
 /* One, and one more for each OR: where intervals meet, there are no more of them than before. */
-int tp__mask_parts_most(const tp_problem *problem) {
-    int most = 1;
-    for (int i = 0; i < problem->mask_nodes; i++) most += problem->mask[i].kind == TP_MASK_OR;
-    return most;
+int tp__mask_parts_max(const tp_problem *problem) {
+    int max = 1;
+    for (int i = 0; i < problem->mask_nodes; i++) max += problem->mask[i].kind == TP_MASK_OR;
+    return max;
 }
 
 tp_status tp__mask_check(const tp_problem *problem, tp_error *error) {

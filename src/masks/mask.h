@@ -83,7 +83,7 @@ int tp__mask_has(const tp_problem *problem, int32_t kind);
    ends never move left from row to row. */
 int tp__mask_is_plain(const tp_problem *problem);
 /* Parts a row of this problem can have, at most. */
-int tp__mask_parts_most(const tp_problem *problem);
+int tp__mask_parts_max(const tp_problem *problem);
 
 /* Every rule a tree must keep. */
 tp_status tp__mask_check(const tp_problem *problem, tp_error *error);

@@ -29,7 +29,7 @@ static int disabled(const tp__rules *rules, const char *name) {
     return tp__names_have(rules->disable[0], name) || tp__names_have(rules->disable[1], name);
 }
 
-static int on_host(const tp__rules *rules, const tp__kernels *kernels) {
+static int on_host(const tp__rules *rules, const tp__kernel_set *kernels) {
     return (kernels->needs & ~rules->machine->isa) == 0;
 }
 
@@ -39,7 +39,7 @@ static const char *isa_names(uint32_t isa) {
 }
 
 /* Sets are best first: the first that nobody disabled, or the last, which every host has. */
-static const tp__kernels *best_set(const tp__rules *rules) {
+static const tp__kernel_set *best_set(const tp__rules *rules) {
     for (int i = 0; i < TP__SETS; i++)
         if (on_host(rules, tp__kernel_sets[i]) && !disabled(rules, tp__kernel_sets[i]->isa))
             return tp__kernel_sets[i];
@@ -56,10 +56,10 @@ static tp_tier tier_of(const tp__option *option, const tp__rules *rules) {
 
 static void collect_reasons(const tp_problem *problem, const tp__option *option,
                             const tp__rules *rules, tp_candidate *candidate) {
-    const tp__kernels *kernels = option->kernels != NULL ? option->kernels : best_set(rules);
+    const tp__kernel_set *kernels = option->kernels != NULL ? option->kernels : best_set(rules);
     const tp__strategy *strategy = tp__option_strategy(option, problem);
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
-    int most = strategy->max_head_dim;
+    int max = strategy->max_head_dim;
     if (!on_host(rules, kernels))
         add_reason(candidate, TP_WHY_ISA, rules->machine->isa, kernels->needs,
                    "isa %s, need %s", isa_names(rules->machine->isa), isa_names(kernels->needs));
@@ -72,9 +72,9 @@ static void collect_reasons(const tp_problem *problem, const tp__option *option,
     if (rules->kernel != NULL && !tp__names_have(rules->kernel, option->name))
         add_reason(candidate, TP_WHY_NOT_ASKED, 0, 0, "kernel asked for is %.40s, need %s",
                    rules->kernel, option->name);
-    if (most != 0 && dim > most)
-        add_reason(candidate, TP_WHY_HEAD_DIM, dim, most, "head_dim %lld, need <= %d",
-                   (long long)dim, most);
+    if (max != 0 && dim > max)
+        add_reason(candidate, TP_WHY_HEAD_DIM, dim, max, "head_dim %lld, need <= %d",
+                   (long long)dim, max);
     if (problem->op == TP_BACKWARD && !strategy->fused)
         add_reason(candidate, TP_WHY_OP, problem->op, TP_FORWARD, "op backward, need forward");
     else if (tp__workspace(strategy, problem, kernels, rules->path, 1) == SIZE_MAX)
@@ -137,7 +137,7 @@ static tp_status ask_policy(const tp__rules *rules, const char *problem_class, t
 }
 
 tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
-                     const tp__kernels **kernels) {
+                     const tp__kernel_set **kernels) {
     tp_status refused = TP_UNSUPPORTED;
     decision->candidate_count = TP__OPTIONS;
     decision->chosen = -1;

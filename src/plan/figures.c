@@ -32,7 +32,7 @@ static void split_figures(const tp_problem *p, int decode, int threads, int64_t 
                           tp_decision *decision) {
     int64_t heads = tp__times(p->batch, p->kv_heads);
     int64_t ranges = tp__times(tp__times(p->batch, p->q_len), p->q_heads) / TP__RANGE_ROWS_MIN;
-    if (p->list_len > 0) heads = tp__times(heads, p->q_len); /* every token by itself */
+    if (p->sparse_len > 0) heads = tp__times(heads, p->q_len); /* every token by itself */
     decision->decode = decode;
     decision->chunk_keys = tp__chunk_keys(decode);
     decision->chunks = keys / decision->chunk_keys + (keys % decision->chunk_keys > 0);
@@ -66,21 +66,21 @@ static void count_flops(const tp_problem *problem, tp_decision *decision) {
 }
 
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
-                 const tp__kernels *kernels, int threads, tp_decision *decision) {
+                 const tp__kernel_set *kernels, int threads, tp_decision *decision) {
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
     if (tp_problem_print(problem, NULL, decision->problem, sizeof decision->problem) != TP_OK)
         strcpy(decision->problem, "(its text form is too long)");
     /* of lists that may be in any order no more is known than their length */
-    int64_t listed = tp__times(problem->q_len, tp__row_keys_most(problem));
+    int64_t listed = tp__times(problem->q_len, tp__row_keys_max(problem));
     decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len);
-    if (problem->list_len > 0)
-        decision->pairs = problem->lists_sorted ? tp__min(decision->pairs, listed) : listed;
+    if (problem->sparse_len > 0)
+        decision->pairs = problem->sparse_sorted ? tp__min(decision->pairs, listed) : listed;
     decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
     count_flops(problem, decision);
     decision->scores_per_head = listed; /* of all keys, where there are no lists */
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
     int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
-    if (problem->list_len > 0) seen = listed;
+    if (problem->sparse_len > 0) seen = listed;
     decision->bytes_kv = tp__times(tp__times(problem->batch, tp__times(seen, problem->kv_heads)),
                                    tp__key_bytes(problem));
     if (problem->kv_layout == TP_PAGED)
@@ -99,7 +99,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
         fused_id(tp__path_of(problem, path), kernels->isa, dim, (tp_dtype)problem->k_dtype,
                  decision->numerics_id);
         split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
-                      tp__row_keys_most(problem), decision);
+                      tp__row_keys_max(problem), decision);
     } else
         snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d bk%d c%d exp2p5",
                  strategy->name, kernels->isa, NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);

@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 const tp__option tp__options[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_fused, &tp__kernels_##isa},
+#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_fused, &tp__kernel_set_##isa},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     {"math", &tp__strategy_math, NULL},

@@ -13,7 +13,7 @@
 typedef struct tp__option {
     const char *name; /* of the ISA when fused, otherwise of the strategy */
     const tp__strategy *strategy;
-    const tp__kernels *kernels; /* NULL: the best set this host has and nobody disabled */
+    const tp__kernel_set *kernels; /* NULL: the best set this host has and nobody disabled */
 } tp__option;
 
 enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused strategy on each set, and math */
@@ -56,17 +56,17 @@ typedef struct tp__rules {
 /* Fills in the decision's candidates, status, chosen, fallback, hint; the option's leaves come out in
    *kernels. The problem has passed tp_problem_check, and its class stands in the decision. */
 tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
-                     const tp__kernels **kernels);
+                     const tp__kernel_set **kernels);
 
 /* Fills in the decision's text, numerics id and figures; kernels NULL when nothing was chosen. */
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
-                 const tp__kernels *kernels, int threads, tp_decision *decision);
+                 const tp__kernel_set *kernels, int threads, tp_decision *decision);
 
 struct tp_plan {
     tp_context *context;
     tp_problem problem;
     const tp__strategy *strategy;
-    const tp__kernels *kernels;
+    const tp__kernel_set *kernels;
     tp__path path;
     int32_t policy;
     tp__reasons why; /* the decision's, in short */

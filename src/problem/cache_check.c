@@ -99,7 +99,7 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
                    (long long)seq, (long long)s.kv_len);
         /* Lists: only listed pages are seen (check_lists). Callback: checked after it has been asked
            (tp__called_pages_check). */
-        if (p->list_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue;
+        if (p->sparse_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue;
         TP_TRY(check_pages(p, t, &s, &(tp__answers){NULL, 0, 0}, error));
     }
     return TP_OK;
@@ -107,7 +107,7 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
 
 tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *tensors, const tp__answers *answers,
                                  tp_error *error) {
-    if (problem->kv_layout != TP_PAGED || problem->list_len > 0 || !tp__mask_has(problem, TP_MASK_CALLBACK))
+    if (problem->kv_layout != TP_PAGED || problem->sparse_len > 0 || !tp__mask_has(problem, TP_MASK_CALLBACK))
         return TP_OK;
     for (int64_t seq = 0; seq < tensors->batch; seq++) {
         tp__sequence s = tp__sequence_at(problem, tensors, seq);
@@ -122,15 +122,15 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
     tp__interval seen = {0, 0}; /* whose pages must be there */
     if (p->kv_layout == TP_PAGED)
         seen = tp__mask_interval(p, tp__mask_first_position(p, s->q_len, s->kv_len) + token, s->kv_len);
-    for (int64_t i = 0; i < p->list_len; i++) {
+    for (int64_t i = 0; i < p->sparse_len; i++) {
         int64_t key = tp__list_key(t, s, token, i);
         if (key == -1) return TP_OK;
         TP_REQUIRE(key >= 0 && key < s->kv_len, error, TP_INVALID,
-                   "key_lists: sequence %lld, token %lld, entry %lld is %lld: it must be at least 0 and below the "
+                   "sparse_indices: sequence %lld, token %lld, entry %lld is %lld: it must be at least 0 and below the "
                    "sequence's %lld keys, or -1 at the end",
                    (long long)seq, (long long)token, (long long)i, (long long)key, (long long)s->kv_len);
-        TP_REQUIRE(!p->lists_sorted || key > last, error, TP_INVALID,
-                   "key_lists: sequence %lld, token %lld, entry %lld is %lld after %lld: lists_sorted "
+        TP_REQUIRE(!p->sparse_sorted || key > last, error, TP_INVALID,
+                   "sparse_indices: sequence %lld, token %lld, entry %lld is %lld after %lld: sparse_sorted "
                    "promises that it ascends",
                    (long long)seq, (long long)token, (long long)i, (long long)key, (long long)last);
         if (key >= seen.lo && key < seen.hi) /* a mask may hide a listed key */
@@ -142,16 +142,16 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
 
 static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error *error) {
     int64_t reach, rows = tp__list_rows(p, t);
-    TP_REQUIRE(t->key_list_stride >= 0 && !__builtin_mul_overflow(t->key_list_stride, rows, &reach) &&
+    TP_REQUIRE(t->sparse_stride >= 0 && !__builtin_mul_overflow(t->sparse_stride, rows, &reach) &&
                    reach <= (int64_t)1 << 58,
-               error, TP_INVALID, "key_list_stride is %lld for %lld tokens: it must be at least 0, and the "
-               "lists addressable", (long long)t->key_list_stride, (long long)rows);
-    TP_TRY(check_array(t, "key_lists", t->key_lists, error));
+               error, TP_INVALID, "sparse_stride is %lld for %lld tokens: it must be at least 0, and the "
+               "lists addressable", (long long)t->sparse_stride, (long long)rows);
+    TP_TRY(check_array(t, "sparse_indices", t->sparse_indices, error));
     for (int64_t seq = 0; seq < t->batch; seq++) {
         tp__sequence s = tp__sequence_at(p, t, seq);
-        TP_REQUIRE(s.q_len == 0 || t->key_lists != NULL, error, TP_INVALID,
-                   "key_lists is NULL with list_len %lld: every row needs its list",
-                   (long long)p->list_len);
+        TP_REQUIRE(s.q_len == 0 || t->sparse_indices != NULL, error, TP_INVALID,
+                   "sparse_indices is NULL with sparse_len %lld: every row needs its list",
+                   (long long)p->sparse_len);
         for (int64_t token = 0; token < s.q_len; token++)
             TP_TRY(check_list(p, t, seq, &s, token, error));
     }
@@ -160,10 +160,10 @@ static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error 
 
 static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error *error) {
     int64_t spare = (p->head_dim_qk - p->head_dim_v) * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
-    intptr_t apart = (intptr_t)t->v.data - (intptr_t)t->k.data;
-    TP_REQUIRE(apart >= 0 && apart <= spare, error, TP_INVALID,
+    intptr_t distance = (intptr_t)t->v.data - (intptr_t)t->k.data;
+    TP_REQUIRE(distance >= 0 && distance <= spare, error, TP_INVALID,
                "v.data is %p, %lld bytes behind k.data: latent needs it within 0..%lld", t->v.data,
-               (long long)apart, (long long)spare);
+               (long long)distance, (long long)spare);
     for (int i = 0; i < 3; i++)
         TP_REQUIRE(t->k.stride[i] == t->v.stride[i], error, TP_INVALID,
                    "v.stride[%d] is %lld and k's %lld: latent needs them equal", i,
@@ -176,7 +176,7 @@ static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     if (problem->latent) TP_TRY(check_latent(problem, tensors, error));
     if (problem->kv_layout == TP_PAGED) TP_TRY(check_tables(problem, tensors, error));
-    if (problem->list_len > 0) TP_TRY(check_lists(problem, tensors, error));
+    if (problem->sparse_len > 0) TP_TRY(check_lists(problem, tensors, error));
     return TP_OK;
 }
 
@@ -221,14 +221,14 @@ static size_t count_slots(const tp_problem *p, const tp_tensors *t) {
 tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     const char *const names[] = {"k_pages", "v_pages"};
     const void *const tables[] = {tensors->k_pages, tensors->v_pages};
-    if (problem->kv_layout != TP_PAGED || problem->list_len > 0) return TP_OK;
-    size_t room = count_slots(problem, tensors);
+    if (problem->kv_layout != TP_PAGED || problem->sparse_len > 0) return TP_OK;
+    size_t capacity = count_slots(problem, tensors);
     for (int i = 0; i < 2; i++) {
         if (tables[i] == NULL) continue;
-        owner *owners = room > 0 ? malloc(room * sizeof *owners) : NULL;
-        TP_REQUIRE(room == 0 || owners != NULL, error, TP_NO_MEMORY,
-                   "the deep check needs memory for %zu pages, which failed", room);
-        size_t n = room > 0 ? list_owners(problem, tensors, tables[i], owners) : 0;
+        owner *owners = capacity > 0 ? malloc(capacity * sizeof *owners) : NULL;
+        TP_REQUIRE(capacity == 0 || owners != NULL, error, TP_NO_MEMORY,
+                   "the deep check needs memory for %zu pages, which failed", capacity);
+        size_t n = capacity > 0 ? list_owners(problem, tensors, tables[i], owners) : 0;
         if (n > 1) qsort(owners, n, sizeof *owners, by_page);
         tp_status status = TP_OK;
         for (size_t j = 1; j < n && status == TP_OK; j++)

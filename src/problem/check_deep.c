@@ -17,7 +17,7 @@ typedef struct range {
 
 typedef struct ranges {
     range *list;
-    size_t count, room;
+    size_t count, capacity;
 } ranges;
 
 /* One tensor of a walk over all its rows. */
@@ -110,13 +110,13 @@ static tp_status collect(void *user, const walk *w, int64_t seq, int64_t token, 
         all->list[all->count - 1].hi = row.hi;
         return TP_OK;
     }
-    if (all->count == all->room) {
-        size_t room = all->room > 0 ? all->room * 2 : 1024, bytes;
-        if (__builtin_mul_overflow(room, sizeof(range), &bytes)) return TP_NO_MEMORY;
+    if (all->count == all->capacity) {
+        size_t capacity = all->capacity > 0 ? all->capacity * 2 : 1024, bytes;
+        if (__builtin_mul_overflow(capacity, sizeof(range), &bytes)) return TP_NO_MEMORY;
         range *list = realloc(all->list, bytes);
         if (list == NULL) return TP_NO_MEMORY;
         all->list = list;
-        all->room = room;
+        all->capacity = capacity;
     }
     all->list[all->count++] = row;
     return TP_OK;
@@ -211,8 +211,8 @@ static tp_status check_arrays(checker *c) {
     const tp_tensors *t = c->tensors;
     const tp_problem *p = c->problem;
     int paged = p->kv_layout == TP_PAGED;
-    int64_t entries = paged ? t->batch * t->page_slots : 0, lists = p->list_len > 0 ? tp__list_rows(p, t) : 0;
-    if (lists > 0) lists = (lists - 1) * t->key_list_stride + p->list_len;
+    int64_t entries = paged ? t->batch * t->page_slots : 0, lists = p->sparse_len > 0 ? tp__list_rows(p, t) : 0;
+    if (lists > 0) lists = (lists - 1) * t->sparse_stride + p->sparse_len;
     const struct {
         const char *name;
         const void *data;
@@ -223,7 +223,7 @@ static tp_status check_arrays(checker *c) {
                   {"kv_lens", t->kv_lens, t->batch},
                   {"k_pages", t->k_pages, entries},
                   {"v_pages", t->v_pages, entries},
-                  {"key_lists", t->key_lists, lists}};
+                  {"sparse_indices", t->sparse_indices, lists}};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i].data == NULL || arrays[i].count == 0) continue;
         uintptr_t lo = (uintptr_t)arrays[i].data;

@@ -6,7 +6,7 @@
 
 tp__mask_array tp__gradient_array_at(const tp_problem *p, const tp_tensors *t, int index) {
     const tp_gradients *g = t->gradients;
-    const int64_t unit = sizeof(float), extent[4] = {t->batch, p->q_heads, tp__rows_most(p, t), tp__keys_most(p, t)};
+    const int64_t unit = sizeof(float), extent[4] = {t->batch, p->q_heads, tp__rows_max(p, t), tp__keys_max(p, t)};
     int touched = t->batch > 0 && extent[2] > 0 && extent[3] > 0;
     const tp__mask_array arrays[] = {
         {"d_bias", g->d_bias, touched ? tp__span_bytes(g->d_bias_stride, extent, 4, unit, unit) : 0, unit},

@@ -23,22 +23,22 @@ int64_t tp__span_bytes(const int64_t *stride, const int64_t *extent, int dims, i
     return __builtin_add_overflow(last, row_bytes, &last) ? INT64_MAX : last;
 }
 
-int64_t tp__rows_most(const tp_problem *p, const tp_tensors *t) {
+int64_t tp__rows_max(const tp_problem *p, const tp_tensors *t) {
     return p->q_layout == TP_PACKED ? p->q_len : t->q_len;
 }
 
-int64_t tp__keys_most(const tp_problem *p, const tp_tensors *t) {
+int64_t tp__keys_max(const tp_problem *p, const tp_tensors *t) {
     return p->kv_layout == TP_PACKED ? p->kv_len : t->kv_len;
 }
 
 static int64_t bits_bytes(const tp_problem *p, const tp_tensors *t) {
-    const int64_t extent[3] = {t->batch, p->q_heads, tp__rows_most(p, t)};
-    return tp__span_bytes(t->bits_stride, extent, 3, 1, (tp__keys_most(p, t) + 7) / 8);
+    const int64_t extent[3] = {t->batch, p->q_heads, tp__rows_max(p, t)};
+    return tp__span_bytes(t->bits_stride, extent, 3, 1, (tp__keys_max(p, t) + 7) / 8);
 }
 
 static int64_t bias_bytes(const tp_problem *p, const tp_tensors *t) {
     int64_t unit = (int64_t)tp_dtype_bytes((tp_dtype)p->bias_dtype);
-    const int64_t extent[4] = {t->batch, p->q_heads, tp__rows_most(p, t), tp__keys_most(p, t)};
+    const int64_t extent[4] = {t->batch, p->q_heads, tp__rows_max(p, t), tp__keys_max(p, t)};
     return tp__span_bytes(t->bias_stride, extent, 4, unit, unit);
 }
 

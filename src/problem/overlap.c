@@ -88,7 +88,7 @@ tp_status tp__region_check_output(const tp__region *region, tp_error *error) {
     return TP_OK;
 }
 
-static int ranges_apart(const tp__region *a, const tp__region *b) {
+static int ranges_disjoint(const tp__region *a, const tp__region *b) {
     return a->lo + (uintptr_t)a->span <= b->lo || b->lo + (uintptr_t)b->span <= a->lo;
 }
 
@@ -99,7 +99,7 @@ static int64_t inner_span(const tp__region *region, int64_t s) {
     return span;
 }
 
-static int apart_modulo(const tp__region *a, const tp__region *b, int64_t s) {
+static int disjoint_modulo(const tp__region *a, const tp__region *b, int64_t s) {
     uintptr_t modulus = (uintptr_t)s, a_span = (uintptr_t)inner_span(a, s),
               b_span = (uintptr_t)inner_span(b, s);
     if (a_span >= modulus || b_span >= modulus) return 0;
@@ -109,13 +109,13 @@ static int apart_modulo(const tp__region *a, const tp__region *b, int64_t s) {
 
 static int interleave(const tp__region *a, const tp__region *b, const tp__region *strides) {
     for (int i = 0; i < strides->dims; i++)
-        if (strides->stride[i] > 0 && apart_modulo(a, b, strides->stride[i])) return 1;
+        if (strides->stride[i] > 0 && disjoint_modulo(a, b, strides->stride[i])) return 1;
     return 0;
 }
 
-tp_status tp__region_check_apart(const tp__region *output, const tp__region *other,
+tp_status tp__region_check_disjoint(const tp__region *output, const tp__region *other,
                                  tp_error *error) {
-    if (output->span == 0 || other->span == 0 || ranges_apart(output, other)) return TP_OK;
+    if (output->span == 0 || other->span == 0 || ranges_disjoint(output, other)) return TP_OK;
     TP_REQUIRE(interleave(output, other, output) || interleave(output, other, other), error,
                TP_INVALID,
                "%s (%lld bytes from %p) may overlap %s (%lld bytes from %p): an output must be "

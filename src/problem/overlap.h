@@ -30,7 +30,7 @@ tp_status tp__region_tensor(tp__region *region, const char *name, const tp_tenso
 tp_status tp__region_check_output(const tp__region *region, tp_error *error);
 
 /* TP_OK when the two provably share no byte: their ranges are apart, or they interleave. */
-tp_status tp__region_check_apart(const tp__region *output, const tp__region *other,
+tp_status tp__region_check_disjoint(const tp__region *output, const tp__region *other,
                                  tp_error *error);
 
 /* tp_check_deep without the checks that come before: every row that is written against every other

@@ -53,11 +53,11 @@ tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right) {
     return tp_problem_mask(problem, TP_MASK_AND, TP_MASK_WINDOW, left, right);
 }
 
-static tp_status check_range(const char *name, int64_t value, int64_t least, int64_t most,
-                             int most_log2, tp_error *error) {
-    TP_REQUIRE(value >= least && value <= most, error, TP_INVALID,
-               "%s is %lld: it must be in %lld..2^%d", name, (long long)value, (long long)least,
-               most_log2);
+static tp_status check_range(const char *name, int64_t value, int64_t min, int64_t max,
+                             int max_log2, tp_error *error) {
+    TP_REQUIRE(value >= min && value <= max, error, TP_INVALID,
+               "%s is %lld: it must be in %lld..2^%d", name, (long long)value, (long long)min,
+               max_log2);
     return TP_OK;
 }
 
@@ -77,7 +77,7 @@ static tp_status check_either(const char *name, int32_t value, const char *meani
     return TP_OK;
 }
 
-static tp_status check_product(const char *names, const int64_t factor[4], int most_log2,
+static tp_status check_product(const char *names, const int64_t factor[4], int max_log2,
                                tp_error *error) {
     int64_t product = 1;
     int beyond = 0;
@@ -85,11 +85,11 @@ static tp_status check_product(const char *names, const int64_t factor[4], int m
         if (factor[i] == 0) return TP_OK;
         beyond |= __builtin_mul_overflow(product, factor[i], &product);
     }
-    TP_REQUIRE(!beyond && product <= (int64_t)1 << most_log2, error, TP_INVALID,
+    TP_REQUIRE(!beyond && product <= (int64_t)1 << max_log2, error, TP_INVALID,
                "%s = %lld * %lld * %lld * %lld: it must be at most 2^%d, so that counts fit in "
                "int64",
                names, (long long)factor[0], (long long)factor[1], (long long)factor[2],
-               (long long)factor[3], most_log2);
+               (long long)factor[3], max_log2);
     return TP_OK;
 }
 
@@ -107,7 +107,7 @@ static tp_status check_sizes(const tp_problem *p, tp_error *error) {
     const struct {
         const char *names;
         int64_t factor[4];
-        int most_log2;
+        int max_log2;
     } products[] = {
         {"batch * q_heads * q_len * head_dim_qk",
          {p->batch, p->q_heads, p->q_len, p->head_dim_qk},
@@ -124,12 +124,12 @@ static tp_status check_sizes(const tp_problem *p, tp_error *error) {
         {"batch * q_heads * q_len * kv_len",
          {p->batch, p->q_heads, p->q_len, p->kv_len},
          TP__PAIRS_LOG2},
-        {"batch * q_heads * q_len * list_len",
-         {p->batch, p->q_heads, p->q_len, p->list_len > 0 ? tp__row_keys_most(p) : 0},
+        {"batch * q_heads * q_len * sparse_len",
+         {p->batch, p->q_heads, p->q_len, p->sparse_len > 0 ? tp__row_keys_max(p) : 0},
          TP__PAIRS_LOG2},
     };
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
-        TP_TRY(check_product(products[i].names, products[i].factor, products[i].most_log2, error));
+        TP_TRY(check_product(products[i].names, products[i].factor, products[i].max_log2, error));
     return TP_OK;
 }
 
@@ -141,15 +141,15 @@ static tp_status check_cache(const tp_problem *p, tp_error *error) {
         TP_REQUIRE(p->page_size == 0, error, TP_INVALID,
                    "page_size is %lld though kv_layout is not TP_PAGED: it must be 0",
                    (long long)p->page_size);
-    TP_TRY(check_range("list_len", p->list_len, 0, TP__LENGTH_MAX, 40, error));
-    TP_TRY(check_either("lists_sorted", p->lists_sorted, "0 or 1", error));
+    TP_TRY(check_range("sparse_len", p->sparse_len, 0, TP__LENGTH_MAX, 40, error));
+    TP_TRY(check_either("sparse_sorted", p->sparse_sorted, "0 or 1", error));
     TP_TRY(check_either("latent", p->latent, "0 or 1", error));
     TP_TRY(check_either("invariant", p->invariant, "0 or 1", error));
     TP_REQUIRE(p->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", p->reserved);
-    TP_REQUIRE(!p->lists_sorted || p->list_len > 0, error, TP_INVALID,
-               "lists_sorted is 1 with list_len 0: there are no lists");
-    TP_REQUIRE(p->list_len == 0 || p->lists_sorted || p->mask_nodes == 0, error, TP_INVALID,
-               "mask_nodes is %d with lists that are not sorted: a mask needs lists_sorted",
+    TP_REQUIRE(!p->sparse_sorted || p->sparse_len > 0, error, TP_INVALID,
+               "sparse_sorted is 1 with sparse_len 0: there are no lists");
+    TP_REQUIRE(p->sparse_len == 0 || p->sparse_sorted || p->mask_nodes == 0, error, TP_INVALID,
+               "mask_nodes is %d with lists that are not sorted: a mask needs sparse_sorted",
                p->mask_nodes);
     TP_REQUIRE(!p->latent || (p->k_dtype == p->v_dtype && p->head_dim_v <= p->head_dim_qk), error,
                TP_INVALID,
@@ -178,7 +178,7 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
 
 /* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
 static tp_status check_lists(const tp_problem *p, tp_error *error) {
-    if (p->list_len == 0) return TP_OK;
+    if (p->sparse_len == 0) return TP_OK;
     const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias"
                         : p->dropout > 0 ? "dropout"
                                          : NULL;
@@ -191,7 +191,7 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
     }
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
                "%s with lists of %lld keys: lists go with causal, window, softcap, sinks and qscale only",
-               found, (long long)p->list_len);
+               found, (long long)p->sparse_len);
     return TP_OK;
 }
 
@@ -199,7 +199,7 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
 static tp_status check_backward(const tp_problem *p, tp_error *error) {
     if (p->op != TP_BACKWARD) return TP_OK;
     const char *found = p->kv_layout == TP_PAGED ? "paged"
-                        : p->list_len > 0        ? "lists"
+                        : p->sparse_len > 0        ? "lists"
                         : p->latent              ? "latent"
                         : p->invariant           ? "invariant"
                                                  : NULL;
@@ -250,9 +250,9 @@ double tp__row_scale(const tp_problem *problem, int64_t q_pos) {
     return 1 + (double)problem->qscale_beta * log1p((double)steps);
 }
 
-int64_t tp__row_keys_most(const tp_problem *p) {
-    int repeats = p->list_len > 0 && !p->lists_sorted && p->kv_len > 0;
-    return repeats || (p->list_len > 0 && p->list_len < p->kv_len) ? p->list_len : p->kv_len;
+int64_t tp__row_keys_max(const tp_problem *p) {
+    int repeats = p->sparse_len > 0 && !p->sparse_sorted && p->kv_len > 0;
+    return repeats || (p->sparse_len > 0 && p->sparse_len < p->kv_len) ? p->sparse_len : p->kv_len;
 }
 
 int tp__modifies_scores(const tp_problem *problem) {

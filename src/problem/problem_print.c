@@ -124,8 +124,8 @@ static void put_layout(printer *p, const tp_problem *problem, const tp_tensors *
     if (tensors != NULL && ((!q && tensors->q_lens != NULL) || (batch && tensors->kv_lens != NULL)))
         put(p, " padded");
     if (problem->kv_layout == TP_PAGED) put(p, " paged=%lld", (long long)problem->page_size);
-    if (problem->list_len > 0)
-        put(p, " lists%s=%lld", problem->lists_sorted ? "-sorted" : "", (long long)problem->list_len);
+    if (problem->sparse_len > 0)
+        put(p, " sparse%s=%lld", problem->sparse_sorted ? "-sorted" : "", (long long)problem->sparse_len);
     if (problem->latent) put(p, " latent");
 }
 

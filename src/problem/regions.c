@@ -76,8 +76,8 @@ static tp_status backward_regions(regions *all) {
     }
 }
 
-static tp_status check_apart(const regions *all, const tp__region *input) {
-    for (int i = 0; i < all->outputs; i++) TP_TRY(tp__region_check_apart(&all->output[i], input, all->error));
+static tp_status check_disjoint(const regions *all, const tp__region *input) {
+    for (int i = 0; i < all->outputs; i++) TP_TRY(tp__region_check_disjoint(&all->output[i], input, all->error));
     return TP_OK;
 }
 
@@ -88,8 +88,8 @@ tp_status tp__regions_check(const tp_problem *p, const tp_tensors *t, const tp__
     all.problem = p, all.tensors = t, all.q = q, all.kv = kv, all.error = error;
     all.inputs = all.outputs = 0;
     int64_t size = tp__index_size(t), tables = p->kv_layout == TP_PAGED ? t->batch * t->page_slots : 0;
-    int64_t lists = p->list_len > 0 ? tp__list_rows(p, t) : 0;
-    if (lists > 0) lists = (lists - 1) * t->key_list_stride + p->list_len;
+    int64_t lists = p->sparse_len > 0 ? tp__list_rows(p, t) : 0;
+    if (lists > 0) lists = (lists - 1) * t->sparse_stride + p->sparse_len;
     TP_TRY(add_input(&all, "q", &t->q, q, p->head_dim_qk, p->q_dtype));
     TP_TRY(add_input(&all, "k", &t->k, kv, p->head_dim_qk, p->k_dtype));
     TP_TRY(add_input(&all, "v", &t->v, kv, p->head_dim_v, p->v_dtype));
@@ -100,16 +100,16 @@ tp_status tp__regions_check(const tp_problem *p, const tp_tensors *t, const tp__
     add_array(&all, "kv_lens", kv->lens, t->batch * size);
     add_array(&all, "k_pages", t->k_pages, tables * size);
     add_array(&all, "v_pages", t->v_pages, tables * size);
-    add_array(&all, "key_lists", t->key_lists, lists * size);
-    for (int i = 0; i < all.inputs; i++) TP_TRY(check_apart(&all, &all.input[i]));
+    add_array(&all, "sparse_indices", t->sparse_indices, lists * size);
+    for (int i = 0; i < all.inputs; i++) TP_TRY(check_disjoint(&all, &all.input[i]));
     for (int i = 0; i < all.outputs; i++)
         for (int j = i + 1; j < all.outputs; j++)
-            TP_TRY(tp__region_check_apart(&all.output[i], &all.output[j], error));
+            TP_TRY(tp__region_check_disjoint(&all.output[i], &all.output[j], error));
     for (int i = 0;; i++) {
         tp__mask_array array = tp__mask_array_at(p, t, i);
         if (array.name == NULL) return TP_OK;
         if (array.data == NULL) continue;
         tp__region_array(&all.input[0], array.name, array.data, array.bytes);
-        TP_TRY(check_apart(&all, &all.input[0]));
+        TP_TRY(check_disjoint(&all, &all.input[0]));
     }
 }

@@ -41,7 +41,7 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
                                const tp__sequence *seq, int64_t key);
 
 /* Keys that one row can meet: those of its sequence, or of its list, which unless sorted may name a key twice. */
-int64_t tp__row_keys_most(const tp_problem *problem);
+int64_t tp__row_keys_max(const tp_problem *problem);
 
 /* Do the tables name pages of the pools for this key? 1 where nothing is paged. */
 int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t key);
@@ -91,8 +91,8 @@ tp__mask_array tp__gradient_array_at(const tp_problem *problem, const tp_tensors
 /* Bytes from the first to behind the last element of so many dims; saturates. */
 int64_t tp__span_bytes(const int64_t *stride, const int64_t *extent, int dims, int64_t unit, int64_t row_bytes);
 /* Rows and keys of a sequence of the call, at most. */
-int64_t tp__rows_most(const tp_problem *problem, const tp_tensors *tensors);
-int64_t tp__keys_most(const tp_problem *problem, const tp_tensors *tensors);
+int64_t tp__rows_max(const tp_problem *problem, const tp_tensors *tensors);
+int64_t tp__keys_max(const tp_problem *problem, const tp_tensors *tensors);
 
 /* The factor of a row's scores: 1 + beta*log(1 + floor(max(q_pos + offset, 0) / length)). */
 double tp__row_scale(const tp_problem *problem, int64_t q_pos);

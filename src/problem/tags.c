@@ -4,16 +4,16 @@
 #include "base/error.h"
 #include "problem/sequence.h"
 
-#define TAG_MOST 63
+#define TAG_MAX 63
 
 /* Printable ASCII, so that it is whole in JSON, in a label and in a log. */
 static tp_status check_tag(const char *what, const char *text, tp_error *error) {
     size_t size = 0;
     if (text == NULL) return TP_OK;
-    while (size <= TAG_MOST && text[size] >= ' ' && text[size] <= '~') size++;
-    TP_REQUIRE(size > 0 && size <= TAG_MOST && text[size] == '\0', error, TP_INVALID,
+    while (size <= TAG_MAX && text[size] >= ' ' && text[size] <= '~') size++;
+    TP_REQUIRE(size > 0 && size <= TAG_MAX && text[size] == '\0', error, TP_INVALID,
                "tags.%s is '%.*s'...: it must be 1..%d printable ASCII characters", what, (int)size, text,
-               TAG_MOST);
+               TAG_MAX);
     return TP_OK;
 }
 

@@ -119,13 +119,13 @@ int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64
 }
 
 int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
-    return tp__index_at(tensors, tensors->key_lists, (seq->q_token + token) * tensors->key_list_stride + slot);
+    return tp__index_at(tensors, tensors->sparse_indices, (seq->q_token + token) * tensors->sparse_stride + slot);
 }
 
 int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
                        int64_t token) {
     int64_t n = 0;
-    while (n < problem->list_len && tp__list_key(tensors, seq, token, n) != -1) n++;
+    while (n < problem->sparse_len && tp__list_key(tensors, seq, token, n) != -1) n++;
     return n;
 }
 

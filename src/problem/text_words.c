@@ -13,8 +13,8 @@ static int take_char(tp__words *w, char c) {
     return 1;
 }
 
-static int take_number(tp__words *w, int64_t least, int64_t most, int64_t *value) {
-    return tp__read_integer(&w->at, w->end, value) && *value >= least && *value <= most;
+static int take_number(tp__words *w, int64_t min, int64_t max, int64_t *value) {
+    return tp__read_integer(&w->at, w->end, value) && *value >= min && *value <= max;
 }
 
 static tp_status take_length(tp__words *w, int64_t *value) {
@@ -24,12 +24,12 @@ static tp_status take_length(tp__words *w, int64_t *value) {
 }
 
 /* "32/8", or "8" for both. */
-static tp_status take_pair(tp__words *w, int64_t most, int64_t *first, int64_t *second) {
-    int good = take_number(w, 1, most, first);
+static tp_status take_pair(tp__words *w, int64_t max, int64_t *first, int64_t *second) {
+    int good = take_number(w, 1, max, first);
     *second = *first;
-    if (good && take_char(w, '/')) good = take_number(w, 1, most, second);
+    if (good && take_char(w, '/')) good = take_number(w, 1, max, second);
     if (!good || w->at != w->end)
-        return TP__REFUSE_WORD(w, "it takes N or N/N, whole numbers in 1..%lld", (long long)most);
+        return TP__REFUSE_WORD(w, "it takes N or N/N, whole numbers in 1..%lld", (long long)max);
     return TP_OK;
 }
 
@@ -181,13 +181,13 @@ tp_status tp__take_paged(tp__words *w) {
     return take_count(w, &w->problem.page_size);
 }
 
-tp_status tp__take_lists(tp__words *w) {
-    return take_count(w, &w->problem.list_len);
+tp_status tp__take_sparse(tp__words *w) {
+    return take_count(w, &w->problem.sparse_len);
 }
 
-tp_status tp__take_sorted_lists(tp__words *w) {
-    w->problem.lists_sorted = 1;
-    return take_count(w, &w->problem.list_len);
+tp_status tp__take_sparse_sorted(tp__words *w) {
+    w->problem.sparse_sorted = 1;
+    return take_count(w, &w->problem.sparse_len);
 }
 
 tp_status tp__take_bias(tp__words *w) {

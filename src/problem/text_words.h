@@ -54,8 +54,8 @@ tp_status tp__take_dropout(tp__words *w);
 tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
-tp_status tp__take_lists(tp__words *w);
-tp_status tp__take_sorted_lists(tp__words *w);
+tp_status tp__take_sparse(tp__words *w);
+tp_status tp__take_sparse_sorted(tp__words *w);
 
 /* Does the word begin with a dtype's name? */
 int tp__word_is_dtypes(const tp__words *w);

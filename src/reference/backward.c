@@ -28,7 +28,7 @@ typedef struct job {
 
 static tp_status check_served(const tp_problem *problem, tp_error *error) {
     const char *found = problem->kv_layout == TP_PAGED ? "a paged layout"
-                        : problem->list_len > 0        ? "lists of keys"
+                        : problem->sparse_len > 0        ? "lists of keys"
                         : problem->latent              ? "a latent cache"
                                                        : NULL;
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED, "%s has no gradients: it belongs to decoding",
@@ -57,7 +57,7 @@ static tp_status check_arguments(const job *j, tp_error *error) {
 static size_t lay_out(job *j, void *memory) {
     tp__arena arena = {memory, 0};
     int64_t keys = j->sequence.kv_len, d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
-    void *row = tp__take(&arena, (int64_t)tp__row_room(j->problem, keys), 1);
+    void *row = tp__take(&arena, (int64_t)tp__row_scratch(j->problem, keys), 1);
     j->at.d_o = TP_TAKE(&arena, double, dv);
     j->at.pairs = TP_TAKE(&arena, tp__pair, keys + 1);
     j->d_q = TP_TAKE(&arena, tp__sum, d);
@@ -130,8 +130,8 @@ static void add_scores(const job *j, int64_t row_index, int64_t g) {
             if (j->out->d_sinks != NULL) j->out->d_sinks[g] += d_score;
             continue;
         }
-        double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
-        if (j->out->d_alibi_slopes != NULL) j->out->d_alibi_slopes[g] -= apart * d_score;
+        double distance = fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
+        if (j->out->d_alibi_slopes != NULL) j->out->d_alibi_slopes[g] -= distance * d_score;
         if (j->out->d_bias != NULL)
             j->out->d_bias[(row_index * j->group + g) * j->sequence.kv_len + key] = d_score;
     }

@@ -32,7 +32,7 @@ typedef struct growth {
     double log;      /* of that factor, whatever its size */
 } growth;
 
-#define LOG_MOST 600.0 /* the exponential of more is not computed */
+#define LOG_MAX 600.0 /* the exponential of more is not computed */
 
 /* Which of decode's chains meets element x of a key: bf16 elements are loaded two by two. */
 static int chain_of(const tp_problem *problem, int64_t x) {
@@ -70,9 +70,9 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
 static double changed_error(const tp__reference_row *row, tp__key *key, double error, double *reach) {
     const tp_problem *problem = row->problem;
-    double score = key->plain * TP__LOG2_E * row->row_scale, size = fabs(score), most;
+    double score = key->plain * TP__LOG2_E * row->row_scale, size = fabs(score), max;
     if (problem->qscale_length > 0) error = error * fabs(row->row_scale) + 2 * UNIT * size;
-    most = fmax(fabs(row->row_scale), (size + error) * LN_2);
+    max = fmax(fabs(row->row_scale), (size + error) * LN_2);
     key->plain_error = error;
     if (problem->softcap > 0) {
         double x = key->plain * row->row_scale / problem->softcap;
@@ -83,21 +83,21 @@ static double changed_error(const tp__reference_row *row, tp__key *key, double e
     }
     if (problem->alibi) {
         double term = tp__alibi_at(row, key->index) * TP__LOG2_E;
-        double apart = fabs((double)(row->position - tp__mask_k_pos(&row->view, key->index)));
+        double distance = fabs((double)(row->position - tp__mask_k_pos(&row->view, key->index)));
         score += term;
         error += UNIT * (2 * fabs(term) + fabs(score)) + TINY;
-        most = fmax(most, fabs(term) * LN_2);
-        if (row->farthest >= EXACT_INT && apart > 0)
-            error += 4 * UNIT * fabs(term) / apart * row->farthest;
+        max = fmax(max, fabs(term) * LN_2);
+        if (row->farthest >= EXACT_INT && distance > 0)
+            error += 4 * UNIT * fabs(term) / distance * row->farthest;
     }
     if (problem->bias_dtype != 0) {
         /* the sum is at least as near as the bias itself, which is a float */
         double before = fabs(score) + error;
-        most = fmax(most, before * LN_2);
+        max = fmax(max, before * LN_2);
         score += tp__bias_value(row, key->index) * TP__LOG2_E;
         error += fmin(UNIT * fabs(score), before) + TINY;
     }
-    *reach = fmax(*reach, fmax(most, fabs(key->score)));
+    *reach = fmax(*reach, fmax(max, fabs(key->score)));
     return error;
 }
 
@@ -190,10 +190,10 @@ static span count_rescales(tp__reference_row *row, const grid *g) {
 static growth weight_growth(const tp__key *key, const span *top) {
     if (key->score == -INFINITY) return (growth){0, 1, 0};
     double score = key->score * TP__LOG2_E, gap = top->high - (score - key->error);
-    double least = (top->low - (score + key->error)) * (1 - 3 * UNIT);
-    if (least > EXP2_LOWEST + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
+    double min = (top->low - (score + key->error)) * (1 - 3 * UNIT);
+    if (min > EXP2_LOWEST + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
-    growth g = {expm1(fmin(log_factor, LOG_MOST)), exp(-log_factor), log_factor};
+    growth g = {expm1(fmin(log_factor, LOG_MAX)), exp(-log_factor), log_factor};
     if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0, log_factor};
     return g;
 }
@@ -220,9 +220,9 @@ static best best_of(const tp__reference_row *row, const span *top) {
 }
 
 /* How much more a key's weight may be. One that is too small for a double may still grow to that of the best key. */
-static double weight_more(const tp__key *key, const growth *factor, const best *most) {
-    if (factor->log < LOG_MOST && key->weight >= DBL_MIN) return factor->up * key->weight;
-    return exp(fmin(0, key->score - most->score + factor->log + most->fall));
+static double weight_more(const tp__key *key, const growth *factor, const best *max) {
+    if (factor->log < LOG_MAX && key->weight >= DBL_MIN) return factor->up * key->weight;
+    return exp(fmin(0, key->score - max->score + factor->log + max->fall));
 }
 
 /* fmax without its care for NaN, which only columns that are NaN meet: the loop below is the dearest of all. */
@@ -288,18 +288,18 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
             c->chunk[x] = 0;
         }
     }
-    double folds = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks;
-    w.steps = fmin((double)row->count, (double)g->chunk) + folds + 2;
-    w.sum_steps = (double)(block / LANES + 4) + folds;
+    double merges = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks;
+    w.steps = fmin((double)row->count, (double)g->chunk) + merges + 2;
+    w.sum_steps = (double)(block / LANES + 4) + merges;
     return w;
 }
 
 static double column_bound(const tp__reference_row *row, int64_t x, const walk *w, double sum_error) {
     const tp__columns *c = &row->columns;
-    double least = fmax(w->shrunk, DBL_MIN), o = row->o[x];
-    double weights = fmin(c->spread[x] / least, c->farthest[x]);
+    double min = fmax(w->shrunk, DBL_MIN), o = row->o[x];
+    double weights = fmin(c->spread[x] / min, c->farthest[x]);
     double sums =
-        UNIT * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * UNIT) / least;
+        UNIT * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * UNIT) / min;
     sums = fmin(sums, 2 * w->steps * UNIT * c->largest[x]);
     sums += (2 * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
@@ -323,7 +323,7 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
         *bound = fmax(*bound, *found);
     }
     /* beyond what can be summed up: no score moves by more, and the greatest keeps its weight of 1 */
-    double moved = w.log < LOG_MOST ? fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum))
+    double moved = w.log < LOG_MAX ? fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum))
                                     : w.log + log(row->sum);
     double error = moved - log1p(-sum_error);
     error *= SECOND_ORDER;

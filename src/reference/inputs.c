@@ -12,7 +12,7 @@ typedef struct side {
     const char *name;
     int32_t packed;
     const void *cu, *lens;
-    int64_t len, tokens, most;
+    int64_t len, tokens, max;
 } side;
 
 static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *error) {
@@ -27,20 +27,20 @@ static tp_status check_side(const tp_tensors *tensors, const side *s, tp_error *
         TP_REQUIRE(start >= 0, error, TP_INVALID, "cu_seqlens_%s[0] is %lld: it must be >= 0",
                    s->name, (long long)start);
     } else {
-        TP_REQUIRE(s->len >= 0 && s->len <= s->most, error, TP_INVALID,
+        TP_REQUIRE(s->len >= 0 && s->len <= s->max, error, TP_INVALID,
                    "tensors %s_len is %lld: it must be in 0..%lld, the problem's", s->name,
-                   (long long)s->len, (long long)s->most);
+                   (long long)s->len, (long long)s->max);
     }
     for (int64_t i = 0; i < tensors->batch; i++) {
         int64_t len = s->len;
         if (s->packed) {
             int64_t end = tp__index_at(tensors, s->cu, i + 1);
-            TP_REQUIRE(end >= start && end - start <= s->most && end <= s->tokens, error,
+            TP_REQUIRE(end >= start && end - start <= s->max && end <= s->tokens, error,
                        TP_INVALID,
                        "cu_seqlens_%s[%lld] is %lld after %lld: it must not fall, not rise by more "
                        "than %lld, and not exceed %s_tokens, %lld",
                        s->name, (long long)(i + 1), (long long)end, (long long)start,
-                       (long long)s->most, s->name, (long long)s->tokens);
+                       (long long)s->max, s->name, (long long)s->tokens);
             len = end - start;
             start = end;
         }
@@ -56,13 +56,13 @@ static tp_status check_strides(const char *name, const tp_tensor *tensor, const 
                                tp_error *error) {
     int64_t offset = 0;
     for (int i = 0; i < 3; i++) {
-        int64_t most = extent[i] > 0 ? extent[i] - 1 : 0, step;
-        TP_REQUIRE(tensor->stride[i] >= 0 || most == 0, error, TP_INVALID,
+        int64_t max = extent[i] > 0 ? extent[i] - 1 : 0, step;
+        TP_REQUIRE(tensor->stride[i] >= 0 || max == 0, error, TP_INVALID,
                    "%s.stride[%d] is %lld: it must be >= 0", name, i, (long long)tensor->stride[i]);
-        TP_REQUIRE(!__builtin_mul_overflow(tensor->stride[i], most, &step) && step <= OFFSET_MAX,
+        TP_REQUIRE(!__builtin_mul_overflow(tensor->stride[i], max, &step) && step <= OFFSET_MAX,
                    error, TP_INVALID,
                    "%s.stride[%d] is %lld over %lld steps: offsets must stay within 2^58 elements",
-                   name, i, (long long)tensor->stride[i], (long long)most);
+                   name, i, (long long)tensor->stride[i], (long long)max);
         offset += step;
     }
     TP_REQUIRE(offset <= OFFSET_MAX, error, TP_INVALID,

@@ -20,7 +20,7 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
                "rows[%lld].row is %lld: it must be at least 0 and below %lld, the rows of sequence %lld",
                (long long)i, (long long)row->row, (long long)sequence.q_len, (long long)row->seq);
     TP_TRY(tp__reference_data(tensors, row->seq, &sequence, error));
-    int64_t keys = problem->list_len > 0 ? tp__list_count(problem, tensors, &sequence, row->row)
+    int64_t keys = problem->sparse_len > 0 ? tp__list_count(problem, tensors, &sequence, row->row)
                                          : sequence.kv_len;
     if (keys > *kv_len) *kv_len = keys;
     return TP_OK;
@@ -42,7 +42,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     for (int64_t i = 0; i < count; i++)
         TP_TRY(check_row(problem, &inputs, i, &rows[i], &kv_len, error));
 
-    void *memory = malloc(tp__row_room(problem, kv_len));
+    void *memory = malloc(tp__row_scratch(problem, kv_len));
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld keys",
                (long long)kv_len);
     tp__control saved = tp__control_take();

@@ -65,7 +65,7 @@ tp_status tp__reference_data(const tp_tensors *inputs, int64_t seq, const tp__se
                              tp_error *error);
 
 /* Bytes of a row's memory at these lengths, and its pointers once there is some. */
-size_t tp__row_room(const tp_problem *problem, int64_t kv_len);
+size_t tp__row_scratch(const tp_problem *problem, int64_t kv_len);
 void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory);
 /* Which row: everything above the results. */
 void tp__row_place(tp__reference_row *row, const tp_row *chosen);

@@ -82,7 +82,7 @@ void tp__row_place(tp__reference_row *at, const tp_row *chosen) {
     at->dropout = tp__dropout_row_of(tensors->dropout_seed, chosen->seq, chosen->head, chosen->row);
 }
 
-size_t tp__row_room(const tp_problem *problem, int64_t kv_len) {
+size_t tp__row_scratch(const tp_problem *problem, int64_t kv_len) {
     /* q and o; the key at hand, for which either is long enough; the columns */
     size_t dims = 2 * (size_t)(problem->head_dim_qk + problem->head_dim_v) +
                   (size_t)problem->head_dim_v * sizeof(tp__columns) / sizeof(double *);
@@ -105,12 +105,12 @@ void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory) {
 
 /* Keys to ask the mask about: all of the sequence, or those of the row's list. */
 static int64_t keys_met(const tp__reference_row *row) {
-    if (row->problem->list_len == 0) return row->kv_len;
+    if (row->problem->sparse_len == 0) return row->kv_len;
     return tp__list_count(row->problem, row->tensors, &row->sequence, row->row);
 }
 
 static int64_t key_met(const tp__reference_row *row, int64_t i) {
-    if (row->problem->list_len == 0) return i;
+    if (row->problem->sparse_len == 0) return i;
     return tp__list_key(row->tensors, &row->sequence, row->row, i);
 }
 

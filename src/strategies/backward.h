@@ -15,30 +15,30 @@
 #include <stdatomic.h>
 
 #include "strategies/keys.h"
-#include "strategies/sight.h"
+#include "strategies/visibility.h"
 #include "strategies/strategy.h"
 
 /* The rows of a unit. As many slots as can be in use: a unit takes one over when the unit that had it is done. */
 typedef struct tp__slot {
-    atomic_llong unit;      /* whose rows these are; -1: nobody's yet */
+    atomic_llong kv_head_task;      /* whose rows these are; -1: nobody's yet */
     atomic_llong left;      /* tasks of the unit that are not done */
     float *q, *d_o, *dq;    /* [rows][ldq], [rows][ldo], [rows][ldq] */
     float *lse, *delta;     /* [rows] */
-    atomic_llong *turn;     /* [tiles] the block that may add to the tile's dq next */
+    atomic_llong *next_block;     /* [tiles] the block that may add to the tile's dq next */
     unsigned char *not_finite; /* [tiles] q or d_o hold something that is not */
 } tp__slot;
 
 /* One thread's part of the workspace. */
-typedef struct tp__back_room {
+typedef struct tp__backward_scratch {
     tp__trace *trace;
     float *k, *k_rows, *v;  /* a block of keys: k for scores and for dq, v for dp */
     float *dk, *dv;         /* [block][ldq], [block][ldo] */
     float *p, *ds;          /* [tile rows][lds] */
     float *slope;           /* [tile rows] */
     float **d_bias;         /* [tile rows] */
-    tp__sight sight;
+    tp__visibility visibility;
     const char **k_row, **v_row;
-} tp__back_room;
+} tp__backward_scratch;
 
 typedef struct tp__backward {
     const tp__job *job;
@@ -51,7 +51,7 @@ typedef struct tp__backward {
     int64_t ldq, ldo, lds;
     int block, slots;
     tp__slot *slot;
-    tp__back_room *room;
+    tp__backward_scratch *scratch;
     /* gradients that are summed over tasks or rows */
     double *slopes;         /* [tasks][group] sums of each task */
     float *deltas;          /* [batch * q_len][query heads] */
@@ -61,14 +61,14 @@ typedef struct tp__backward {
 
 /* In which order tasks must add to d_bias, for sums that do not depend on threads. */
 typedef enum tp__bias_order {
-    TP__BIAS_APART,  /* no two add to the same element */
-    TP__BIAS_UNITS,  /* units share elements, blocks and tiles do not: after the same block of the unit before */
+    TP__BIAS_DISJOINT,  /* no two add to the same element */
+    TP__BIAS_HEADS,  /* units share elements, blocks and tiles do not: after the same block of the unit before */
     TP__BIAS_TASKS   /* anything: after all tasks before */
 } tp__bias_order;
 
 /* A task at work. */
 typedef struct tp__back_task {
-    int64_t ticket, unit, seq, head, block, blocks;
+    int64_t ticket, kv_head_task, seq, head, block, blocks;
     tp__keys keys;
     int64_t rows, tiles;
 } tp__back_task;
@@ -91,7 +91,7 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
                         tp__trace *trace);
 /* Of the tile's rows that see any key of the block: their deltas, which the sinks ask for in the end. */
 void tp__back_keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
-                          const tp__tile *seen);
+                          const tp__row_tile *seen);
 void tp__back_close_tile(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
                          tp__trace *trace);
 

@@ -18,27 +18,27 @@ static tp__slot take_slot(const tp__backward *b, tp__arena *arena) {
     s.dq = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
     s.lse = TP_TAKE(arena, float, b->rows);
     s.delta = TP_TAKE(arena, float, b->rows);
-    s.turn = TP_TAKE(arena, atomic_llong, b->tiles);
+    s.next_block = TP_TAKE(arena, atomic_llong, b->tiles);
     s.not_finite = TP_TAKE(arena, unsigned char, b->tiles);
     return s;
 }
 
-static tp__back_room take_room(const tp__backward *b, const tp_problem *p, tp__arena *arena) {
-    tp__back_room room;
-    room.trace = TP_TAKE(arena, tp__trace, 1);
-    room.k = TP_TAKE(arena, float, b->block *p->head_dim_qk);
-    room.k_rows = TP_TAKE(arena, float, b->block *b->ldq);
-    room.v = TP_TAKE(arena, float, b->block *p->head_dim_v);
-    room.dk = TP_TAKE(arena, float, b->block *b->ldq);
-    room.dv = TP_TAKE(arena, float, b->block *b->ldo);
-    room.p = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
-    room.ds = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
-    room.slope = TP_TAKE(arena, float, TP__BACK_ROWS);
-    room.d_bias = TP_TAKE(arena, float *, TP__BACK_ROWS);
-    room.sight = tp__sight_take(arena, p, TP__BACK_ROWS, TP__BACK_ROWS, b->block);
-    room.k_row = TP_TAKE(arena, const char *, b->block);
-    room.v_row = TP_TAKE(arena, const char *, b->block);
-    return room;
+static tp__backward_scratch take_scratch(const tp__backward *b, const tp_problem *p, tp__arena *arena) {
+    tp__backward_scratch scratch;
+    scratch.trace = TP_TAKE(arena, tp__trace, 1);
+    scratch.k = TP_TAKE(arena, float, b->block *p->head_dim_qk);
+    scratch.k_rows = TP_TAKE(arena, float, b->block *b->ldq);
+    scratch.v = TP_TAKE(arena, float, b->block *p->head_dim_v);
+    scratch.dk = TP_TAKE(arena, float, b->block *b->ldq);
+    scratch.dv = TP_TAKE(arena, float, b->block *b->ldo);
+    scratch.p = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
+    scratch.ds = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
+    scratch.slope = TP_TAKE(arena, float, TP__BACK_ROWS);
+    scratch.d_bias = TP_TAKE(arena, float *, TP__BACK_ROWS);
+    scratch.visibility = tp__visibility_take(arena, p, TP__BACK_ROWS, TP__BACK_ROWS, b->block);
+    scratch.k_row = TP_TAKE(arena, const char *, b->block);
+    scratch.v_row = TP_TAKE(arena, const char *, b->block);
+    return scratch;
 }
 
 int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len) {
@@ -49,9 +49,9 @@ int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len) {
    use more slots, which they get while these are small. Changes no bit. */
 static int slots_of(const tp__backward *b, int threads, int64_t units, int64_t blocks) {
     int64_t bytes = tp__times(tp__times(b->rows, 2 * b->ldq + b->ldo), sizeof(float));
-    int64_t least = (threads + blocks - 1) / blocks + 1, fit = SLOTS_BYTES / tp__max(bytes, 1);
-    int64_t most = threads > 1 ? threads + 1 : 1;
-    return (int)tp__min(tp__min(most, tp__max(least, fit)), tp__max(units, 1));
+    int64_t min = (threads + blocks - 1) / blocks + 1, fit = SLOTS_BYTES / tp__max(bytes, 1);
+    int64_t max = threads > 1 ? threads + 1 : 1;
+    return (int)tp__min(tp__min(max, tp__max(min, fit)), tp__max(units, 1));
 }
 
 void tp__back_lay_out(tp__backward *b, const tp_problem *p, int threads, tp__arena *arena) {
@@ -71,10 +71,10 @@ void tp__back_lay_out(tp__backward *b, const tp_problem *p, int threads, tp__are
         tp__slot slot = take_slot(b, arena);
         if (arena->base != NULL) b->slot[i] = slot;
     }
-    b->room = TP_TAKE(arena, tp__back_room, threads);
+    b->scratch = TP_TAKE(arena, tp__backward_scratch, threads);
     for (int i = 0; i < threads; i++) {
-        tp__back_room room = take_room(b, p, arena);
-        if (arena->base != NULL) b->room[i] = room;
+        tp__backward_scratch scratch = take_scratch(b, p, arena);
+        if (arena->base != NULL) b->scratch[i] = scratch;
     }
     if (p->alibi) b->slopes = TP_TAKE(arena, double, tp__times(tasks, group));
     if (p->sinks) b->deltas = TP_TAKE(arena, float, tp__times(tp__times(p->batch, p->q_len), p->q_heads));

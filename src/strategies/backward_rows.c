@@ -13,7 +13,7 @@ static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_proble
 }
 
 /* Where the unit's rows begin in a tensor laid out like q. */
-static char *unit_start(const tp__backward *b, const tp__back_task *task, const tp_tensor *tensor, int32_t dtype) {
+static char *kv_head_start(const tp__backward *b, const tp__back_task *task, const tp_tensor *tensor, int32_t dtype) {
     const tp_problem *p = b->job->problem;
     int64_t head = task->head * (p->q_heads / p->kv_heads);
     return tp__element(tensor,
@@ -27,7 +27,7 @@ static void take_lse(const tp__backward *b, const tp__back_task *task, const tp_
     const tp_tensor *lse = &b->job->tensors->lse, *d_lse = &b->gradients->d_lse;
     tp__rows rows = rows_of(task, tile, p, lse);
     tp__walk walk = tp__walk_start(&rows);
-    const float *from = (const float *)unit_start(b, task, lse, TP_F32);
+    const float *from = (const float *)kv_head_start(b, task, lse, TP_F32);
     for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
         slot->lse[i] = from[tp__walk_next(&walk)];
         if (slot->lse[i] == -INFINITY) slot->delta[i] = 0.0f;
@@ -35,7 +35,7 @@ static void take_lse(const tp__backward *b, const tp__back_task *task, const tp_
     if (d_lse->data == NULL) return;
     rows = rows_of(task, tile, p, d_lse);
     walk = tp__walk_start(&rows);
-    from = (const float *)unit_start(b, task, d_lse, TP_F32);
+    from = (const float *)kv_head_start(b, task, d_lse, TP_F32);
     for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
         float value = from[tp__walk_next(&walk)];
         if (slot->lse[i] != -INFINITY) slot->delta[i] -= value;
@@ -54,13 +54,13 @@ static void clear_deltas(const tp__backward *b, const tp__back_task *task, int64
     const tp_tensor *d_lse = &b->gradients->d_lse;
     tp__rows rows = rows_of(task, tile, b->job->problem, d_lse);
     tp__walk walk = tp__walk_start(&rows);
-    const float *from = d_lse->data != NULL ? (const float *)unit_start(b, task, d_lse, TP_F32) : NULL;
+    const float *from = d_lse->data != NULL ? (const float *)kv_head_start(b, task, d_lse, TP_F32) : NULL;
     for (int64_t r = rows.first; r < rows.first + rows.count; r++)
         *delta_at(b, task, r) = from != NULL ? -from[tp__walk_next(&walk)] : 0.0f;
 }
 
 /* Whether the tile's row sees any key of its block: not one that its bias hides. */
-static int sees_any(const tp__tile *tile, int64_t row) {
+static int sees_any(const tp__row_tile *tile, int64_t row) {
     const tp__modify *mod = tile->modify;
     const uint64_t *bits = tile->bits != NULL ? tile->bits + row * tile->bit_words : NULL;
     for (int64_t j = tile->lo[row]; j < tile->hi[row]; j++) {
@@ -72,7 +72,7 @@ static int sees_any(const tp__tile *tile, int64_t row) {
 }
 
 void tp__back_keep_deltas(const tp__backward *b, const tp__back_task *task, const tp__slot *slot, int64_t tile,
-                          const tp__tile *seen) {
+                          const tp__row_tile *seen) {
     int64_t first = tile * TP__BACK_ROWS;
     for (int64_t i = 0; b->deltas != NULL && i < seen->rows; i++)
         if (sees_any(seen, i)) *delta_at(b, task, first + i) = slot->delta[first + i];
@@ -83,15 +83,15 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
     const tp_problem *p = b->job->problem;
     const tp_tensors *t = b->job->tensors;
     const tp_tensor *d_o = &b->gradients->d_o;
-    const tp__kernels *kernels = b->job->kernels;
+    const tp__kernel_set *kernels = b->job->kernels;
     int64_t first = tile * TP__BACK_ROWS;
     tp__rows rows = rows_of(task, tile, p, &t->q);
-    kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, unit_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, b->job->units.fold);
+    kernels->load_q[p->q_dtype](trace, slot->q + first * b->ldq, b->ldq, kv_head_start(b, task, &t->q, p->q_dtype),
+                                &rows, p->head_dim_qk, b->job->units.q_factor);
     rows = rows_of(task, tile, p, d_o);
-    kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, unit_start(b, task, d_o, p->o_dtype),
+    kernels->load_q[p->o_dtype](trace, slot->d_o + first * b->ldo, b->ldo, kv_head_start(b, task, d_o, p->o_dtype),
                                 &rows, p->head_dim_v, 1.0f);
-    tp__delta delta = {.o = unit_start(b, task, &t->o, p->o_dtype), .rows = rows_of(task, tile, p, &t->o),
+    tp__delta delta = {.o = kv_head_start(b, task, &t->o, p->o_dtype), .rows = rows_of(task, tile, p, &t->o),
                        .q = slot->q + first * b->ldq, .d_o = slot->d_o + first * b->ldo, .ldq = b->ldq,
                        .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
     slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
@@ -109,6 +109,6 @@ void tp__back_close_tile(const tp__backward *b, const tp__back_task *task, const
     const tp_tensor *d_q = &b->gradients->d_q;
     if (d_q->data == NULL) return;
     tp__rows rows = rows_of(task, tile, p, d_q);
-    b->job->kernels->store_d[p->q_dtype](trace, unit_start(b, task, d_q, p->q_dtype), &rows, p->head_dim_qk,
+    b->job->kernels->store_d[p->q_dtype](trace, kv_head_start(b, task, d_q, p->q_dtype), &rows, p->head_dim_qk,
                                          slot->dq + rows.first * b->ldq, b->ldq, tp__scale(p));
 }

@@ -7,29 +7,29 @@
 #include "strategies/backward.h"
 
 /* Whether no two index tuples of these dims meet: taken by size, each stride steps over what the smaller cover. */
-static int are_apart(const int64_t *stride, const int64_t *extent, int dims) {
+static int are_disjoint(const int64_t *stride, const int64_t *extent, int dims) {
     int64_t covered = 1;
     unsigned taken = 0;
     for (int n = 0; n < dims; n++) {
-        int least = -1;
+        int min = -1;
         for (int i = 0; i < dims; i++)
-            if (!(taken >> i & 1) && extent[i] > 1 && (least < 0 || stride[i] < stride[least])) least = i;
-        if (least < 0) return 1;
-        if (stride[least] < covered) return 0;
-        covered += tp__times(stride[least], extent[least] - 1);
-        taken |= 1u << least;
+            if (!(taken >> i & 1) && extent[i] > 1 && (min < 0 || stride[i] < stride[min])) min = i;
+        if (min < 0) return 1;
+        if (stride[min] < covered) return 0;
+        covered += tp__times(stride[min], extent[min] - 1);
+        taken |= 1u << min;
     }
     return 1;
 }
 
 tp__bias_order tp__bias_order_of(const tp_problem *p, const tp_tensors *t) {
-    if (t->gradients->d_bias == NULL) return TP__BIAS_APART;
+    if (t->gradients->d_bias == NULL) return TP__BIAS_DISJOINT;
     const int64_t *stride = t->gradients->d_bias_stride;
-    const int64_t extent[4] = {t->batch, p->q_heads, tp__rows_most(p, t), tp__keys_most(p, t)};
-    if (are_apart(stride, extent, 4)) return TP__BIAS_APART;
+    const int64_t extent[4] = {t->batch, p->q_heads, tp__rows_max(p, t), tp__keys_max(p, t)};
+    if (are_disjoint(stride, extent, 4)) return TP__BIAS_DISJOINT;
     /* sequences or heads share all elements or none, and what rows and keys touch never meets */
     int64_t used[4] = {stride[0] ? extent[0] : 1, stride[1] ? extent[1] : 1, extent[2], extent[3]};
-    return are_apart(stride, used, 4) ? TP__BIAS_UNITS : TP__BIAS_TASKS;
+    return are_disjoint(stride, used, 4) ? TP__BIAS_HEADS : TP__BIAS_TASKS;
 }
 
 void tp__back_clear_bias(const tp__backward *b) {
@@ -53,7 +53,7 @@ static void await_done(const tp__backward *b, int64_t ticket) {
 
 void tp__back_await_bias(const tp__backward *b, const tp__back_task *task) {
     const tp_problem *p = b->job->problem;
-    if (b->bias_order == TP__BIAS_APART) return;
+    if (b->bias_order == TP__BIAS_DISJOINT) return;
     if (b->bias_order == TP__BIAS_TASKS) {
         if (task->ticket > 0) await_done(b, task->ticket - 1);
         return;

@@ -52,16 +52,16 @@ void tp__trace_masks(tp__trace *trace, int64_t bytes) {
 }
 
 void tp__trace_add(tp__trace *sum, const tp__trace *one) {
-    for (int i = 0; i < TP__LEAF_COUNT; i++) sum->calls[i] += one->calls[i];
-    sum->tiles_full += one->tiles_full;
-    sum->tiles_partial += one->tiles_partial;
-    sum->tiles_skipped += one->tiles_skipped;
+    for (int i = 0; i < TP__FUNCTION_COUNT; i++) sum->calls[i] += one->calls[i];
+    sum->panels_full += one->panels_full;
+    sum->panels_partial += one->panels_partial;
+    sum->panels_skipped += one->panels_skipped;
     sum->pairs_visible += one->pairs_visible;
     sum->pairs_computed += one->pairs_computed;
     sum->padded_rows += one->padded_rows;
     sum->bytes += one->bytes;
     sum->scores_written += one->scores_written;
     sum->bytes_scratch += one->bytes_scratch;
-    sum->tiles_conservative += one->tiles_conservative;
+    sum->panels_conservative += one->panels_conservative;
     sum->bytes_masks += one->bytes_masks;
 }

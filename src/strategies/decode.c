@@ -22,7 +22,7 @@ static tp__ahead ahead_of(const tp__work *work, const char *const *row, int64_t 
 }
 
 /* Whether every row of the tile sees every key of the block that is there. A bias may hide any. */
-static int all_see(const tp__tile *tile, const tp__keys_in *keys) {
+static int all_see(const tp__row_tile *tile, const tp__keys_in *keys) {
     if (tile->bits != NULL || (tile->modify != NULL && tile->modify->bias != NULL)) return 0;
     for (int64_t i = 0; i < tile->rows; i++)
         if (tile->lo[i] != keys->first || tile->hi[i] != keys->last) return 0;
@@ -30,39 +30,39 @@ static int all_see(const tp__tile *tile, const tp__keys_in *keys) {
 }
 
 static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__keys_in *k_in,
-                        tp__keys_in *v_in, tp__glimpse glimpse, const tp__state *state) {
+                        tp__keys_in *v_in, tp__block_class block_class, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
-    const tp__kernels *kernels = f->job->kernels;
+    const tp__kernel_set *kernels = f->job->kernels;
     const tp__task *task = work->task;
-    tp__room *room = work->room;
+    tp__scratch *scratch = work->scratch;
     int64_t head = task->head + part;
     k_in->offset = head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
     v_in->offset = head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
     int packed = 0, v_not_finite = 0;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
-        tp__tile tile = tp__work_tile(work, part, row, rows, state);
-        if (!tp__sight_tile(&room->sight, &tile, part, row, key, v_in->last, glimpse, room->trace))
+        tp__row_tile tile = tp__work_tile(work, part, row, rows, state);
+        if (!tp__visibility_tile(&scratch->visibility, &tile, part, row, key, v_in->last, block_class, scratch->trace))
             continue;
         tile.block = tile.lds = f->decode_block;
-        kernels->dots[problem->k_dtype](room->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
+        kernels->qk[problem->k_dtype](scratch->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
                                         tile.s, tile.lds);
         if (all_see(&tile, v_in)) {
             float c[TP__TILE_ROWS];
             tile.v = NULL;
             tile.c = c;
-            kernels->attend(room->trace, &tile);
-            kernels->mix[problem->v_dtype](room->trace, tile.s, tile.lds, rows, v_in, problem->head_dim_v,
+            kernels->attend(scratch->trace, &tile);
+            kernels->pv[problem->v_dtype](scratch->trace, tile.s, tile.lds, rows, v_in, problem->head_dim_v,
                                            c, tile.o, tile.ldo);
             continue;
         }
         if (!packed++)
-            v_not_finite = kernels->pack_v[problem->v_dtype](room->trace, room->v, v_in, f->decode_block,
+            v_not_finite = kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
         tile.v_not_finite = v_not_finite;
-        kernels->attend(room->trace, &tile);
+        kernels->attend(scratch->trace, &tile);
     }
 }
 
@@ -70,21 +70,21 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
-    tp__room *room = work->room;
+    tp__scratch *scratch = work->scratch;
     int64_t block = f->decode_block, first, last;
-    tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);
-    if (glimpse == TP__SEES_NONE) return;
-    int64_t next = last == block ? tp__max(tp__min(room->sight.any.hi - key - block, block), 0) : 0;
+    tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
+    if (block_class == TP__BLOCK_HIDDEN) return;
+    int64_t next = last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
     tp__work_keys(work, key, first, last, next);
-    const char *const *k_row = room->k_row, *const *v_row = room->v_row;
+    const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead =
         ahead_of(work, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
     tp__ahead v_ahead =
         ahead_of(work, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
     tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
     for (int64_t part = 0; part < work->task->heads; part++)
-        attend_head(work, part, key, &k_in, &v_in, glimpse, state);
-    room->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
+        attend_head(work, part, key, &k_in, &v_in, block_class, state);
+    scratch->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
 }
 
 void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {

@@ -43,11 +43,11 @@ static int64_t decode_rows(const tp__fused *f) {
     const tp_problem *p = f->cut.problem;
     int64_t rows = tp__times(p->q_len, p->q_heads / p->kv_heads);
     if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, TP_DECODE_ROWS);
-    rows = tp__min(tp__times(rows, p->kv_heads), TP__RELAY_ROWS);
+    rows = tp__min(tp__times(rows, p->kv_heads), TP__SPLIT_KV_ROWS);
     return tp__max(rows, TP_DECODE_ROWS);
 }
 
-static tp__room take_room(const tp__fused *f, tp__arena *arena) {
+static tp__scratch take_scratch(const tp__fused *f, tp__arena *arena) {
     const tp_problem *p = f->cut.problem;
     int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
     int64_t rows = 0, block = 0;
@@ -55,23 +55,23 @@ static tp__room take_room(const tp__fused *f, tp__arena *arena) {
     if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);
     /* with one chunk its state is the whole */
     int64_t chunk = tp__min(prefills ? TP_CHUNK_KEYS : INT64_MAX, decodes ? TP_DECODE_CHUNK_KEYS : INT64_MAX);
-    tp__room room;
-    room.trace = TP_TAKE(arena, tp__trace, 1);
-    room.q = TP_TAKE(arena, float, tp__times(rows, f->ldq));
-    room.k = TP_TAKE(arena, float, prefills ? f->block *p->head_dim_qk : 0);
-    room.v = TP_TAKE(arena, float, block *f->ldo);
-    room.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
-    room.whole = take_state(arena, rows, f->ldo);
-    room.chunk = tp__row_keys_most(p) > chunk ? take_state(arena, rows, f->ldo) : room.whole;
-    room.sight = tp__sight_take(arena, p, rows, f->tile_rows, (int)block);
+    tp__scratch scratch;
+    scratch.trace = TP_TAKE(arena, tp__trace, 1);
+    scratch.q = TP_TAKE(arena, float, tp__times(rows, f->ldq));
+    scratch.k = TP_TAKE(arena, float, prefills ? f->block *p->head_dim_qk : 0);
+    scratch.v = TP_TAKE(arena, float, block *f->ldo);
+    scratch.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
+    scratch.whole = take_state(arena, rows, f->ldo);
+    scratch.chunk = tp__row_keys_max(p) > chunk ? take_state(arena, rows, f->ldo) : scratch.whole;
+    scratch.visibility = tp__visibility_take(arena, p, rows, f->tile_rows, (int)block);
     int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
-    room.k_row = TP_TAKE(arena, const char *, block + ahead);
-    room.v_row = TP_TAKE(arena, const char *, block + ahead);
-    return room;
+    scratch.k_row = TP_TAKE(arena, const char *, block + ahead);
+    scratch.v_row = TP_TAKE(arena, const char *, block + ahead);
+    return scratch;
 }
 
 /* Everything that depends only on problem, kernels, path and threads; pointers when arena has a base. */
-static tp__fused lay_out(const tp_problem *problem, const tp__kernels *kernels, int path, int threads,
+static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads,
                          tp__arena *arena) {
     tp__fused f = {0};
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
@@ -83,22 +83,22 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernels *kernels, 
     f.tile_rows = kernels->tile_rows;
     f.cut.range_rows = prefill_rows(&f, kernels->mr);
     f.schedule.task = TP_TAKE(arena, tp__task, tp__schedule_bound(&f.cut));
-    f.room = TP_TAKE(arena, tp__room, threads);
+    f.scratch = TP_TAKE(arena, tp__scratch, threads);
     for (int i = 0; i < threads; i++) {
-        tp__room room = take_room(&f, arena);
-        if (arena->base != NULL) f.room[i] = room;
+        tp__scratch scratch = take_scratch(&f, arena);
+        if (arena->base != NULL) f.scratch[i] = scratch;
     }
-    int relays = tp__relay_bound(threads);
-    int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__RELAY_ROWS);
-    f.relay = TP_TAKE(arena, tp__relay, relays);
-    for (int i = 0; i < relays; i++) {
+    int splits = tp__split_kv_bound(threads);
+    int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__SPLIT_KV_ROWS);
+    f.split = TP_TAKE(arena, tp__split_kv, splits);
+    for (int i = 0; i < splits; i++) {
         tp__state state = take_state(arena, rows, f.ldo);
-        if (arena->base != NULL) f.relay[i].state = state;
+        if (arena->base != NULL) f.split[i].state = state;
     }
     return f;
 }
 
-static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
+static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
     tp__arena arena = {NULL, 0};
     lay_out(problem, kernels, path, threads, &arena);
     return arena.used;
@@ -110,16 +110,16 @@ static void clear(const tp__state *s, int64_t rows, int64_t ldo) {
     memset(s->o, 0, (size_t)(rows * ldo) * sizeof(float));
 }
 
-tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
+tp__row_tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
                        const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     int64_t at = part * work->task->count + row;
-    return (tp__tile){
-        .q = work->room->q + at * f->ldq,
+    return (tp__row_tile){
+        .q = work->scratch->q + at * f->ldq,
         .ldq = f->ldq,
-        .v = work->room->v,
-        .s = work->room->s,
+        .v = work->scratch->v,
+        .s = work->scratch->s,
         .o = state->o + at * f->ldo,
         .ldo = f->ldo,
         .m = state->m + at,
@@ -131,14 +131,14 @@ tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t 
 }
 
 void tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead) {
-    const tp__sight *sight = &work->room->sight;
-    const char **k = work->room->k_row, **v = work->room->v_row;
-    if (sight->form != TP__SIGHT_PLAIN && work->keys.problem->kv_layout == TP_PAGED) {
-        tp__keys_seen(&work->keys, key, first, last, sight->here, k, v);
-        tp__keys_ahead(&work->keys, key + last, ahead, sight->any.hi, k + last, v + last);
+    const tp__visibility *visibility = &work->scratch->visibility;
+    const char **k = work->scratch->k_row, **v = work->scratch->v_row;
+    if (visibility->form != TP__VISIBILITY_PLAIN && work->keys.problem->kv_layout == TP_PAGED) {
+        tp__keys_seen(&work->keys, key, first, last, visibility->here, k, v);
+        tp__keys_ahead(&work->keys, key + last, ahead, visibility->any.hi, k + last, v + last);
         return;
     }
-    tp__keys_rows(&work->keys, key + first, last - first + ahead, sight->any.hi, k + first, v + first);
+    tp__keys_rows(&work->keys, key + first, last - first + ahead, visibility->any.hi, k + first, v + first);
 }
 
 static tp__rows rows_of(const tp__work *work, const tp_tensor *tensor) {
@@ -155,11 +155,11 @@ static void load_rows(const tp__work *work) {
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
         f->job->kernels->load_q[p->q_dtype](
-            work->room->trace, work->room->q + part * rows.count * f->ldq, f->ldq,
-            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, f->job->units.fold);
+            work->scratch->trace, work->scratch->q + part * rows.count * f->ldq, f->ldq,
+            tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, f->job->units.q_factor);
     }
     if (work->task->decode && p->k_dtype == TP_BF16)
-        tp__pair_rows(work->room->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
+        tp__pair_rows(work->scratch->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
 }
 
 static void store_rows(const tp__work *work, const tp__state *state) {
@@ -171,23 +171,23 @@ static void store_rows(const tp__work *work, const tp__state *state) {
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
         if (p->sinks)
-            tp__fold_sinks(f->job, &rows, work->task->head + part, f->ldo, left, state->m + at, state->l + at,
+            tp__merge_sinks(f->job, &rows, work->task->head + part, f->ldo, left, state->m + at, state->l + at,
                            state->o + at * f->ldo);
         tp__store_lse(tensors, work->keys.seq.lse, head, &rows, state->m + at, state->l + at,
                       p->sinks ? 1.0f : left);
         /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */
         for (int64_t i = 0; i < rows.count && p->dropout > 0; i++) state->l[at + i] *= 1 - p->dropout;
         f->job->kernels->store_o[p->o_dtype](
-            work->room->trace,
+            work->scratch->trace,
             tp__element(&tensors->o, work->keys.seq.o + head * tensors->o.stride[2], p->o_dtype), &rows,
             p->head_dim_v, state->o + at * f->ldo, f->ldo, state->m + at, state->l + at);
     }
 }
 
-static void fold(const tp__work *work, const tp__state *into, const tp__state *from) {
+static void merge_state(const tp__work *work, const tp__state *into, const tp__state *from) {
     const tp__fused *f = work->fused;
-    f->job->kernels->fold(work->room->trace, work->task->heads * work->task->count, f->ldo, into->m,
-                          into->l, into->o, from->m, from->l, from->o, work->room->sight.units.unit);
+    f->job->kernels->merge_state(work->scratch->trace, work->task->heads * work->task->count, f->ldo, into->m,
+                          into->l, into->o, from->m, from->l, from->o, work->scratch->visibility.units.unit);
 }
 
 /* What is counted once for all of a range: pairs, tiles that there are, bytes of its rows. */
@@ -195,70 +195,70 @@ static void count_range(const tp__work *work, int64_t pairs_of_head) {
     const tp__job *job = work->fused->job;
     const tp__task *task = work->task;
     int64_t strips = (task->count + job->kernels->mr - 1) / job->kernels->mr;
-    tp__trace *trace = work->room->trace;
+    tp__trace *trace = work->scratch->trace;
     trace->pairs_visible += pairs_of_head * task->heads;
     trace->bytes += task->count * task->heads * tp__row_bytes(job->problem, job->tensors);
-    trace->tiles_skipped +=
+    trace->panels_skipped +=
         task->heads * strips * ((work->keys.count + job->kernels->nr - 1) / job->kernels->nr);
 }
 
 /* All chunks, one after another, on this thread. */
 static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
-    const tp__room *room = work->room;
+    const tp__scratch *scratch = work->scratch;
     int64_t rows = work->task->heads * work->task->count, ldo = work->fused->ldo;
-    tp__interval any = room->sight.any;
-    clear(&room->whole, rows, ldo);
+    tp__interval any = scratch->visibility.any;
+    clear(&scratch->whole, rows, ldo);
     int chunks = 0;
     for (int64_t chunk = any.lo / step * step; chunk < any.hi; chunk += step) {
-        const tp__state *to = chunks == 0 ? &room->whole : &room->chunk;
+        const tp__state *to = chunks == 0 ? &scratch->whole : &scratch->chunk;
         if (chunks++ > 0) clear(to, rows, ldo);
         attend(work, tp__max(chunk, any.lo), tp__min(chunk + step, any.hi), to);
-        if (to == &room->chunk) fold(work, &room->whole, to);
+        if (to == &scratch->chunk) merge_state(work, &scratch->whole, to);
     }
-    store_rows(work, &room->whole);
+    store_rows(work, &scratch->whole);
 }
 
 /* One chunk; its state is folded when those before it have been. */
-static void run_leg(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
-    const tp__room *room = work->room;
-    tp__relay *relay = &work->fused->relay[work->task->relay];
+static void run_split(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
+    const tp__scratch *scratch = work->scratch;
+    tp__split_kv *split = &work->fused->split[work->task->split];
     int64_t chunk = work->task->chunk, rows = work->task->heads * work->task->count;
-    int64_t from = tp__max(chunk * step, room->sight.any.lo);
-    int64_t to = tp__min((chunk + 1) * step, room->sight.any.hi);
+    int64_t from = tp__max(chunk * step, scratch->visibility.any.lo);
+    int64_t to = tp__min((chunk + 1) * step, scratch->visibility.any.hi);
     if (from < to) {
-        clear(&room->chunk, rows, work->fused->ldo);
-        attend(work, from, to, &room->chunk);
+        clear(&scratch->chunk, rows, work->fused->ldo);
+        attend(work, from, to, &scratch->chunk);
     }
-    while (atomic_load_explicit(&relay->turn, memory_order_acquire) != chunk) sched_yield();
-    if (chunk == 0) clear(&relay->state, rows, work->fused->ldo);
-    if (from < to) fold(work, &relay->state, &room->chunk);
-    if ((chunk + 1) * step >= work->keys.count) store_rows(work, &relay->state);
-    atomic_store_explicit(&relay->turn, chunk + 1, memory_order_release);
+    while (atomic_load_explicit(&split->next_chunk, memory_order_acquire) != chunk) sched_yield();
+    if (chunk == 0) clear(&split->state, rows, work->fused->ldo);
+    if (from < to) merge_state(work, &split->state, &scratch->chunk);
+    if ((chunk + 1) * step >= work->keys.count) store_rows(work, &split->state);
+    atomic_store_explicit(&split->next_chunk, chunk + 1, memory_order_release);
 }
 
-static void run_task(tp__fused *f, tp__room *room, const tp__task *task) {
+static void run_task(tp__fused *f, tp__scratch *scratch, const tp__task *task) {
     const tp_problem *problem = f->job->problem;
     int64_t group = problem->q_heads / problem->kv_heads, step = tp__chunk_keys(task->decode);
     tp__chunk_fn *attend = task->decode ? tp__decode_chunk : tp__prefill_chunk;
-    tp__work work = {f, task, room,
+    tp__work work = {f, task, scratch,
                      tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
     load_rows(&work);
-    tp__sight_open(&room->sight, f->job, &work.keys, task->head, task->heads,
+    tp__visibility_open(&scratch->visibility, f->job, &work.keys, task->head, task->heads,
                    task->decode ? f->decode_block : f->block);
-    int64_t pairs = tp__sight_rows(&room->sight, &work.keys, task->first, task->count);
+    int64_t pairs = tp__visibility_rows(&scratch->visibility, &work.keys, task->first, task->count);
     if (task->chunk <= 0) count_range(&work, pairs);
-    if (task->relay < 0)
+    if (task->split < 0)
         run_whole(&work, attend, step);
     else
-        run_leg(&work, attend, step);
+        run_split(&work, attend, step);
 }
 
 static void run_tasks(void *context, size_t index) {
     tp__fused *f = context;
-    tp__room *room = &f->room[index];
+    tp__scratch *scratch = &f->scratch[index];
     const tp__task *task;
-    memset(room->trace, 0, sizeof *room->trace);
-    while ((task = tp__schedule_next(&f->schedule)) != NULL) run_task(f, room, task);
+    memset(scratch->trace, 0, sizeof *scratch->trace);
+    while ((task = tp__schedule_next(&f->schedule)) != NULL) run_task(f, scratch, task);
 }
 
 static void run(const tp__job *job) {
@@ -266,11 +266,11 @@ static void run(const tp__job *job) {
     tp__fused f = lay_out(job->problem, job->kernels, job->path, job->threads, &arena);
     f.job = job;
     tp__schedule_build(&f.schedule, &f.cut, job->tensors);
-    for (int i = 0; i < f.schedule.relays; i++) atomic_init(&f.relay[i].turn, 0);
+    for (int i = 0; i < f.schedule.splits; i++) atomic_init(&f.split[i].next_chunk, 0);
     tp__parallel_run(&job->parallel, (size_t)job->threads, run_tasks, &f);
-    for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, f.room[i].trace);
+    for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, f.scratch[i].trace);
     /* counted as all tiles there are; what was computed was not skipped */
-    job->trace->tiles_skipped -= job->trace->tiles_full + job->trace->tiles_partial;
+    job->trace->panels_skipped -= job->trace->panels_full + job->trace->panels_partial;
 }
 
 const tp__strategy tp__strategy_fused = {"fused", TP_MAX_HEAD_DIM, 1, workspace, run, NULL};

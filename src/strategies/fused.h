@@ -5,7 +5,7 @@
 
 #include "strategies/keys.h"
 #include "strategies/schedule.h"
-#include "strategies/sight.h"
+#include "strategies/visibility.h"
 #include "strategies/strategy.h"
 
 /* Rows of keys that are asked for ahead of those that are packed. */
@@ -16,19 +16,19 @@ typedef struct tp__state {
 } tp__state;
 
 /* A range whose chunks are worked on by several threads: their states are folded in order. */
-typedef struct tp__relay {
-    atomic_llong turn; /* the chunk whose state may be folded next */
+typedef struct tp__split_kv {
+    atomic_llong next_chunk; /* the chunk whose state may be folded next */
     tp__state state;
-} tp__relay;
+} tp__split_kv;
 
 /* One task's part of the workspace. */
-typedef struct tp__room {
+typedef struct tp__scratch {
     tp__trace *trace;
     float *q, *k, *v, *s;
     tp__state whole, chunk;
-    tp__sight sight;
+    tp__visibility visibility;
     const char **k_row, **v_row; /* where the keys of a block lie, and those ahead */
-} tp__room;
+} tp__scratch;
 
 typedef struct tp__fused {
     const tp__job *job;
@@ -36,15 +36,15 @@ typedef struct tp__fused {
     tp__cut cut;
     int64_t ldq, ldo;
     int block, decode_block, tile_rows;
-    tp__room *room;
-    tp__relay *relay;
+    tp__scratch *scratch;
+    tp__split_kv *split;
 } tp__fused;
 
 /* What is at work: a task, its keys, its room. */
 typedef struct tp__work {
     const tp__fused *fused;
     const tp__task *task;
-    tp__room *room;
+    tp__scratch *scratch;
     tp__keys keys;
 } tp__work;
 
@@ -57,8 +57,8 @@ tp__chunk_fn tp__prefill_chunk, tp__decode_chunk;
 void tp__work_keys(const tp__work *work, int64_t key, int64_t first, int64_t last, int64_t ahead);
 
 /* A tile of the task's rows row..row+rows-1 of its head number `part`, with all but k, v, the block and what
-   tp__sight_tile sets. */
-tp__tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
+   tp__visibility_tile sets. */
+tp__row_tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int64_t rows,
                        const tp__state *state);
 
 #endif

@@ -5,7 +5,7 @@
 
 tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t token) {
     tp__keys keys = {problem, tensors, tp__sequence_at(problem, tensors, index), index, token, 0};
-    keys.count = problem->list_len > 0 ? tp__list_count(problem, tensors, &keys.seq, token)
+    keys.count = problem->sparse_len > 0 ? tp__list_count(problem, tensors, &keys.seq, token)
                                        : keys.seq.kv_len;
     return keys;
 }
@@ -66,7 +66,7 @@ static void repeat(const char **k, const char **v, int64_t count, const char *k_
 void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
                    const char **v) {
     int64_t there = tp__max(tp__min(count, end - key), 0);
-    if (keys->problem->list_len > 0)
+    if (keys->problem->sparse_len > 0)
         listed_rows(keys, key, there, k, v);
     else if (keys->problem->kv_layout == TP_PAGED)
         paged_rows(keys, key, there, k, v);

@@ -11,11 +11,11 @@
 #include "base/arena.h"
 #include "base/constants.h"
 #include "strategies/prepare.h"
-#include "strategies/sight.h"
+#include "strategies/visibility.h"
 
 #define MATRIX_STEP 64 /* floats: rows of the matrices start on cache lines; a multiple of every NR */
 
-typedef struct room {
+typedef struct scratch {
     tp__trace *trace;
     float *q, *k, *v, *s, *p, *o, *m, *l;
     int64_t *lo, *hi;
@@ -25,24 +25,24 @@ typedef struct room {
     const void **bias;
     tp__dropout_row *drop;
     const char **k_row, **v_row;
-} room;
+} scratch;
 
 typedef struct work {
     const tp__job *job;
     atomic_llong ticket;
     int64_t ldq, ldo, lds;
-    room *slots;
+    scratch *slots;
 } work;
 
-static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kernels, int threads,
+static void lay_out(work *w, const tp_problem *problem, const tp__kernel_set *kernels, int threads,
                     tp__arena *arena) {
     int64_t rows = problem->q_len;
     w->ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
     w->ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
-    w->lds = tp__round_up(tp__row_keys_most(problem), MATRIX_STEP);
-    w->slots = TP_TAKE(arena, room, threads);
+    w->lds = tp__round_up(tp__row_keys_max(problem), MATRIX_STEP);
+    w->slots = TP_TAKE(arena, scratch, threads);
     for (int i = 0; i < threads; i++) {
-        room one;
+        scratch one;
         one.trace = TP_TAKE(arena, tp__trace, 1);
         one.q = TP_TAKE(arena, float, tp__times(rows, w->ldq));
         one.k = TP_TAKE(arena, float, tp__times(w->lds, problem->head_dim_qk));
@@ -75,7 +75,7 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernels *kerne
     }
 }
 
-static size_t workspace(const tp_problem *problem, const tp__kernels *kernels, int path, int threads) {
+static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
     (void)path;
     tp__arena arena = {NULL, 0};
     work w;
@@ -91,7 +91,7 @@ typedef struct rows_at {
 } rows_at;
 
 /* The bits of the whole row; returns from its first to its last. */
-static tp__interval look_at_bits(const work *w, const room *slot, rows_at *at, int64_t r) {
+static tp__interval look_at_bits(const work *w, const scratch *slot, rows_at *at, int64_t r) {
     tp__mask_view *view = &at->view;
     int64_t words = (view->kv_len + 63) / 64;
     uint64_t *bits = slot->bits + r * (w->lds / 64);
@@ -109,7 +109,7 @@ static tp__interval look_at_bits(const work *w, const room *slot, rows_at *at, i
 }
 
 /* What each row sees; returns the keys from the first to the last that any of them does. */
-static tp__interval look(const work *w, const room *slot, rows_at *at) {
+static tp__interval look(const work *w, const scratch *slot, rows_at *at) {
     tp__interval any = {INT64_MAX, 0};
     if (slot->bits != NULL) memset(slot->seen, 0, (size_t)(w->lds / 64) * sizeof *slot->seen);
     for (int64_t r = 0; r < at->count; r++) {
@@ -117,7 +117,7 @@ static tp__interval look(const work *w, const room *slot, rows_at *at) {
         if (slot->bits != NULL) {
             seen = look_at_bits(w, slot, at, r);
         } else {
-            seen = tp__sight_plain(&at->keys, at->view.first + at->first + r);
+            seen = tp__visibility_plain(&at->keys, at->view.first + at->first + r);
             slot->trace->pairs_visible += seen.hi - seen.lo;
         }
         slot->lo[r] = seen.lo;
@@ -133,7 +133,7 @@ static tp__interval look(const work *w, const room *slot, rows_at *at) {
     return any.lo < any.hi ? any : (tp__interval){0, 0};
 }
 
-static tp__modify look_at_scores(const work *w, const room *slot, const rows_at *at) {
+static tp__modify look_at_scores(const work *w, const scratch *slot, const rows_at *at) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
     const tp__mask_view *view = &at->view;
@@ -162,10 +162,10 @@ static tp__modify look_at_scores(const work *w, const room *slot, const rows_at 
 
 /* Packs all keys; those before and behind what is seen, and in pages that nobody sees, are computed and
    masked like the others, from a place that may be read. Returns whether a value is not finite. */
-static int pack(const work *w, const room *slot, const rows_at *at, tp__interval any) {
+static int pack(const work *w, const scratch *slot, const rows_at *at, tp__interval any) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
-    const tp__kernels *kernels = w->job->kernels;
+    const tp__kernel_set *kernels = w->job->kernels;
     int64_t kv_head = at->head / (problem->q_heads / problem->kv_heads), count = at->keys.count;
     tp__ahead none = {0};
     if (slot->bits != NULL && problem->kv_layout == TP_PAGED)
@@ -187,11 +187,11 @@ static int pack(const work *w, const room *slot, const rows_at *at, tp__interval
     return kernels->pack_v[problem->v_dtype](slot->trace, slot->v, &in, w->lds, problem->head_dim_v);
 }
 
-static void run_rows(const work *w, const room *slot, int64_t index, int64_t head, int64_t first,
+static void run_rows(const work *w, const scratch *slot, int64_t index, int64_t head, int64_t first,
                      int64_t count) {
     const tp_problem *problem = w->job->problem;
     const tp_tensors *tensors = w->job->tensors;
-    const tp__kernels *kernels = w->job->kernels;
+    const tp__kernel_set *kernels = w->job->kernels;
     rows_at at = {head, first, count, tp__keys_of(problem, tensors, index, first), {0}};
     const tp__sequence *seq = &at.keys.seq;
     tp__rows rows = {first, count, 1, tensors->q.stride[1], tensors->q.stride[2]};
@@ -218,16 +218,16 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
     kernels->load_q[problem->q_dtype](
         slot->trace, slot->q, w->ldq,
         tp__element(&tensors->q, seq->q + head * tensors->q.stride[2], problem->q_dtype), &rows,
-        problem->head_dim_qk, units.fold);
+        problem->head_dim_qk, units.q_factor);
     if (any.lo < any.hi) head_math.v_not_finite = pack(w, slot, &at, any);
     kernels->math(slot->trace, &head_math);
     /* the f32 copies of q, k, v and o, the scores and the weights: each written and read */
-    int64_t scratch = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
+    int64_t grown = (int64_t)sizeof(float) * (count * (w->ldq + w->ldo) +
                                                 at.keys.count * (problem->head_dim_qk + w->ldo) +
                                                 2 * count * at.keys.count);
-    slot->trace->bytes_scratch += scratch;
+    slot->trace->bytes_scratch += grown;
     slot->trace->bytes += count * tp__row_bytes(problem, tensors) +
-                          (any.hi - any.lo) * tp__key_bytes(problem) + 2 * scratch;
+                          (any.hi - any.lo) * tp__key_bytes(problem) + 2 * grown;
     rows.stride_token = tensors->o.stride[1];
     rows.stride_head = tensors->o.stride[2];
     tp__store_lse(tensors, seq->lse, head, &rows, slot->m, slot->l, natural ? 1.0f : units.left);
@@ -238,16 +238,16 @@ static void run_rows(const work *w, const room *slot, int64_t index, int64_t hea
         &rows, problem->head_dim_v, slot->o, w->ldo, slot->m, slot->l);
 }
 
-static void run_head(const work *w, const room *slot, int64_t index, int64_t head) {
+static void run_head(const work *w, const scratch *slot, int64_t index, int64_t head) {
     const tp_problem *problem = w->job->problem;
     int64_t rows = tp__sequence_at(problem, w->job->tensors, index).q_len;
-    int64_t step = problem->list_len > 0 ? 1 : rows;
+    int64_t step = problem->sparse_len > 0 ? 1 : rows;
     for (int64_t first = 0; first < rows; first += step) run_rows(w, slot, index, head, first, step);
 }
 
 static void run_task(void *context, size_t index) {
     work *w = context;
-    const room *slot = &w->slots[index];
+    const scratch *slot = &w->slots[index];
     int64_t heads = w->job->problem->q_heads, count = w->job->tensors->batch * heads, ticket;
     memset(slot->trace, 0, sizeof *slot->trace);
     while ((ticket = atomic_fetch_add_explicit(&w->ticket, 1, memory_order_relaxed)) < count)

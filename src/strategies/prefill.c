@@ -13,16 +13,16 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
-    const tp__kernels *kernels = f->job->kernels;
+    const tp__kernel_set *kernels = f->job->kernels;
     const tp__task *task = work->task;
-    tp__room *room = work->room;
+    tp__scratch *scratch = work->scratch;
     int64_t first, last;
-    tp__glimpse glimpse = tp__sight_block(&room->sight, key, &first, &last, room->trace);
-    if (glimpse == TP__SEES_NONE) return; /* neither read nor packed */
+    tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
+    if (block_class == TP__BLOCK_HIDDEN) return; /* neither read nor packed */
     int64_t k_size = (int64_t)tp_dtype_bytes(problem->k_dtype);
     int64_t v_size = (int64_t)tp_dtype_bytes(problem->v_dtype);
     tp__work_keys(work, key, first, last, TP__AHEAD_KEYS);
-    const char *const *k_row = room->k_row, *const *v_row = room->v_row;
+    const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     int64_t k_offset = task->head * tensors->k.stride[2] * k_size;
     int64_t v_offset = task->head * tensors->v.stride[2] * v_size;
     int64_t early = tp__min(first + TP__AHEAD_KEYS, last);
@@ -32,18 +32,18 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
                          (problem->head_dim_v * v_size + TP__LINE - 1) / TP__LINE, 0};
     tp__keys_in k_in = {k_row, k_offset, first, last, &k_ahead};
     tp__keys_in v_in = {v_row, v_offset, first, last, &v_ahead};
-    kernels->pack_k[problem->k_dtype](room->trace, room->k, &k_in, f->block, problem->head_dim_qk);
+    kernels->pack_k[problem->k_dtype](scratch->trace, scratch->k, &k_in, f->block, problem->head_dim_qk);
     int v_not_finite =
-        kernels->pack_v[problem->v_dtype](room->trace, room->v, &v_in, f->block, problem->head_dim_v);
-    room->trace->bytes += (last - first) * tp__key_bytes(problem);
+        kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, &v_in, f->block, problem->head_dim_v);
+    scratch->trace->bytes += (last - first) * tp__key_bytes(problem);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
-        tp__tile tile = tp__work_tile(work, 0, row, rows, state);
-        if (!tp__sight_tile(&room->sight, &tile, 0, row, key, last, glimpse, room->trace)) continue;
-        tile.k = room->k;
+        tp__row_tile tile = tp__work_tile(work, 0, row, rows, state);
+        if (!tp__visibility_tile(&scratch->visibility, &tile, 0, row, key, last, block_class, scratch->trace)) continue;
+        tile.k = scratch->k;
         tile.block = tile.lds = f->block;
         tile.v_not_finite = v_not_finite;
-        kernels->attend(room->trace, &tile);
+        kernels->attend(scratch->trace, &tile);
     }
 }
 

@@ -31,7 +31,7 @@ size_t tp__prepare_bytes(const tp_problem *problem) {
     return arena.used;
 }
 
-size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernels *kernels,
+size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernel_set *kernels,
                      int path, int threads) {
     size_t sum;
     return __builtin_add_overflow(tp__prepare_bytes(problem),
@@ -124,7 +124,7 @@ float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t 
     return problem->sinks ? tensors->sinks[head] : -INFINITY;
 }
 
-void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
+void tp__merge_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
                     float *l, float *o) {
     for (int64_t i = 0; i < rows->count; i++) {
         int64_t head = kv_head * rows->group + (rows->first + i) % rows->group;

@@ -11,7 +11,7 @@
    masks. */
 size_t tp__prepare_bytes(const tp_problem *problem);
 /* With it, all the workspace that a strategy's run needs. */
-size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernels *kernels,
+size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernel_set *kernels,
                      int path, int threads);
 /* Takes them from the job's workspace, asks the callback, clears the notes. */
 void tp__prepare(tp__job *job);
@@ -32,7 +32,7 @@ const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, in
 
 /* Adds the sinks to the state of merged rows: one more logit of each query head, without a value. At the end,
    so that how rows and keys were cut changes no bit. m comes in units of `left` and is natural afterwards. */
-void tp__fold_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
+void tp__merge_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
                     float *l, float *o);
 /* -inf: none. */
 float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head);

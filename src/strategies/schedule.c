@@ -18,7 +18,7 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen) {
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     if (path != TP__BY_ROWS) return path == TP__DECODE;
     /* with lists every token is on its own */
-    int64_t rows = (problem->list_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
+    int64_t rows = (problem->sparse_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
     return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
 
@@ -29,17 +29,17 @@ const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
 
 /* A range becomes a relay only when it is more than a 2*threads-th of all cost. */
-int tp__relay_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
+int tp__split_kv_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
 
 int64_t tp__schedule_bound(const tp__cut *cut) {
     const tp_problem *p = cut->problem;
     int64_t group = p->q_heads / p->kv_heads, heads = tp__times(p->batch, p->kv_heads);
-    int64_t range = tp__min(cut->range_rows, cut->path == TP__DECODE ? TP__RELAY_ROWS : INT64_MAX);
+    int64_t range = tp__min(cut->range_rows, cut->path == TP__DECODE ? TP__SPLIT_KV_ROWS : INT64_MAX);
     int64_t ranges = tp__times(heads, tp__times(p->q_len, group)) / range;
-    if (p->list_len > 0) /* every token by itself */
+    if (p->sparse_len > 0) /* every token by itself */
         ranges = tp__times(heads, tp__times(p->q_len, (group + range - 1) / range));
-    int64_t chunks = tp__row_keys_most(p) / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
-    spare += tp__times(tp__relay_bound(cut->threads), chunks);
+    int64_t chunks = tp__row_keys_max(p) / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
+    spare += tp__times(tp__split_kv_bound(cut->threads), chunks);
     return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 || spare > INT64_MAX / 4
                ? INT64_MAX
                : heads + ranges + spare;
@@ -48,7 +48,7 @@ int64_t tp__schedule_bound(const tp__cut *cut) {
 static int64_t keys_of_token(const tp__cut *cut, const tp_tensors *tensors, const tp__sequence *seq,
                              int64_t token) {
     const tp_problem *problem = cut->problem;
-    if (problem->list_len > 0) return tp__list_count(problem, tensors, seq, token);
+    if (problem->sparse_len > 0) return tp__list_count(problem, tensors, seq, token);
     int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
     tp__interval seen = tp__mask_interval(problem, position + token, seq->kv_len);
     return seen.hi - seen.lo;
@@ -100,14 +100,14 @@ static void add(tp__schedule *schedule, tp__task task) {
 /* One task, or a relay of its chunks where it would keep one thread busy too long. */
 static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t keys, double total) {
     int64_t step = tp__chunk_keys(task.decode), chunks = (keys + step - 1) / step;
-    int splits = schedule->relays < tp__relay_bound(cut->threads) && chunks > 1 &&
-                 task.heads * task.count <= TP__RELAY_ROWS &&
+    int splits = schedule->splits < tp__split_kv_bound(cut->threads) && chunks > 1 &&
+                 task.heads * task.count <= TP__SPLIT_KV_ROWS &&
                  task.cost > total / (2.0 * cut->threads);
     if (!splits) {
         add(schedule, task);
         return;
     }
-    task.relay = schedule->relays++;
+    task.split = schedule->splits++;
     task.cost /= (double)chunks;
     for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
 }
@@ -127,7 +127,7 @@ static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, d
     int64_t pieces = cut->threads > 1 && cost > fair ? (int64_t)(cost / fair) + 1 : 1;
     int64_t parts = tp__min(pieces, tp__max(heads / PART_HEADS, 1));
     parts = tp__min(tp__max(parts, pieces / tp__max(chunks, 1)), heads);
-    int64_t part = tp__min((heads + parts - 1) / parts, tp__max(TP__RELAY_ROWS / rows, 1));
+    int64_t part = tp__min((heads + parts - 1) / parts, tp__max(TP__SPLIT_KV_ROWS / rows, 1));
     /* as even as they come */
     parts = (heads + part - 1) / part;
     return (heads + parts - 1) / parts;
@@ -139,13 +139,13 @@ static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_te
     tp__sequence seq = tp__sequence_at(problem, tensors, index);
     int64_t group = problem->q_heads / problem->kv_heads, rows = seq.q_len * group;
     int decode = tp__decodes(problem, cut->path, seq.q_len);
-    if (decode) range = tp__min(range, TP__RELAY_ROWS);
+    if (decode) range = tp__min(range, TP__SPLIT_KV_ROWS);
     int64_t ranges = (rows + range - 1) / range, keys = seq.kv_len, count;
     /* even ranges: a short last one would pack all its keys for a few rows */
     int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
     for (int64_t first = 0; first < rows; first += count) {
         count = tp__min(even, rows - first);
-        if (problem->list_len > 0) { /* each token has keys of its own */
+        if (problem->sparse_len > 0) { /* each token has keys of its own */
             count = tp__min(range, group - first % group);
             keys = tp__list_count(problem, tensors, &seq, first / group);
         }
@@ -176,7 +176,7 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
         range = tp__min(range, fair);
     }
     schedule->count = 0;
-    schedule->relays = 0;
+    schedule->splits = 0;
     for (int64_t s = 0; s < tensors->batch; s++) cut_sequence(schedule, cut, tensors, s, range, total);
     atomic_init(&schedule->ticket, 0);
     if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);

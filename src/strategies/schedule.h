@@ -19,14 +19,14 @@
 /* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
 #define TP__RANGE_ROWS_MIN 256
 /* Most rows, over all its heads, of a decode task and of a relay. */
-#define TP__RELAY_ROWS 256
+#define TP__SPLIT_KV_ROWS 256
 
 typedef struct tp__task {
     int64_t seq;
     int64_t head, heads;  /* KV heads */
     int64_t first, count; /* merged rows of each head */
     int64_t chunk;        /* of a relay: its only chunk, by number; otherwise -1: all of them */
-    int32_t relay;        /* -1: none */
+    int32_t split;        /* -1: none */
     int32_t decode;       /* by the decode loop, otherwise by the prefill loop */
     int64_t order;        /* among tasks of equal cost */
     double cost;          /* about the pairs it sees */
@@ -36,7 +36,7 @@ typedef struct tp__schedule {
     atomic_size_t ticket;
     size_t count;
     tp__task *task;
-    int relays; /* in use */
+    int splits; /* in use */
 } tp__schedule;
 
 /* Which loop serves a sequence. */
@@ -65,7 +65,7 @@ int64_t tp__chunk_keys(int decode);
 
 /* Most tasks, and most relays, that a call within the problem's bounds can have. */
 int64_t tp__schedule_bound(const tp__cut *cut);
-int tp__relay_bound(int threads);
+int tp__split_kv_bound(int threads);
 
 /* Fills in the tasks, which has room for tp__schedule_bound of them. */
 void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors);

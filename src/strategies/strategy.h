@@ -21,7 +21,7 @@ typedef struct tp__prepared {
 /* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
    that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
 typedef struct tp__units {
-    float fold, gain;
+    float q_factor, gain;
     float left; /* natural score = left * score in the softmax (gain; 1 where tp__modify has applied gain) */
     float unit; /* left * log2(e) */
 } tp__units;
@@ -29,7 +29,7 @@ typedef struct tp__units {
 typedef struct tp__job {
     const tp_problem *problem;
     const tp_tensors *tensors;
-    const tp__kernels *kernels;
+    const tp__kernel_set *kernels;
     tp__parallel parallel;
     int path;        /* tp__path: which of its loops; math has one */
     int threads;     /* tasks that may run at once: slots of the workspace */
@@ -44,10 +44,10 @@ typedef struct tp__strategy {
     int max_head_dim; /* 0: no limit */
     int fused;        /* never writes the score matrix */
     /* Bytes for any call within the problem's bounds; SIZE_MAX: cannot be addressed. */
-    size_t (*workspace)(const tp_problem *problem, const tp__kernels *kernels, int path, int threads);
+    size_t (*workspace)(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads);
     void (*run)(const tp__job *job);
     /* Tasks that can be at work at once; NULL: by rows and chunks of keys. */
-    int64_t (*most)(const tp_problem *problem, const tp_tensors *tensors);
+    int64_t (*max)(const tp_problem *problem, const tp_tensors *tensors);
 } tp__strategy;
 
 #define TP_STRATEGY(NAME) extern const tp__strategy tp__strategy_##NAME;

@@ -95,9 +95,9 @@ void tp__counts_add(tp__counts *counts, tp__labels labels, const tp__amounts *am
     if (amounts == NULL) return;
     atomic_fetch_add_explicit(&c->time_ns, amounts->time_ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->bytes, amounts->bytes, memory_order_relaxed);
-    long long most = atomic_load_explicit(&c->workspace, memory_order_relaxed);
-    while (amounts->workspace > most &&
-           !atomic_compare_exchange_weak_explicit(&c->workspace, &most, amounts->workspace,
+    long long max = atomic_load_explicit(&c->workspace, memory_order_relaxed);
+    while (amounts->workspace > max &&
+           !atomic_compare_exchange_weak_explicit(&c->workspace, &max, amounts->workspace,
                                                   memory_order_relaxed, memory_order_relaxed)) {
     }
 }

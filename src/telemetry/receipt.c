@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
-#include "strategies/sight.h"
+#include "strategies/visibility.h"
 
 void tp_receipt_init(tp_receipt *receipt) {
     if (receipt == NULL) return;
@@ -18,10 +18,10 @@ void tp_receipt_init(tp_receipt *receipt) {
 static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq) {
     int64_t listed = 0, position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
     tp__interval seen = tp__mask_hull(problem, seq->q_len, seq->kv_len);
-    if (problem->list_len == 0) return seen.hi - seen.lo;
+    if (problem->sparse_len == 0) return seen.hi - seen.lo;
     for (int64_t token = 0; token < seq->q_len; token++) {
         tp__keys keys = tp__keys_of(problem, tensors, seq->index, token);
-        seen = tp__sight_plain(&keys, position + token);
+        seen = tp__visibility_plain(&keys, position + token);
         listed += seen.hi - seen.lo;
     }
     return listed;
@@ -68,9 +68,9 @@ static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_
 /* The option whose leaf did the scores, told by the leaves alone. */
 static const char *kernel_of(const tp__trace *trace) {
     for (int set = 0; set < TP__SETS; set++) {
-        const int64_t *calls = trace->calls + set * TP__LEAVES_PER_ISA;
-        if (calls[TP__LEAF_attend_f32] > 0 || calls[TP__LEAF_backward_f32] > 0) return tp__kernel_sets[set]->isa;
-        if (calls[TP__LEAF_math_f32] > 0) return "math";
+        const int64_t *calls = trace->calls + set * TP__FUNCTIONS_PER_SET;
+        if (calls[TP__FUNCTION_attend_f32] > 0 || calls[TP__FUNCTION_backward_f32] > 0) return tp__kernel_sets[set]->isa;
+        if (calls[TP__FUNCTION_math_f32] > 0) return "math";
     }
     return "none";
 }
@@ -82,10 +82,10 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     tp_receipt_init(receipt);
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
-    for (int i = 0; i < TP__LEAF_COUNT && receipt->leaf_count < TP_MAX_RECEIPT_LEAVES; i++) {
+    for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < TP_MAX_RECEIPT_FUNCTIONS; i++) {
         if (trace->calls[i] == 0) continue;
-        receipt->leaf[receipt->leaf_count].name = tp_leaf_name(i);
-        receipt->leaf[receipt->leaf_count++].calls = trace->calls[i];
+        receipt->function[receipt->function_count].name = tp_kernel_function(i);
+        receipt->function[receipt->function_count++].calls = trace->calls[i];
     }
     receipt->kernel = kernel_of(trace);
     receipt->decision = decision;
@@ -95,10 +95,10 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;
-    receipt->tiles_full = trace->tiles_full;
-    receipt->tiles_partial = trace->tiles_partial;
-    receipt->tiles_skipped = trace->tiles_skipped;
+    receipt->panels_full = trace->panels_full;
+    receipt->panels_partial = trace->panels_partial;
+    receipt->panels_skipped = trace->panels_skipped;
     fill_bytes(receipt, problem, tensors, trace, keys_seen);
     receipt->scores_written = trace->scores_written;
-    receipt->tiles_conservative = trace->tiles_conservative;
+    receipt->panels_conservative = trace->panels_conservative;
 }

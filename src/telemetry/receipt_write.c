@@ -5,20 +5,20 @@
 
 /* The plain numbers, once for both forms. */
 #define NUMBERS(X)                                                                                 \
-    X(pairs_visible) X(pairs_computed) X(padded_rows) X(tiles_full) X(tiles_partial)               \
-    X(tiles_skipped) X(tiles_conservative) X(bytes_compulsory) X(bytes_model) X(scores_written)    \
+    X(pairs_visible) X(pairs_computed) X(padded_rows) X(panels_full) X(panels_partial)               \
+    X(panels_skipped) X(panels_conservative) X(bytes_compulsory) X(bytes_model) X(scores_written)    \
     X(workspace_bytes) X(bytes_model_written) X(time_ns)
 
 static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "problem          %s\n", r->problem);
     tp__emit_text(e, "kernel           %s%s\n", r->kernel, r->fallback ? ", a FALLBACK" : "");
     tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, r->lossy ? "lossy" : "exact");
-    for (int i = 0; i < r->leaf_count; i++)
-        tp__emit_text(e, "leaf             %s x %lld\n", r->leaf[i].name,
-                      (long long)r->leaf[i].calls);
+    for (int i = 0; i < r->function_count; i++)
+        tp__emit_text(e, "function         %s x %lld\n", r->function[i].name,
+                      (long long)r->function[i].calls);
     if (r->rewrites & TP_REWRITE_PADDED_V)
         tp__emit_text(e, "rewritten        head_dim_v padded in the workspace (exact)\n");
-    tp__emit_text(e, "tasks            %d\n", r->threads);
+    tp__emit_text(e, "tasks            %d\n", r->tasks);
 #define NUMBER(field) tp__emit_text(e, "%-16s %lld\n", #field, (long long)r->field);
     NUMBERS(NUMBER)
 #undef NUMBER
@@ -40,10 +40,10 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_string(e, "numerics_id", r->numerics_id);
     tp__json_bool(e, "lossy", r->lossy);
     tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
-    tp__json_open(e, "leaves", '{');
-    for (int i = 0; i < r->leaf_count; i++) tp__json_int(e, r->leaf[i].name, r->leaf[i].calls);
+    tp__json_open(e, "functions", '{');
+    for (int i = 0; i < r->function_count; i++) tp__json_int(e, r->function[i].name, r->function[i].calls);
     tp__json_close(e, '}');
-    tp__json_int(e, "tasks", r->threads);
+    tp__json_int(e, "tasks", r->tasks);
     tp__json_bool(e, "planned", r->planned);
 #define NUMBER(field) tp__json_int(e, #field, r->field);
     NUMBERS(NUMBER)

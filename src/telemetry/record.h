@@ -35,7 +35,7 @@ int tp__record_send(const tp__record *record, const char *problem, const tp_deci
 void tp__bounds_text(const tp_problem *problem, char text[512]);
 
 typedef struct tp__recorder tp__recorder;
-tp__recorder *tp__recorder_create(int most);
+tp__recorder *tp__recorder_create(int max);
 void tp__recorder_destroy(tp__recorder *recorder);
 void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp_problem *problem);
 /* Those kept, oldest first; fresh: only what no such call has written yet. Holds no lock while it writes. */

@@ -13,17 +13,17 @@ void tp__bounds_text(const tp_problem *problem, char text[512]) {
 
 struct tp__recorder {
     pthread_mutex_t lock;
-    int64_t most, added, told; /* told: all before this one have been written as fresh */
+    int64_t max, added, told; /* told: all before this one have been written as fresh */
     struct entry {
         tp__record record;
         tp_problem problem;
     } ring[];
 };
 
-tp__recorder *tp__recorder_create(int most) {
-    tp__recorder *r = calloc(1, sizeof *r + (size_t)most * sizeof *r->ring);
+tp__recorder *tp__recorder_create(int max) {
+    tp__recorder *r = calloc(1, sizeof *r + (size_t)max * sizeof *r->ring);
     if (r == NULL) return NULL;
-    r->most = most;
+    r->max = max;
     pthread_mutex_init(&r->lock, NULL);
     return r;
 }
@@ -47,7 +47,7 @@ static void copy_problem(tp_problem *to, const tp_problem *from) {
 
 void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp_problem *problem) {
     pthread_mutex_lock(&recorder->lock);
-    struct entry *entry = &recorder->ring[recorder->added++ % recorder->most];
+    struct entry *entry = &recorder->ring[recorder->added++ % recorder->max];
     entry->record = *record;
     copy_problem(&entry->problem, problem);
     pthread_mutex_unlock(&recorder->lock);
@@ -56,10 +56,10 @@ void tp__recorder_add(tp__recorder *recorder, const tp__record *record, const tp
 /* A copy of the first record that is kept and not before *at; 0: none is left before `end`. */
 static int take(tp__recorder *recorder, int64_t *at, int64_t end, struct entry *entry) {
     pthread_mutex_lock(&recorder->lock);
-    int64_t oldest = recorder->added - recorder->most;
+    int64_t oldest = recorder->added - recorder->max;
     if (*at < oldest) *at = oldest; /* overwritten meanwhile */
     int left = *at < end;
-    if (left) *entry = recorder->ring[(*at)++ % recorder->most];
+    if (left) *entry = recorder->ring[(*at)++ % recorder->max];
     pthread_mutex_unlock(&recorder->lock);
     return left;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "journal_text.h"
+#include "qualify/journal_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "replay.h"
-#include "trace_calls.h"
+#include "replay/replay.h"
+#include "tool/trace_calls.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

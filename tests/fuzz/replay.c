@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 1 << 16, DAMAGES = 150 };
+enum { MAX = 1 << 16, DAMAGES = 150 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,7 +32,7 @@ static void run(const uint8_t *bytes, size_t size) {
 
 static void damage(const uint8_t *bytes, size_t size, uint64_t *seed) {
     static const char marks[] = "\"{}[]:,-0123456789.eEnulltrue \n\\\xff";
-    static uint8_t work[2 * MOST];
+    static uint8_t work[2 * MAX];
     memcpy(work, bytes, size);
     size_t at = next(seed) % size, length = 1 + next(seed) % 16;
     if (at + length > size) length = size - at;
@@ -55,7 +55,7 @@ static void damage(const uint8_t *bytes, size_t size, uint64_t *seed) {
 }
 
 static int replay_file(const char *path) {
-    static uint8_t bytes[MOST];
+    static uint8_t bytes[MAX];
     uint64_t seed = 1;
     FILE *file = fopen(path, "rb");
     if (!file) return perror(path), 1;

@@ -4,8 +4,8 @@
 # runs there is held against the reference; selection, receipts, cells, a lock and a drill fit the host.
 set -u
 tool=${1:?usage: tool.sh PATH/TO/tileproof}
-# shellcheck source=tests/cli/expect.sh
-. "$(dirname "$0")/../cli/expect.sh"
+# shellcheck source=tests/tools/expect.sh
+. "$(dirname "$0")/../tools/expect.sh"
 
 kernels=$("$tool" info | awk '$NF == "runs" && $1 != "math" {print $1}')
 absent=$("$tool" info | awk '/not on this host$/ {print $1}')

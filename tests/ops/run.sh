@@ -5,8 +5,8 @@ set -u
 tool=${1:?usage: run.sh PATH/TO/tileproof OPS_DIR}
 ops=$(cd "${2:?usage: run.sh PATH/TO/tileproof OPS_DIR}" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=tests/cli/expect.sh
-. "$here/../cli/expect.sh"
+# shellcheck source=tests/tools/expect.sh
+. "$here/../tools/expect.sh"
 
 # every name in the rules is one that the tool exposes, whether promtool is here or not
 "$tool" run q64 d64 h4/2 bf16 causal --metrics "$scratch/plain.prom" >/dev/null || exit 1

@@ -22,9 +22,9 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "../../cli/places.h"
-#include "../../cli/qualify.h"
-#include "../../cli/whole.h"
+#include "harness/places.h"
+#include "qualify/qualify.h"
+#include "harness/atomic_file.h"
 
 /* ---- the system, which writes down what it is asked for ---- */
 
@@ -140,11 +140,11 @@ static int holds(const char *path, const char *text) {
 /* ---- whole files ---- */
 
 static int write_new(const char *path) {
-    struct whole whole;
-    int code = whole_open(&whole, path);
+    struct atomic_file whole;
+    int code = atomic_file_open(&whole, path);
     if (code) return code;
     fputs("new", whole.file);
-    return whole_close(&whole, 1);
+    return atomic_file_close(&whole, 1);
 }
 
 static void synced_then_renamed(void **state) {
@@ -242,35 +242,35 @@ static void descriptors(void **state) {
 }
 
 static void given_up(void **state) {
-    struct whole whole;
+    struct atomic_file whole;
     (void)state;
     put("a", "old");
-    assert_int_equal(whole_open(&whole, "a"), EXIT_FINE);
+    assert_int_equal(atomic_file_open(&whole, "a"), EXIT_FINE);
     assert_int_equal(entries(), 2);
-    assert_int_equal(whole_close(&whole, 0), EXIT_FINE);
+    assert_int_equal(atomic_file_close(&whole, 0), EXIT_FINE);
     assert_true(holds("a", "old") && entries() == 1);
-    assert_int_equal(whole_close(&whole, 0), EXIT_FINE);
+    assert_int_equal(atomic_file_close(&whole, 0), EXIT_FINE);
     clear();
 }
 
 /* Parts of this very process, left by one that had its number; and two files of one name at a time. */
 static void names_that_are_taken(void **state) {
-    struct whole one, two;
+    struct atomic_file one, two;
     char name[64];
     (void)state;
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof name, "a.tileproof-%ld-%d.part", (long)getpid(), i);
         put(name, "left by a kill");
     }
-    assert_int_equal(whole_open(&one, "a"), EXIT_FINE);
+    assert_int_equal(atomic_file_open(&one, "a"), EXIT_FINE);
     assert_int_equal(entries(), 1);
-    assert_int_equal(whole_open(&two, "a"), EXIT_FINE);
+    assert_int_equal(atomic_file_open(&two, "a"), EXIT_FINE);
     assert_int_equal(entries(), 2);
     fputs("one", one.file);
     fputs("two", two.file);
-    assert_int_equal(whole_close(&one, 1), EXIT_FINE);
+    assert_int_equal(atomic_file_close(&one, 1), EXIT_FINE);
     assert_true(holds("a", "one"));
-    assert_int_equal(whole_close(&two, 1), EXIT_FINE);
+    assert_int_equal(atomic_file_close(&two, 1), EXIT_FINE);
     assert_true(holds("a", "two") && entries() == 1);
     clear();
 }

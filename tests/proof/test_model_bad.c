@@ -182,16 +182,16 @@ static void a_bad_file_is_refused_with_line_field_and_rule(void **state) {
 
 static void depth_and_size_have_limits(void **state) {
     (void)state;
-    size_t most = (size_t)TP_MODEL_MAX_BYTES + 1;
-    char *text = malloc(most);
+    size_t max = (size_t)TP_MODEL_MAX_BYTES + 1;
+    char *text = malloc(max);
     assert_non_null(text);
-    memset(text, '[', most);
-    expect(text, most, TP_INVALID, "has 16777217 bytes: a config has at most 16777216");
-    expect(text, most - 1, TP_INVALID, "f.json:1: column 33 is beyond what is read here: nested deeper than 32 levels");
+    memset(text, '[', max);
+    expect(text, max, TP_INVALID, "has 16777217 bytes: a config has at most 16777216");
+    expect(text, max - 1, TP_INVALID, "f.json:1: column 33 is beyond what is read here: nested deeper than 32 levels");
     expect(text, TP_MODEL_MAX_DEPTH + 1, TP_INVALID, "nested deeper");
     expect(text, TP_MODEL_MAX_DEPTH, TP_INVALID, "not JSON");
-    memset(text, ' ', most - 1);
-    expect(text, most - 1, TP_INVALID, "not JSON");
+    memset(text, ' ', max - 1);
+    expect(text, max - 1, TP_INVALID, "not JSON");
     free(text);
 }
 

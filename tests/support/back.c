@@ -71,10 +71,10 @@ static void make_tensor(back *b, back_tensor which) {
     int64_t len = of_q(which) ? t->q_len : t->kv_len, all = of_q(which) ? t->q_tokens : t->kv_tokens;
     int64_t dim = dim_of(b, which), heads = heads_of(b, which), tokens = packed ? all : t->batch * len;
     tp_tensor *tensor = back_tensor_of(b, which);
-    b->room[which].bytes = (size_t)(tokens * heads * dim) * tp_dtype_bytes((tp_dtype)dtype_of(b, which));
-    b->room[which].memory = malloc(b->room[which].bytes + 1);
-    memset(b->room[which].memory, 0xff, b->room[which].bytes);
-    *tensor = (tp_tensor){b->room[which].memory, {len * heads * dim, heads * dim, dim}};
+    b->capacity[which].bytes = (size_t)(tokens * heads * dim) * tp_dtype_bytes((tp_dtype)dtype_of(b, which));
+    b->capacity[which].memory = malloc(b->capacity[which].bytes + 1);
+    memset(b->capacity[which].memory, 0xff, b->capacity[which].bytes);
+    *tensor = (tp_tensor){b->capacity[which].memory, {len * heads * dim, heads * dim, dim}};
     if (which > BACK_DLSE) return;
     for (int64_t s = 0; s < t->batch; s++)
         for (int64_t i = 0; i < len_of(b, which, s); i++)
@@ -88,12 +88,12 @@ static void make_slices(back *b) {
     int64_t dims[3] = {p->q_heads * p->head_dim_qk, p->kv_heads * p->head_dim_qk, p->kv_heads * p->head_dim_v};
     int64_t token = dims[0] + dims[1] + dims[2], at = 0;
     size_t unit = tp_dtype_bytes((tp_dtype)p->q_dtype);
-    for (int i = BACK_DQ; i <= BACK_DV; i++) free(b->room[i].memory), b->room[i].memory = NULL;
-    b->room[BACK_DQ].bytes = (size_t)(b->c->tensors.batch * b->c->tensors.q_len * token) * unit;
-    b->room[BACK_DQ].memory = malloc(b->room[BACK_DQ].bytes + 1);
+    for (int i = BACK_DQ; i <= BACK_DV; i++) free(b->capacity[i].memory), b->capacity[i].memory = NULL;
+    b->capacity[BACK_DQ].bytes = (size_t)(b->c->tensors.batch * b->c->tensors.q_len * token) * unit;
+    b->capacity[BACK_DQ].memory = malloc(b->capacity[BACK_DQ].bytes + 1);
     for (int i = 0; i < 3; i++) {
         tp_tensor *t = back_tensor_of(b, (back_tensor)(BACK_DQ + i));
-        *t = (tp_tensor){b->room[BACK_DQ].memory + (size_t)at * unit,
+        *t = (tp_tensor){b->capacity[BACK_DQ].memory + (size_t)at * unit,
                          {b->c->tensors.q_len * token, token, dim_of(b, (back_tensor)(BACK_DQ + i))}};
         at += dims[i];
     }
@@ -131,7 +131,7 @@ back *back_new(const char *text, int flags) {
 }
 
 void back_free(back *b) {
-    for (int i = 0; i < BACK_TENSORS; i++) free(b->room[i].memory);
+    for (int i = 0; i < BACK_TENSORS; i++) free(b->capacity[i].memory);
     back_forget(b);
     free(b->d_bias);
     free(b->d_slopes);
@@ -148,7 +148,7 @@ const char *back_kernel(int index) {
 static void poison(void *cookie, int byte) {
     back *b = cookie;
     for (int i = BACK_DQ; i <= BACK_DV; i++)
-        if (b->room[i].memory != NULL) memset(b->room[i].memory, byte, b->room[i].bytes);
+        if (b->capacity[i].memory != NULL) memset(b->capacity[i].memory, byte, b->capacity[i].bytes);
     if (b->d_bias != NULL) memset(b->d_bias, byte, b->bias_count * sizeof(float));
     if (b->d_slopes != NULL) memset(b->d_slopes, byte, b->slope_count * sizeof(float));
     if (b->d_sinks != NULL) memset(b->d_sinks, byte, (size_t)b->problem.q_heads * sizeof(float));
@@ -161,18 +161,18 @@ tp_status back_try(back *b, const call_how *how, tp_receipt *receipt, tp_error *
 /* What lies outside the rows of an output keeps its poison. */
 static void check_untouched(const back *b, int byte) {
     for (int i = BACK_DQ; i <= BACK_DV; i++) {
-        if (b->room[i].memory == NULL) continue;
-        char *used = calloc(b->room[i].bytes + 1, 1);
+        if (b->capacity[i].memory == NULL) continue;
+        char *used = calloc(b->capacity[i].bytes + 1, 1);
         for (int j = i; j <= BACK_DV; j++) {
-            if (j != i && b->room[j].memory != NULL) break; /* slices of this one's memory follow */
+            if (j != i && b->capacity[j].memory != NULL) break; /* slices of this one's memory follow */
             size_t row = (size_t)dim_of(b, (back_tensor)j) * tp_dtype_bytes((tp_dtype)dtype_of(b, (back_tensor)j));
             for (int64_t s = 0; s < b->c->tensors.batch; s++)
                 for (int64_t t = 0; t < len_of(b, (back_tensor)j, s); t++)
                     for (int64_t h = 0; h < heads_of(b, (back_tensor)j); h++)
-                        memset(used + ((char *)back_at(b, (back_tensor)j, s, t, h) - b->room[i].memory), 1, row);
+                        memset(used + ((char *)back_at(b, (back_tensor)j, s, t, h) - b->capacity[i].memory), 1, row);
         }
-        for (size_t at = 0; at < b->room[i].bytes; at++)
-            if (!used[at] && (unsigned char)b->room[i].memory[at] != byte)
+        for (size_t at = 0; at < b->capacity[i].bytes; at++)
+            if (!used[at] && (unsigned char)b->capacity[i].memory[at] != byte)
                 fail_msg("byte %zu of gradient %d is no row's and was written", at, i);
         free(used);
     }
@@ -188,9 +188,9 @@ void back_run(back *b, const call_how *how, tp_receipt *receipt) {
 
 void back_same(const back *a, const back *b, const char *what) {
     for (int i = BACK_DQ; i <= BACK_DV; i++) {
-        if (a->room[i].memory == NULL) continue;
-        assert_int_equal(a->room[i].bytes, b->room[i].bytes);
-        if (memcmp(a->room[i].memory, b->room[i].memory, a->room[i].bytes) != 0)
+        if (a->capacity[i].memory == NULL) continue;
+        assert_int_equal(a->capacity[i].bytes, b->capacity[i].bytes);
+        if (memcmp(a->capacity[i].memory, b->capacity[i].memory, a->capacity[i].bytes) != 0)
             fail_msg("%s: gradient %d differs", what, i);
     }
     const struct {

@@ -24,11 +24,11 @@ typedef struct back {
     struct {
         char *memory; /* NULL: a slice of another's */
         size_t bytes;
-    } room[BACK_TENSORS];
+    } capacity[BACK_TENSORS];
     float *d_bias, *d_slopes, *d_sinks;
     size_t bias_count, slope_count;
     int flags;
-    struct head_truth *truth; /* of the first back_check: later ones take the data to be the same */
+    struct head_oracle *oracle; /* of the first back_check: later ones take the data to be the same */
 } back;
 
 back *back_new(const char *text, int flags);

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct head_truth {
+typedef struct head_oracle {
     tp_reference_gradients exact, naive;
     double *memory;
-} head_truth;
+} head_oracle;
 
-static void make_truth(const back *b, int64_t s, int64_t kv, head_truth *w) {
+static void make_oracle(const back *b, int64_t s, int64_t kv, head_oracle *w) {
     const tp_problem *p = &b->problem;
     int64_t group = p->q_heads / p->kv_heads, rows = b->c->q_lens[s] * group, keys = b->c->kv_lens[s];
     size_t dq = (size_t)(rows * p->head_dim_qk), dk = (size_t)(keys * p->head_dim_qk),
@@ -53,7 +53,7 @@ static int huge_lse(const back *b) {
     return 0;
 }
 
-static void compare_head(const back *b, int64_t s, int64_t kv, const head_truth *w, const char *what) {
+static void compare_head(const back *b, int64_t s, int64_t kv, const head_oracle *w, const char *what) {
     const tp_problem *p = &b->problem;
     int64_t group = p->q_heads / p->kv_heads;
     int huge = huge_lse(b);
@@ -74,7 +74,7 @@ static void compare_head(const back *b, int64_t s, int64_t kv, const head_truth 
     for (int i = 0; i < COUNT(all); i++) {
         if (back_tensor_of((back *)(uintptr_t)b, all[i].which)->data == NULL) continue;
         int64_t count = all[i].tokens * all[i].heads * all[i].dim;
-        double worst = 0, worst_naive = 0, most = 0;
+        double worst = 0, worst_naive = 0, max = 0;
         for (int64_t at = 0; at < count; at++) {
             double want = all[i].want[at], bound = all[i].bound[at / all[i].dim];
             double got = (double)back_get(b, all[i].which, s, at / all[i].dim / all[i].heads,
@@ -85,9 +85,9 @@ static void compare_head(const back *b, int64_t s, int64_t kv, const head_truth 
             if (!isfinite(want)) continue;
             worst = fmax(worst, fabs(got - want));
             worst_naive = fmax(worst_naive, fabs(all[i].naive[at] - want));
-            most = fmax(most, fabs(want));
+            max = fmax(max, fabs(want));
         }
-        double allowed = 2 * worst_naive + 16 * 0x1p-23 * fmax(most, 0.1) + half_ulp(all[i].dtype) * most;
+        double allowed = 2 * worst_naive + 16 * 0x1p-23 * fmax(max, 0.1) + half_ulp(all[i].dtype) * max;
         if (count >= 1024 && worst > allowed)
             fail_msg("%s: %s of sequence %lld, KV head %lld is %g off, a naive kernel %g", what, all[i].name,
                      (long long)s, (long long)kv, worst, worst_naive);
@@ -96,13 +96,13 @@ static void compare_head(const back *b, int64_t s, int64_t kv, const head_truth 
 
 static void compare_sums(const double *want, const double *naive, const float *got, int64_t count, const char *what,
                          const char *name) {
-    double worst = 0, most = 0.1;
+    double worst = 0, max = 0.1;
     for (int64_t i = 0; i < count; i++) {
         worst = fmax(worst, fabs(naive[i] - want[i]));
-        most = fmax(most, fabs(want[i]));
+        max = fmax(max, fabs(want[i]));
     }
     for (int64_t i = 0; i < count; i++)
-        if (isnan(want[i]) ? !isnan(got[i]) : !(fabs((double)got[i] - want[i]) <= 4 * worst + 64 * 0x1p-23 * most))
+        if (isnan(want[i]) ? !isnan(got[i]) : !(fabs((double)got[i] - want[i]) <= 4 * worst + 64 * 0x1p-23 * max))
             fail_msg("%s: %s[%lld] is %g instead of %g (a naive kernel is %g off)", what, name, (long long)i,
                      (double)got[i], want[i], worst);
 }
@@ -112,7 +112,7 @@ typedef struct sums {
     double *bias[2], *slopes[2], *sinks[2];
 } sums;
 
-static void add_sums(const back *b, int64_t s, int64_t kv, const head_truth *w, sums *all) {
+static void add_sums(const back *b, int64_t s, int64_t kv, const head_oracle *w, sums *all) {
     const tp_problem *p = &b->problem;
     int64_t group = p->q_heads / p->kv_heads, keys = b->c->kv_lens[s];
     const int64_t *st = b->gradients.d_bias_stride;
@@ -147,19 +147,19 @@ static float *used_bias(const back *b) {
 }
 
 void back_forget(back *b) {
-    for (int64_t i = 0; b->truth != NULL && i < b->c->tensors.batch * b->problem.kv_heads; i++)
-        free(b->truth[i].memory);
-    free(b->truth);
-    b->truth = NULL;
+    for (int64_t i = 0; b->oracle != NULL && i < b->c->tensors.batch * b->problem.kv_heads; i++)
+        free(b->oracle[i].memory);
+    free(b->oracle);
+    b->oracle = NULL;
 }
 
 void back_check(back *b, const char *what) {
     const tp_problem *p = &b->problem;
     sums all;
-    if (b->truth == NULL) {
-        b->truth = calloc((size_t)(b->c->tensors.batch * p->kv_heads) + 1, sizeof *b->truth);
+    if (b->oracle == NULL) {
+        b->oracle = calloc((size_t)(b->c->tensors.batch * p->kv_heads) + 1, sizeof *b->oracle);
         for (int64_t i = 0; i < b->c->tensors.batch * p->kv_heads; i++)
-            make_truth(b, i / p->kv_heads, i % p->kv_heads, &b->truth[i]);
+            make_oracle(b, i / p->kv_heads, i % p->kv_heads, &b->oracle[i]);
     }
     for (int i = 0; i < 2; i++) {
         all.bias[i] = calloc(b->bias_count + 1, sizeof(double));
@@ -168,7 +168,7 @@ void back_check(back *b, const char *what) {
     }
     for (int64_t s = 0; s < b->c->tensors.batch; s++)
         for (int64_t kv = 0; kv < p->kv_heads; kv++) {
-            const head_truth *w = &b->truth[s * p->kv_heads + kv];
+            const head_oracle *w = &b->oracle[s * p->kv_heads + kv];
             compare_head(b, s, kv, w, what);
             add_sums(b, s, kv, w, &all);
         }

@@ -157,9 +157,9 @@ static int64_t list_row(const call *c, int64_t seq, int64_t token) {
 /* The same where rows have lists: a key must be listed and not hidden. */
 static int listed_page_is_seen(const call *c, int64_t seq, int64_t slot) {
     for (int64_t row = 0; row < c->q_lens[seq]; row++)
-        for (int64_t i = 0; i < c->problem.list_len; i++) {
-            int64_t at = list_row(c, seq, row) * c->tensors.key_list_stride + i;
-            int64_t key = index_at(c, c->tensors.key_lists, at);
+        for (int64_t i = 0; i < c->problem.sparse_len; i++) {
+            int64_t at = list_row(c, seq, row) * c->tensors.sparse_stride + i;
+            int64_t key = index_at(c, c->tensors.sparse_indices, at);
             if (key < 0) break;
             if (key / c->problem.page_size == slot &&
                 tp_mask_visible(&c->problem, &c->tensors, seq, 0, row, key) == 1)
@@ -171,7 +171,7 @@ static int listed_page_is_seen(const call *c, int64_t seq, int64_t slot) {
 /* Whether any row of the sequence sees a key of the page. */
 static int page_is_seen(const call *c, int64_t seq, int64_t slot) {
     int64_t size = c->problem.page_size, end = (slot + 1) * size;
-    if (c->problem.list_len > 0) return listed_page_is_seen(c, seq, slot);
+    if (c->problem.sparse_len > 0) return listed_page_is_seen(c, seq, slot);
     if (end > c->kv_lens[seq]) end = c->kv_lens[seq];
     for (int64_t key = slot * size; key < end; key++)
         for (int64_t row = 0; row < c->q_lens[seq]; row++)
@@ -214,22 +214,22 @@ static void make_tables(call *c, int two) {
 /* Keys in ascending steps, mixed up unless they are promised sorted. A list that is not may name a key twice, and
    be longer than there are keys: one that can be is, and so is one of three others. */
 static void make_list(const call *c, int64_t seq, int64_t *list, uint64_t *state) {
-    int64_t most = c->problem.list_len, kv = c->kv_lens[seq], n = 0, key = 0;
-    int repeats = !c->problem.lists_sorted && kv > 0 && (most > kv || random_number(state) % 3 == 0);
-    for (; repeats && n < most; n++) list[n] = (int64_t)(random_number(state) % (uint64_t)kv);
-    for (int64_t left = repeats ? 0 : most; left > 0 && key < kv; key++)
+    int64_t max = c->problem.sparse_len, kv = c->kv_lens[seq], n = 0, key = 0;
+    int repeats = !c->problem.sparse_sorted && kv > 0 && (max > kv || random_number(state) % 3 == 0);
+    for (; repeats && n < max; n++) list[n] = (int64_t)(random_number(state) % (uint64_t)kv);
+    for (int64_t left = repeats ? 0 : max; left > 0 && key < kv; key++)
         if (random_number(state) % (uint64_t)(kv - key) < (uint64_t)left) list[n++] = key, left--;
     if (n > 0 && random_number(state) % 3 == 0) n = (int64_t)(random_number(state) % (uint64_t)(n + 1));
-    for (int64_t i = n - 1; i > 0 && !c->problem.lists_sorted; i--) {
+    for (int64_t i = n - 1; i > 0 && !c->problem.sparse_sorted; i--) {
         int64_t j = (int64_t)(random_number(state) % (uint64_t)(i + 1)), swap = list[i];
         list[i] = list[j];
         list[j] = swap;
     }
-    if (n < most) list[n] = -1;
+    if (n < max) list[n] = -1;
 }
 
 static void make_lists(call *c) {
-    int64_t stride = c->problem.list_len + 2;
+    int64_t stride = c->problem.sparse_len + 2;
     int64_t rows = packed(c, CALL_Q) ? c->tensors.q_tokens : c->problem.batch * c->problem.q_len;
     int64_t *lists = malloc((size_t)(rows * stride + 1) * sizeof *lists);
     uint64_t state = (uint64_t)stride;
@@ -238,8 +238,8 @@ static void make_lists(call *c) {
         for (int64_t t = 0; t < c->q_lens[s]; t++) {
             make_list(c, s, lists + list_row(c, s, t) * stride, &state);
         }
-    c->tensors.key_lists = c->index[6] = index_array(c, lists, rows * stride);
-    c->tensors.key_list_stride = stride;
+    c->tensors.sparse_indices = c->index[6] = index_array(c, lists, rows * stride);
+    c->tensors.sparse_stride = stride;
     free(lists);
 }
 
@@ -257,8 +257,8 @@ static char *allocate(call *c, call_tensor which, int64_t elements) {
     assert_non_null(memory);
     for (int64_t i = 0; i < elements && which < CALL_O; i++)
         tp_from_float((tp_dtype)call_dtype(c, which), no_value, memory + (size_t)i * size);
-    c->room[which].memory = memory;
-    c->room[which].bytes = bytes;
+    c->capacity[which].memory = memory;
+    c->capacity[which].bytes = bytes;
     return memory;
 }
 
@@ -342,7 +342,7 @@ call *call_new(const char *text, const call_shape *shape) {
     const struct mask_lengths of_masks = {c->q_lens, c->kv_lens, c->q_starts, c->kv_starts};
     assert_int_equal(
         mask_data_create(&c->masks, &c->problem, &c->tensors, &of_masks, shape->seed), 0);
-    if (c->problem.list_len > 0) make_lists(c);
+    if (c->problem.sparse_len > 0) make_lists(c);
     if (c->problem.kv_layout == TP_PAGED) make_tables(c, shape->two_tables);
     if (shape->layout == CALL_QKV) place_qkv(c);
     for (int which = CALL_Q; which < CALL_TENSORS; which++)
@@ -360,11 +360,11 @@ call *call_new(const char *text, const call_shape *shape) {
 }
 
 void call_free(call *c) {
-    for (int i = 0; i < CALL_TENSORS; i++) free(c->room[i].memory);
+    for (int i = 0; i < CALL_TENSORS; i++) free(c->capacity[i].memory);
     for (int i = 0; i < COUNT(c->index); i++) free(c->index[i]);
     for (int i = 0; i < 2; i++) free(c->table[i]);
     mask_data_destroy(&c->masks);
-    call_truth_free(c->truth);
+    call_oracle_free(c->oracle);
     free(c->q_lens);
     free(c);
 }

@@ -27,7 +27,7 @@
 
 #include <cmocka.h>
 
-#include "mask_data.h" /* of cli/: the same data for the same seed */
+#include "harness/mask_data.h" /* of cli/: the same data for the same seed */
 #include "tileproof.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -60,18 +60,18 @@ typedef struct call {
     struct {
         char *memory; /* NULL: a slice of another's */
         size_t bytes; /* of memory */
-    } room[CALL_TENSORS];
+    } capacity[CALL_TENSORS];
     int64_t *table[2]; /* paged: pages of k and of v, [batch][page_slots] */
     void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
     struct mask_data masks; /* what masks and scores read */
     int keeps;                 /* call_keep */
-    struct call_truth *truth;  /* of the first check, where it is kept */
+    struct call_oracle *oracle;  /* of the first check, where it is kept */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);
 void call_free(call *c);
 /* What call_check remembers. */
-void call_truth_free(struct call_truth *truth);
+void call_oracle_free(struct call_oracle *oracle);
 
 tp_tensor *call_tensor_of(call *c, call_tensor which);
 int32_t call_dtype(const call *c, call_tensor which);

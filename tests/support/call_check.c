@@ -26,8 +26,8 @@ static rows choose_rows(const call *c) {
         work += (double)heads * (double)c->kv_lens[s] *
                 (double)(c->problem.head_dim_qk + c->problem.head_dim_v);
     }
-    double most = call_quick() ? WORK_MAX / 8 : WORK_MAX;
-    int64_t step = work > most ? (int64_t)(work / most) + 1 : 1, index = 0;
+    double max = call_quick() ? WORK_MAX / 8 : WORK_MAX;
+    int64_t step = work > max ? (int64_t)(work / max) + 1 : 1, index = 0;
     rows chosen = {malloc((size_t)(total + 1) * sizeof(tp_row)), 0};
     for (int64_t s = 0; s < c->tensors.batch; s++)
         for (int64_t r = 0; r < c->q_lens[s]; r++)
@@ -43,28 +43,28 @@ static rows choose_rows(const call *c) {
 /* Half an ulp at this magnitude. */
 static double half_ulp(int32_t dtype, double magnitude) {
     int digits = dtype == TP_F16 ? 11 : dtype == TP_BF16 ? 8 : 24;
-    int least = dtype == TP_F16 ? -13 : -125, exponent;
+    int min = dtype == TP_F16 ? -13 : -125, exponent;
     frexp(magnitude, &exponent);
-    return ldexp(0.5, (exponent > least ? exponent : least) - digits);
+    return ldexp(0.5, (exponent > min ? exponent : min) - digits);
 }
 
-typedef struct call_truth {
+typedef struct call_oracle {
     rows chosen;
     double *o, *lse, *bound, *lse_bound, *naive_o, *naive_lse, largest_v;
-} truth;
+} oracle;
 
 static double largest_value(const call *c) {
-    double most = 0;
+    double max = 0;
     for (int64_t s = 0; s < c->tensors.batch; s++)
         for (int64_t t = 0; t < c->kv_lens[s]; t++)
             for (int64_t h = 0; h < c->problem.kv_heads; h++)
                 for (int64_t x = 0; x < c->problem.head_dim_v; x++)
-                    most = fmax(most, fabs(call_get(c, CALL_V, s, t, h, x)));
-    return most;
+                    max = fmax(max, fabs(call_get(c, CALL_V, s, t, h, x)));
+    return max;
 }
 
-static truth *truth_of(const call *c) {
-    truth *t = malloc(sizeof *t);
+static oracle *oracle_of(const call *c) {
+    oracle *t = malloc(sizeof *t);
     assert_non_null(t);
     t->chosen = choose_rows(c);
     size_t n = (size_t)t->chosen.count, values = n * (size_t)c->problem.head_dim_v;
@@ -85,7 +85,7 @@ static truth *truth_of(const call *c) {
     return t;
 }
 
-void call_truth_free(truth *t) {
+void call_oracle_free(oracle *t) {
     if (t == NULL) return;
     free(t->chosen.list);
     free(t->o);
@@ -128,10 +128,10 @@ static void check_rule(const char *what, const char *name, const figures *f, dou
 }
 
 static void check(call *c, const char *what, int rule) {
-    truth *t = c->truth != NULL ? c->truth : truth_of(c);
+    oracle *t = c->oracle != NULL ? c->oracle : oracle_of(c);
     int64_t dv = c->problem.head_dim_v;
     figures o = {0, 0, 0}, lse = {0, 0, 0};
-    if (c->keeps) c->truth = t;
+    if (c->keeps) c->oracle = t;
     for (int64_t i = 0; i < t->chosen.count; i++) {
         const tp_row *r = &t->chosen.list[i];
         for (int64_t x = 0; x < dv; x++)
@@ -146,7 +146,7 @@ static void check(call *c, const char *what, int rule) {
                    4 * FLT_EPSILON * t->largest_v + half_ulp(c->problem.o_dtype, o.magnitude));
         check_rule(what, "lse", &lse, 4 * FLT_EPSILON * fmax(lse.magnitude, 1));
     }
-    if (!c->keeps) call_truth_free(t);
+    if (!c->keeps) call_oracle_free(t);
 }
 
 void call_check(call *c, const char *what) {

@@ -82,7 +82,7 @@ tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, co
 static void poison(void *cookie, int byte) {
     call *c = cookie;
     for (int i = CALL_O; i <= CALL_LSE; i++)
-        if (c->room[i].memory != NULL) memset(c->room[i].memory, byte, c->room[i].bytes);
+        if (c->capacity[i].memory != NULL) memset(c->capacity[i].memory, byte, c->capacity[i].bytes);
 }
 
 tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
@@ -94,21 +94,21 @@ static void mark_rows(const call *c, call_tensor which, char *written) {
     for (int64_t s = 0; s < c->tensors.batch; s++)
         for (int64_t t = 0; t < c->q_lens[s]; t++)
             for (int64_t h = 0; h < c->problem.q_heads; h++)
-                memset(written + ((char *)call_at(c, which, s, t, h) - c->room[which].memory), 1,
+                memset(written + ((char *)call_at(c, which, s, t, h) - c->capacity[which].memory), 1,
                        row);
 }
 
 /* Padding, gaps and rows beyond the used lengths keep their poison. */
 static void check_untouched(const call *c, int byte) {
     for (int which = CALL_O; which <= CALL_LSE; which++) {
-        if (c->room[which].memory == NULL ||
+        if (c->capacity[which].memory == NULL ||
             call_tensor_of((call *)(uintptr_t)c, which)->data == NULL)
             continue;
-        size_t bytes = c->room[which].bytes;
+        size_t bytes = c->capacity[which].bytes;
         char *written = calloc(bytes + 1, 1);
         mark_rows(c, which, written);
         for (size_t i = 0; i < bytes; i++)
-            if (!written[i] && (unsigned char)c->room[which].memory[i] != byte)
+            if (!written[i] && (unsigned char)c->capacity[which].memory[i] != byte)
                 fail_msg("byte %zu of %s is no output's and was written", i,
                          which == CALL_O ? "o" : "lse");
         free(written);

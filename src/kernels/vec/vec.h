@@ -33,16 +33,16 @@
 #define TP__CAT(a, b)   TP__CAT_(a, b)
 #define TP__ISA_NUMBER  TP__CAT(TP__ISA_, TP_ISA)
 /* tp_<op>_<dtype>_<isa>, and its number in the table of leaves */
-#define TP_LEAF_NAME(op_dtype) TP__CAT(TP__CAT(TP__CAT(tp_, op_dtype), _), TP_ISA)
-#define TP_LEAF_ID(op_dtype) \
-    (TP__CAT(TP__LEAF_, op_dtype) + TP__LEAVES_PER_ISA * TP__CAT(TP__SET_, TP_ISA))
+#define TP_FUNCTION_NAME(op_dtype) TP__CAT(TP__CAT(TP__CAT(tp_, op_dtype), _), TP_ISA)
+#define TP_FUNCTION_ID(op_dtype) \
+    (TP__CAT(TP__FUNCTION_, op_dtype) + TP__FUNCTIONS_PER_SET * TP__CAT(TP__SET_, TP_ISA))
 
 /* Adding it to a small float rounds that to an integer, which then stands in the low bits. */
 #define VEC_MAGIC      0x1.8p23f
 #define VEC_MAGIC_BITS 0x4b400000
 /* 2^y whose y rounds to less is 0: a smaller weight times a value would be subnormal, which costs a hundred
    cycles. */
-#define VEC_LEAST      -100.0f
+#define VEC_MIN      -100.0f
 
 #if TP__ISA_NUMBER == TP__ISA_avx512
 #include "kernels/vec/vec_avx512.h"
@@ -89,7 +89,7 @@ VEC_INLINE void vec_join(vec_f *a, vec_f *b) {
  * 2^(x*unit) for x <= 0 and unit > 0. x*unit = n + f with |f| <= 1/2; 2^f = 1 + f*(c1 + f*(...)), minimax of
  * degree 5 with p(0) = 1, so 2^0 is exactly 1. Where vec_fma fuses, the product costs no operation and is not
  * rounded. Relative error 1.72e-7 with fma, 1.94e-7 without, beside that of x*unit. Exactly 0 where n is below
- * VEC_LEAST, for -inf too; NaN stays NaN.
+ * VEC_MIN, for -inf too; NaN stays NaN.
  */
 VEC_INLINE vec_f vec_exp2(vec_f x, vec_f unit) {
     const vec_f magic = vec_set1(VEC_MAGIC);

@@ -31,10 +31,10 @@ static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm256_fmadd_ps(
 /* The second operand where either is NaN. */
 static inline vec_f vec_max(vec_f a, vec_f b) { return _mm256_max_ps(a, b); }
 
-/* p * 2^n where n >= VEC_LEAST or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
+/* p * 2^n where n >= VEC_MIN or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
     vec_f power = (vec_f)(((vec_u)t - (VEC_MAGIC_BITS - 127)) << 23);
-    return _mm256_and_ps(p * power, _mm256_cmp_ps(n, _mm256_set1_ps(VEC_LEAST), _CMP_NLT_UQ));
+    return _mm256_and_ps(p * power, _mm256_cmp_ps(n, _mm256_set1_ps(VEC_MIN), _CMP_NLT_UQ));
 }
 
 static inline float vec_max_lanes(vec_f x) {

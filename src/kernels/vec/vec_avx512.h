@@ -36,10 +36,10 @@ static inline vec_f vec_fma(vec_f a, vec_f b, vec_f c) { return _mm512_fmadd_ps(
 /* The second operand where either is NaN. */
 static inline vec_f vec_max(vec_f a, vec_f b) { return _mm512_max_ps(a, b); }
 
-/* p * 2^n where n >= VEC_LEAST or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
+/* p * 2^n where n >= VEC_MIN or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
     (void)t;
-    __mmask16 keep = _mm512_cmp_ps_mask(n, _mm512_set1_ps(VEC_LEAST), _CMP_NLT_UQ);
+    __mmask16 keep = _mm512_cmp_ps_mask(n, _mm512_set1_ps(VEC_MIN), _CMP_NLT_UQ);
     return _mm512_maskz_scalef_ps(keep, p, n);
 }
 
@@ -155,7 +155,7 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
 
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
     (void)t;
-    for (int i = 0; i < VEC_LANES; i++) p[i] = n[i] < VEC_LEAST ? 0.0f : p[i] * exp2f(n[i]);
+    for (int i = 0; i < VEC_LANES; i++) p[i] = n[i] < VEC_MIN ? 0.0f : p[i] * exp2f(n[i]);
     return p;
 }
 

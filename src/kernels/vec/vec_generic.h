@@ -32,10 +32,10 @@ static inline vec_f vec_max(vec_f a, vec_f b) {
     return (vec_f)(((vec_i)a & take) | ((vec_i)b & ~take));
 }
 
-/* p * 2^n where n >= VEC_LEAST or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
+/* p * 2^n where n >= VEC_MIN or n is NaN, otherwise +0; t = n + VEC_MAGIC. */
 static inline vec_f vec_scale(vec_f p, vec_f t, vec_f n) {
     vec_f power = (vec_f)(((vec_u)t - (VEC_MAGIC_BITS - 127)) << 23);
-    return (vec_f)((vec_i)(p * power) & ~(n < VEC_LEAST));
+    return (vec_f)((vec_i)(p * power) & ~(n < VEC_MIN));
 }
 
 static inline float vec_max_lanes(vec_f x) {

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tensors of a problem text, of a shape, or of generated lengths. */
+#include "bench/bench.h"
+#include "tool/shape.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char generator[] = "@lognormal";
+static const double generator_median = 400, generator_sigma = 1;
+enum {
+    GENERATOR_TOKENS = 32768,
+    GENERATOR_LOW = 64,
+    GENERATOR_HIGH = 4096,
+    GENERATOR_SEED = 1,
+    GENERATOR_MAX = 1 << 24
+};
+
+static tp_status fail(tp_error *error, tp_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static tp_status fail(tp_error *error, tp_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    error->status = status;
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* The i-th length: two uniform numbers make one normal one. */
+static int64_t generated_length(uint64_t i) {
+    double u = ((double)(random_bits(GENERATOR_SEED, 201, i) >> 11) + 0.5) * 0x1p-53;
+    double v = (double)(random_bits(GENERATOR_SEED, 202, i) >> 11) * 0x1p-53;
+    double normal = sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+    double length = generator_median * exp(generator_sigma * normal);
+    return (int64_t)(length < GENERATOR_LOW    ? GENERATOR_LOW
+                     : length > GENERATOR_HIGH ? GENERATOR_HIGH
+                                               : length);
+}
+
+/* How the generated tokens are cut: starts[0..count], when starts is not NULL; the longest. */
+static int64_t generate(int64_t tokens, int64_t *starts, int64_t *longest) {
+    int64_t count = 0, start = 0;
+    for (*longest = 0; start < tokens; count++) {
+        int64_t length = generated_length((uint64_t)count);
+        if (length > tokens - start) length = tokens - start;
+        if (length > *longest) *longest = length;
+        if (starts) starts[count] = start;
+        start += length;
+    }
+    if (starts) starts[count] = start;
+    return count;
+}
+
+/* Rewrites a generator as one packed sequence of all tokens, which tensors_cut cuts afterwards;
+ *tokens is 0 when the words name none. */
+static tp_status plain_words(const char *words, char *text, size_t size, int64_t *tokens,
+                             tp_error *error) {
+    *tokens = 0;
+    words += strspn(words, " ");
+    if (words[0] != '@') {
+        snprintf(text, size, "%s", words);
+        return TP_OK;
+    }
+    size_t length = strcspn(words, " "), name = sizeof generator - 1;
+    const char *rest = words + length;
+    char *end = (char *)words + name;
+    *tokens = GENERATOR_TOKENS;
+    if (!strncmp(words, generator, name) && words[name] == '=')
+        *tokens = strtoll(words + name + 1, &end, 10);
+    if (strncmp(words, generator, name) || end != rest || *tokens < 1 || *tokens > GENERATOR_MAX)
+        return fail(error, TP_INVALID, "word '%.*s': it must be %s or %s=TOKENS, 1..%d",
+                    (int)length, words, generator, generator, GENERATOR_MAX);
+    snprintf(text, size, "q%lld%s%s", (long long)*tokens, rest,
+             strstr(rest, "packed") ? "" : " packed");
+    return TP_OK;
+}
+
+static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengths, int64_t *tokens,
+                       tp_error *error) {
+    char plain[BENCH_WORDS + 64], text[1024], reason[256];
+    tp_status status = plain_words(words, plain, sizeof plain, tokens, error);
+    if (status != TP_OK) return status;
+    if (shape_expand(plain, text, sizeof text, reason, sizeof reason))
+        return fail(error, TP_INVALID, "%s", reason);
+    memset(lengths, 0, sizeof *lengths);
+    lengths->struct_size = sizeof *lengths;
+    status = tp_problem_parse(text, problem, lengths, error);
+    if (status == TP_OK && *tokens) {
+        if (problem->q_layout != TP_PACKED || problem->kv_layout != TP_PACKED)
+            return fail(error, TP_INVALID, "%s is packed on both sides", generator);
+        lengths->count = 0;
+    }
+    return status;
+}
+
+tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error) {
+    tp_lengths lengths;
+    int64_t tokens;
+    tp_status status = parse(words, problem, &lengths, &tokens, error);
+    if (status == TP_OK && tokens) {
+        problem->batch = generate(tokens, NULL, &problem->q_len);
+        problem->kv_len = problem->q_len;
+    }
+    return status;
+}
+
+/* Turns one packed sequence into many. */
+static int tensors_cut(struct tensors *tensors, int64_t tokens) {
+    int64_t longest, count = generate(tokens, NULL, &longest);
+    int64_t **arrays[] = {&tensors->q_start, &tensors->kv_start, &tensors->q_lens,
+                          &tensors->kv_lens};
+    for (int i = 0; i < 4; i++) {
+        free(*arrays[i]);
+        *arrays[i] = calloc((size_t)count + 1, sizeof(int64_t));
+    }
+    for (int i = 0; i < 2; i++) {
+        free(tensors->indices[i]);
+        tensors->indices[i] = calloc((size_t)count + 1, sizeof(int32_t));
+    }
+    tensors->call.cu_seqlens_q = tensors->indices[0];
+    tensors->call.cu_seqlens_kv = tensors->indices[1];
+    for (int i = 0; i < 4; i++)
+        if (!*arrays[i] || !tensors->indices[i / 2]) return 1;
+    generate(tokens, tensors->q_start, &longest);
+    for (int64_t i = 0; i <= count; i++) {
+        tensors->kv_start[i] = tensors->q_start[i];
+        for (int side = 0; side < 2; side++)
+            ((int32_t *)tensors->indices[side])[i] = (int32_t)tensors->q_start[i];
+    }
+    for (int64_t i = 0; i < count; i++)
+        tensors->q_lens[i] = tensors->kv_lens[i] = tensors->q_start[i + 1] - tensors->q_start[i];
+    tensors->sequences = tensors->call.batch = tensors->problem.batch = count;
+    tensors->problem.q_len = tensors->problem.kv_len = longest;
+    return 0;
+}
+
+tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
+                             tp_error *error) {
+    struct tensors_style style = {.repeat = 1};
+    tp_problem parsed;
+    tp_lengths lengths;
+    int64_t tokens;
+    memset(problem, 0, sizeof *problem);
+    snprintf(problem->words, sizeof problem->words, "%s", words);
+    tp_status status = parse(words, &parsed, &lengths, &tokens, error);
+    if (status != TP_OK) return status;
+    int back = parsed.op == TP_BACKWARD;
+    if (back && tokens) return fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
+    style.lse = back; /* which a backward call reads */
+    double bytes = (back ? 2 : 1) * tensors_bytes(&parsed, &lengths, &style);
+    double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    char wanted[32], max[32];
+    if (bytes > limit)
+        return fail(error, TP_NO_MEMORY,
+                    "the tensors would take %s: at most %s, 3/4 of this host's memory",
+                    readable_bytes(bytes, wanted), readable_bytes(limit, max));
+    if (tensors_create(&problem->tensors, &parsed, &lengths, &style) ||
+        (tokens && tensors_cut(&problem->tensors, tokens))) {
+        bench_problem_close(problem);
+        return fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
+    }
+    tensors_fill(&problem->tensors, seed);
+    if (!back || !gradients_create(&problem->gradients, &problem->tensors, &lengths, seed)) return TP_OK;
+    bench_problem_close(problem);
+    return fail(error, TP_NO_MEMORY, "the gradients could not be allocated");
+}
+
+tp_status bench_problem_prepare(struct bench_problem *problem, tp_context *context, tp_error *error) {
+    if (problem->tensors.problem.op != TP_BACKWARD) return TP_OK;
+    return gradients_forward(&problem->tensors, context, error);
+}
+
+int bench_gradients_wrong(const struct bench_problem *problem, char *reason, size_t size) {
+    struct gradients_oracle oracle;
+    tp_error error = TP_ERROR_INIT;
+    if (gradients_oracle_create(&oracle, &problem->tensors, &problem->gradients, &error) != TP_OK) {
+        snprintf(reason, size, "%s", error.text);
+        return 1;
+    }
+    int wrong = gradients_compare(&oracle, &problem->tensors, &problem->gradients, reason, size);
+    gradients_oracle_destroy(&oracle);
+    return wrong;
+}
+
+void bench_problem_close(struct bench_problem *problem) {
+    tensors_destroy(&problem->tensors);
+    if (problem->gradients.memory) gradients_destroy(&problem->gradients);
+}

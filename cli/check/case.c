@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check/check.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t hash_text(const char *text) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
+    return hash;
+}
+
+static int group_index(struct check_list *list, const char *group) {
+    for (int i = 0; i < list->group_count; i++)
+        if (!strcmp(list->groups[i], group)) return i;
+    if (list->group_count == MAX_GROUPS) abort();
+    list->groups[list->group_count] = group;
+    return list->group_count++;
+}
+
+/* The kinds in the tree, by the numbers that tp_mask_kind gives them. */
+static void describe_mask(const tp_problem *problem, char text[64]) {
+    unsigned kinds = 0;
+    size_t used = 0;
+    for (int i = 0; i < problem->mask_nodes; i++)
+        if (problem->mask[i].kind >= TP_MASK_CAUSAL) kinds |= 1u << (problem->mask[i].kind - TP_MASK_CAUSAL);
+    snprintf(text, 64, "none");
+    for (int i = 0; tp_mask_name(i) && used < 64; i++)
+        if (kinds >> i & 1)
+            used += (size_t)snprintf(text + used, 64 - used, "%s%s", used ? " " : "", tp_mask_name(i));
+    used = strlen(text);
+    if (problem->align == TP_TOP_LEFT) snprintf(text + used, 64 - used, " top-left");
+}
+
+static void describe_style(const struct tensors_style *style, char *text, size_t size) {
+    static const char *const forms[] = {"", " @heads", " @qkv", " @broadcast"};
+    int used = snprintf(text, size, "%s%s%s%s%s%s%s", forms[style->form],
+                        style->index64 ? " @i64" : "", style->ragged ? " @ragged" : "",
+                        style->slack ? " @slack" : "", style->two_tables ? " @two-tables" : "",
+                        style->short_lists ? " @short" : "", style->lse ? "" : " @no-lse");
+    if (style->gain != 0) snprintf(text + used, size - (size_t)used, " @gain-%g", style->gain);
+}
+
+struct check_case *check_add(struct check_list *list, const char *group, const char *label,
+                             check_function function, struct tensors_style style,
+                             const char *format, ...) {
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity ? 2 * list->capacity : 1024;
+        list->cases = realloc(list->cases, list->capacity * sizeof *list->cases);
+        if (!list->cases) abort();
+    }
+    struct check_case *test = &list->cases[list->count++];
+    *test = (struct check_case){
+        .group = group_index(list, group), .rows = 64, .style = style, .function = function};
+    char words[64];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(test->text, sizeof test->text, format, arguments);
+    va_end(arguments);
+    describe_style(&style, words, sizeof words);
+    snprintf(test->name, sizeof test->name, "%s/%s%s%s%s", group, label, *label ? " " : "",
+             test->text, words);
+    tp_error error = TP_ERROR_INIT;
+    test->lengths.struct_size = sizeof test->lengths;
+    if (tp_problem_parse(test->text, &test->problem, &test->lengths, &error) != TP_OK) {
+        complain("case '%s' cannot be made: %s", test->name, error.text);
+        list->broken = 1;
+    }
+    describe_mask(&test->problem, test->mask);
+    return test;
+}
+
+int check_fail(struct check_env *env, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(env->reason, sizeof env->reason, format, arguments);
+    va_end(arguments);
+    return 1;
+}
+
+int check_make(struct check_env *env, struct tensors *tensors, const tp_problem *problem,
+               const tp_lengths *lengths, const struct tensors_style *style) {
+    if (tensors_create(tensors, problem, lengths, style))
+        return check_fail(env, "the tensors could not be allocated");
+    tensors_fill(tensors, env->seed ^ hash_text(env->test->name));
+    return 0;
+}
+
+int check_make_own(struct check_env *env, struct tensors *tensors) {
+    const struct check_case *test = env->test;
+    return check_make(env, tensors, &test->problem, &test->lengths, &test->style);
+}
+
+int check_oracle(struct check_env *env, struct tensors *tensors) {
+    struct oracle oracle;
+    struct measured_error measured;
+    tp_error error = TP_ERROR_INIT;
+    if (oracle_create(&oracle, tensors, INT64_MAX, env->seed, &error) != TP_OK)
+        return check_fail(env, "the reference refused: %s", error.text);
+    int failed = oracle_compare(&oracle, tensors, &measured, env->reason, sizeof env->reason);
+    oracle_destroy(&oracle);
+    return failed;
+}
+
+int check_attend_by(struct check_env *env, struct tensors *tensors, enum entry entry, int threads,
+                    int poison, tp_receipt *receipt) {
+    tp_choice choice = TP_CHOICE_INIT;
+    choice.policy = TP_PERMIT;
+    choice.kernel = env->kernel->name;
+    choice.strategy = env->strategy;
+    struct attempt attempt = {.context = env->context,
+                              .choice = &choice,
+                              .workspace = &env->workspace,
+                              .entry = entry,
+                              .threads = threads,
+                              .poison = poison};
+    tp_error error = TP_ERROR_INIT;
+    tensors_poison_outputs(tensors, poison);
+    tp_status status = attempt_run(&attempt, tensors, receipt, &error);
+    if (status != TP_OK)
+        return check_fail(env, "expected TP_OK, got %s: %s", tp_status_name(status), error.text);
+    /* Where there is no pair to score no leaf does, and the receipt names no kernel. */
+    const char *ran = receipt->kernel ? receipt->kernel : "none";
+    const char *expected = receipt->pairs_visible ? env->kernel->name : ran;
+    if (strcmp(ran, expected))
+        return check_fail(env, "asked for kernel %s, the receipt names %s", expected, ran);
+    return 0;
+}
+
+int check_attend(struct check_env *env, struct tensors *tensors) {
+    tp_receipt receipt;
+    int threads = 1 + (int)(hash_text(env->test->name) % 3);
+    return check_attend_by(env, tensors, ENTRY_SERIAL, threads, 0xFF, &receipt);
+}
+
+int check_rows_equal(const struct tensors *a, tp_row in_a, const struct tensors *b, tp_row in_b,
+                     int64_t *column) {
+    size_t unit = tp_dtype_bytes(tensors_dtype(a, TENSOR_O));
+    int same = !memcmp(tensors_at(a, TENSOR_O, in_a.seq, in_a.row, in_a.head, 0),
+                       tensors_at(b, TENSOR_O, in_b.seq, in_b.row, in_b.head, 0), (size_t)a->problem.head_dim_v * unit);
+    for (int64_t x = -1; x < (same ? 0 : a->problem.head_dim_v); x++) {
+        enum tensor_id id = x < 0 ? TENSOR_LSE : TENSOR_O;
+        if (x < 0 && (!a->style.lse || !b->style.lse)) continue;
+        const void *left = tensors_at(a, id, in_a.seq, in_a.row, in_a.head, x < 0 ? 0 : x);
+        const void *right = tensors_at(b, id, in_b.seq, in_b.row, in_b.head, x < 0 ? 0 : x);
+        if (!memcmp(left, right, x < 0 ? sizeof(float) : unit)) continue;
+        tp_dtype dtype = tensors_dtype(a, id);
+        if (isnan(tp_to_float(dtype, left)) && isnan(tp_to_float(dtype, right))) continue;
+        *column = x;
+        return 0;
+    }
+    return 1;
+}
+
+int check_same_row(struct check_env *env, const char *what, const struct tensors *a, tp_row in_a,
+                   const struct tensors *b, tp_row in_b) {
+    int64_t x;
+    if (check_rows_equal(a, in_a, b, in_b, &x)) return 0;
+    enum tensor_id id = x < 0 ? TENSOR_LSE : TENSOR_O;
+    if (x < 0) x = 0;
+    return check_fail(env,
+                      "%s: %s of seq %" PRId64 " head %" PRId64 " row %" PRId64 " column %" PRId64
+                      ": expected equal bits, got %.9g and %.9g",
+                      what, id == TENSOR_O ? "o" : "lse", in_a.seq, in_a.head, in_a.row, x,
+                      (double)tensors_get(a, id, in_a.seq, in_a.row, in_a.head, x),
+                      (double)tensors_get(b, id, in_b.seq, in_b.row, in_b.head, x));
+}
+
+int check_same_rows(struct check_env *env, const char *what, const struct tensors *a,
+                    const struct tensors *b) {
+    for (int64_t s = 0; s < a->sequences; s++)
+        for (int64_t h = 0; h < a->problem.q_heads; h++)
+            for (int64_t r = 0; r < a->q_lens[s]; r++) {
+                tp_row row = {s, h, r};
+                if (check_same_row(env, what, a, row, b, row)) return 1;
+            }
+    return 0;
+}
+
+void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, int64_t from_seq,
+                enum tensor_id id, int64_t tokens) {
+    size_t bytes = (size_t)tensors_dim(from, id) * tp_dtype_bytes(tensors_dtype(from, id));
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < tensors_heads(from, id); h++)
+            memcpy(tensors_at(to, id, to_seq, t, h, 0), tensors_at(from, id, from_seq, t, h, 0),
+                   bytes);
+}
+
+static int compare_with_oracle(struct check_env *env, struct tensors *tensors,
+                              const struct oracle *oracle) {
+    struct measured_error measured;
+    tp_receipt receipt;
+    int threads = 1 + (int)(hash_text(env->test->name) % 3);
+    if (check_attend_by(env, tensors, ENTRY_SERIAL, threads, 0xFF, &receipt)) return 1;
+    if (receipt.scores_written && strcmp(env->kernel->strategy, "math"))
+        return check_fail(env, "expected no scores written, the receipt says %" PRId64,
+                          receipt.scores_written);
+    return tensors_badly_written(tensors, env->reason, sizeof env->reason) ||
+           oracle_compare(oracle, tensors, &measured, env->reason, sizeof env->reason);
+}
+
+static int beyond_limit(const tp_kernel_info *kernel, const tp_problem *problem) {
+    if (problem->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
+    return kernel->max_head_dim && (problem->head_dim_qk > kernel->max_head_dim ||
+                                    problem->head_dim_v > kernel->max_head_dim);
+}
+
+/* Data and reference, made once, which serve all kernels; gradients of a backward case. */
+struct subject {
+    struct tensors tensors;
+    struct oracle oracle;
+    struct gradients gradients;
+    struct gradients_oracle gradients_oracle;
+};
+
+static int make_subject(struct check_env *env, struct subject *subject) {
+    const struct check_case *test = env->test;
+    tp_error error = TP_ERROR_INIT;
+    tp_status status;
+    if (test->function) return 0;
+    if (check_make(env, &subject->tensors, &test->problem, &test->lengths, &test->style)) return 1;
+    if (test->problem.op == TP_BACKWARD) {
+        if (gradients_create(&subject->gradients, &subject->tensors, &test->lengths, hash_text(test->name)))
+            return check_fail(env, "the gradients could not be allocated");
+        status = gradients_oracle_create(&subject->gradients_oracle, &subject->tensors, &subject->gradients, &error);
+    } else {
+        status = oracle_create(&subject->oracle, &subject->tensors, test->rows, env->seed, &error);
+    }
+    return status == TP_OK ? 0 : check_fail(env, "the reference refused: %s", error.text);
+}
+
+static int try_subject(struct check_env *env, struct subject *subject) {
+    if (env->test->function) return env->test->function(env);
+    if (env->test->problem.op != TP_BACKWARD) return compare_with_oracle(env, &subject->tensors, &subject->oracle);
+    int threads = 1 + (int)(hash_text(env->test->name) % 3);
+    return check_gradients(env, &subject->tensors, &subject->gradients, ENTRY_SERIAL, threads, 0xFF) ||
+           gradients_compare(&subject->gradients_oracle, &subject->tensors, &subject->gradients, env->reason,
+                             sizeof env->reason);
+}
+
+void check_run_case(struct check_env *env, const struct check_kernels *kernels,
+                    struct outcome_of *outcomes) {
+    struct subject subject = {0};
+    int broken = make_subject(env, &subject);
+    for (int i = 0; i < kernels->count; i++) {
+        env->kernel = kernels->selected[i];
+        if (beyond_limit(env->kernel, &env->test->problem)) {
+            outcomes[i].outcome = BEYOND_LIMIT;
+            continue;
+        }
+        int failed = broken || try_subject(env, &subject);
+        outcomes[i].outcome = failed ? FAILED : PASSED;
+        if (failed) outcomes[i].reason = strdup(env->reason);
+    }
+    oracle_destroy(&subject.oracle);
+    gradients_oracle_destroy(&subject.gradients_oracle);
+    gradients_destroy(&subject.gradients);
+    tensors_destroy(&subject.tensors);
+}

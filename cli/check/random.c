@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check/random.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_SHRUNK = 12 };
+
+struct walk {
+    struct isolated isolated;
+    const struct options *options;
+    long passed, failed, beyond;
+    struct cover *cover;
+    int64_t rows, unbounded;      /* of all calls */
+    long none_left, sums_left;    /* calls */
+    char shrunk[MAX_SHRUNK][24]; /* their reasons */
+    int shrunk_count;
+};
+
+static void print_finding(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
+    const char *kernel = walk->isolated.kernels->selected[finding->kernel]->name;
+    printf("  problem  %s\n  %s\n", trial->text, finding->reason);
+    printf("  repro    tileproof check --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", kernel, trial->seed, trial->text);
+}
+
+/* A worker's contexts have served the trials before it. */
+static int passes_alone(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
+    struct finding alone;
+    isolated_one(&walk->isolated, trial, finding->kernel, &alone);
+    if (alone.verdict == TRIAL_FAILED) return 0;
+    printf("  alone it passes: tileproof check --random %" PRId64 " --seed %" PRIu64 " --threads 1", finding->number + 1,
+           walk->isolated.seed);
+    if (walk->options->kernel) printf(" --kernel '%s'", walk->options->kernel);
+    printf("\n");
+    return 1;
+}
+
+static void print_small(const struct walk *walk, struct trial *trial, struct finding *finding) {
+    char before[TRIAL_TEXT];
+    snprintf(before, sizeof before, "%s", trial->text);
+    shrink(&walk->isolated, trial, finding);
+    if (!strcmp(before, trial->text)) return;
+    printf("  made small:\n");
+    print_finding(walk, trial, finding);
+}
+
+/* One failure of a kind is enough to be made small. */
+static int is_new(struct walk *walk, const struct finding *finding) {
+    char reason[24];
+    snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, finding->reason);
+    reason[strcspn(reason, "0123456789")] = 0;
+    for (int i = 0; i < walk->shrunk_count; i++)
+        if (!strcmp(walk->shrunk[i], reason)) return 0;
+    if (walk->shrunk_count == MAX_SHRUNK) return 0;
+    memcpy(walk->shrunk[walk->shrunk_count++], reason, sizeof reason);
+    return 1;
+}
+
+static void found(void *user, const struct finding *got) {
+    struct walk *walk = user;
+    struct finding finding = *got;
+    struct trial trial;
+    const char *kernel = walk->isolated.kernels->selected[finding.kernel]->name;
+    walk->passed += finding.verdict == TRIAL_PASSED;
+    walk->failed += finding.verdict == TRIAL_FAILED;
+    walk->beyond += finding.verdict == TRIAL_BEYOND;
+    if (finding.verdict != TRIAL_BEYOND) {
+        walk->rows += finding.rows;
+        walk->unbounded += finding.unbounded;
+        walk->none_left += finding.rows > 0 && finding.unbounded == finding.rows;
+        walk->sums_left += finding.sums_left;
+    }
+    if (finding.verdict != TRIAL_FAILED && !walk->options->verbose) return;
+    trial_draw(&trial, walk->isolated.seed, finding.number);
+    if (finding.verdict != TRIAL_FAILED) {
+        printf("%s  #%" PRId64 "  %s  kernel %s\n", finding.verdict == TRIAL_PASSED ? "passed" : "beyond", finding.number,
+               trial.text, kernel);
+        return;
+    }
+    printf("FAILED  random #%" PRId64 " of seed %" PRIu64 "  kernel %s\n", finding.number, walk->isolated.seed, kernel);
+    print_finding(walk, &trial, &finding);
+    if (!finding.late && is_new(walk, &finding) && !passes_alone(walk, &trial, &finding)) print_small(walk, &trial, &finding);
+    fflush(stdout);
+}
+
+static double seconds_now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+static void print_absent(const struct check_kernels *kernels) {
+    for (int k = 0; k < kernels->absent_count; k++) {
+        char needs[64];
+        isa_words(kernels->absent[k]->needs, needs);
+        printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
+    }
+}
+
+int command_check_random(const struct options *options, const struct check_kernels *kernels, int threads) {
+    struct walk walk = {.options = options,
+                        .isolated = {.kernels = kernels,
+                                  .seed = (uint64_t)options->seed,
+                                  .count = options->random > 0 ? options->random : INT64_MAX,
+                                  .threads = 2,
+                                  .workers = threads,
+                                  .found = found}};
+    double begin = seconds_now();
+    int code = parse_seconds("--budget", options->budget, &walk.isolated.seconds);
+    if (code) return code;
+    walk.isolated.user = &walk;
+    walk.cover = cover_new();
+    if (!walk.cover) {
+        complain("no memory for counts");
+        return EXIT_FAILED;
+    }
+    printf("random problems of seed %" PRIu64 " on", walk.isolated.seed);
+    for (int i = 0; i < kernels->count; i++) printf(" %s", kernels->selected[i]->name);
+    printf("\n");
+    code = kernels->count ? isolated_walk(&walk.isolated) : EXIT_FINE;
+    for (int64_t i = 0; i < walk.isolated.done; i++) {
+        struct trial trial;
+        trial_draw(&trial, walk.isolated.seed, i);
+        cover_add(walk.cover, &trial);
+    }
+    int unknown = cover_print(walk.cover, kernels, options->verbose);
+    print_absent(kernels);
+    printf("rows %" PRId64 ", without a bound %" PRId64 "; calls with none left %ld, without their bias, slopes and sinks %ld\n",
+           walk.rows, walk.unbounded, walk.none_left, walk.sums_left);
+    printf("%" PRId64 " problems: %ld passed, %ld failed", walk.isolated.done, walk.passed, walk.failed);
+    if (walk.beyond) printf(", %ld beyond a kernel's head dim or op", walk.beyond);
+    printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);
+    cover_free(walk.cover);
+    return code || walk.failed || unknown ? EXIT_FAILED : EXIT_FINE;
+}
+
+int command_check_problem(const struct options *options, const struct check_kernels *kernels, int threads) {
+    struct walk walk = {.options = options,
+                        .isolated = {.kernels = kernels, .seed = (uint64_t)options->seed, .threads = 2, .workers = threads}};
+    struct trial trial, small;
+    char reason[512];
+    if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason) ||
+        traits_clash(&trial, reason, sizeof reason)) {
+        complain("%s", reason);
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < kernels->count; i++) {
+        struct finding finding;
+        isolated_one(&walk.isolated, &trial, i, &finding);
+        finding.kernel = i;
+        walk.failed += finding.verdict == TRIAL_FAILED;
+        printf("%s  kernel %s\n", finding.verdict == TRIAL_FAILED ? "FAILED" : finding.verdict == TRIAL_PASSED ? "passed" : "beyond",
+               kernels->selected[i]->name);
+        if (finding.verdict != TRIAL_FAILED) continue;
+        print_finding(&walk, &trial, &finding);
+        small = trial;
+        if (walk.failed == 1) print_small(&walk, &small, &finding);
+    }
+    print_absent(kernels);
+    return walk.failed ? EXIT_FAILED : EXIT_FINE;
+}

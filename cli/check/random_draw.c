@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A problem text from dice. Words come by chance, each by itself; the parser says whether they go together. */
+#include "check/random.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+int64_t dice_roll(struct dice *dice, int64_t below) {
+    return (int64_t)(random_bits(dice->seed, 0xD1CE, dice->at++) % (uint64_t)below);
+}
+
+int dice_chance(struct dice *dice, int of_thousand) { return dice_roll(dice, 1000) < of_thousand; }
+
+void draft_say(struct draft *draft, const char *format, ...) {
+    size_t used = strlen(draft->text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(draft->text + used, sizeof draft->text - used, format, arguments);
+    va_end(arguments);
+}
+
+static void window(struct draft *d) {
+    int64_t left = draw_number(d, d->keys + 1) - 1, right = dice_chance(&d->dice, 500) ? 0 : draw_number(d, d->keys + 1) - 1;
+    draft_say(d, " window=%lld,%lld", (long long)left, (long long)right);
+}
+
+static void chunk(struct draft *d) { draft_say(d, " chunk=%lld", (long long)draw_number(d, d->keys) + 1); }
+
+static void prefix(struct draft *d) {
+    if (dice_chance(&d->dice, 500))
+        draft_say(d, " prefix");
+    else
+        draft_say(d, " prefix=%lld", (long long)draw_number(d, d->keys));
+}
+
+static void first(struct draft *d) { draft_say(d, " first=%lld", (long long)draw_number(d, d->keys)); }
+
+static void tree(struct draft *d) {
+    draft_say(d, " tree");
+    d->keys_for_rows = 1;
+}
+
+/* Kinds and numbers of a postfix tree; a tree of drafts is left to its own word. */
+static void leaf(struct draft *d) {
+    static const char *const plain[] = {"causal", "documents", "spans", "bits", "callback", "prefix"};
+    long long a = (long long)draw_number(d, d->keys), b = (long long)draw_number(d, d->keys);
+    switch (dice_roll(&d->dice, 9)) {
+    case 0: draft_say(d, "window:%lld:%lld", a - 1, b - 1); break;
+    case 1: draft_say(d, "chunk:%lld", a + 1); break;
+    case 2: draft_say(d, "prefix:%lld", a); break;
+    case 3: draft_say(d, "first:%lld", a); break;
+    case 4: draft_say(d, "window:0:0"); break;
+    default: draft_say(d, "%s", plain[dice_roll(&d->dice, 6)]); break;
+    }
+}
+
+static void postfix(struct draft *d) {
+    int waiting = 1, leaves = 2 + (int)dice_roll(&d->dice, 4);
+    draft_say(d, " mask=");
+    leaf(d);
+    for (int i = 1; i < leaves; i++) {
+        draft_say(d, ",");
+        leaf(d);
+        for (waiting++; waiting > 1 && (i == leaves - 1 || dice_chance(&d->dice, 500)); waiting--)
+            draft_say(d, dice_chance(&d->dice, 500) ? ",and" : ",or");
+    }
+}
+
+static void scale(struct draft *d) {
+    static const char *const values[] = {"0", "-0.3", "1", "1e-30", "2.5", "-2", "1e-44", "2.3e38", "30", "-1e-3"};
+    draft_say(d, " scale=%s", values[dice_roll(&d->dice, 10)]);
+}
+
+static void softcap(struct draft *d) {
+    static const char *const values[] = {"50", "5", "0.5", "1e-3", "1e4", "1e-15", "1e15"};
+    draft_say(d, " softcap=%s", values[dice_roll(&d->dice, 7)]);
+}
+
+static void qscale(struct draft *d) {
+    static const char *const betas[] = {"0.1", "0.4", "-0.5", "0", "3e38", "1e-30"};
+    draft_say(d, " qscale=%s,%lld,%lld", betas[dice_chance(&d->dice, 900) ? dice_roll(&d->dice, 4) : dice_roll(&d->dice, 6)],
+              (long long)draw_number(d, d->keys) + 1, (long long)draw_number(d, 9));
+}
+
+static void bias(struct draft *d) {
+    static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    draft_say(d, " bias=%s", dtypes[dice_roll(&d->dice, 3)]);
+}
+
+static void dropout(struct draft *d) {
+    static const char *const rates[] = {"0.1", "0.5", "0.9", "0.001", "0.9999"};
+    draft_say(d, " dropout=%s", rates[dice_roll(&d->dice, 5)]);
+}
+
+static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw_number(d, d->keys + 60) + 1); }
+
+static void list_length(struct draft *d) {
+    static const int more[] = {1, 1, 2, 4};
+    int longer = dice_chance(&d->dice, 150); /* than a chunk, of however few keys */
+    int64_t length = longer ? 1000 + dice_roll(&d->dice, 150) : draw_number(d, d->keys * more[dice_roll(&d->dice, 4)]);
+    int64_t max = (longer ? 16 : 4) * d->cost / (d->heads * (d->dim + d->dim_v) * (d->rows + 1)) + 8;
+    draft_say(d, "%lld", (long long)(length < max ? length : max) + 1);
+}
+
+static void lists(struct draft *d) {
+    draft_say(d, " sparse=");
+    list_length(d);
+}
+
+static void sorted_lists(struct draft *d) {
+    draft_say(d, " sparse-sorted=");
+    list_length(d);
+}
+
+static void latent(struct draft *d) {
+    draft_say(d, " latent");
+    d->latent = 1;
+}
+
+static void batch(struct draft *d) { (void)d; } /* by draw_lengths */
+
+/* Words of which one excludes the others. */
+enum { LENGTHS = 1, PACKS = DRAFT_PACKS, LISTED = 4, MASKS = 8, TREES = 16, SPANS = 32, KEPT = DRAFT_KEPT };
+
+/* In the order drawn: what others depend on comes first. Chances of a thousand for forward problems, for those with
+   lists, for gradients. A word that takes no number needs no function. */
+static const struct {
+    const char *name;
+    int chance[DRAW_KINDS];
+    unsigned group, against; /* takes the first; not after any of the second */
+    void (*put)(struct draft *draft);
+} table[] = {
+    {"latent", {60, 100, 0}, 0, 0, latent},
+    {"h", {1000, 1000, 1000}, 0, 0, draw_heads},
+    {"d", {1000, 1000, 1000}, 0, 0, draw_dims},
+    {"f32", {1000, 1000, 1000}, 0, 0, draw_dtypes}, /* and every other dtype */
+    {"tree", {50, 0, 50}, MASKS, TREES, tree},
+    {"seqs=", {350, 250, 350}, LENGTHS, 0, draw_sequences},
+    {"q", {1000, 1000, 1000}, LENGTHS, LENGTHS, draw_lengths},
+    {"k", {1000, 1000, 1000}, 0, 0, batch}, /* these two by draw_lengths, too */
+    {"b", {1000, 1000, 1000}, 0, 0, batch},
+    {"mask=", {120, 0, 120}, TREES, MASKS, postfix},
+    {"causal", {400, 300, 400}, MASKS, TREES, NULL},
+    {"window=", {180, 300, 180}, MASKS, TREES, window},
+    {"chunk=", {70, 0, 70}, MASKS, TREES, chunk},
+    {"prefix", {70, 0, 70}, MASKS, TREES, prefix},
+    {"first=", {70, 0, 70}, MASKS, TREES, first},
+    {"documents", {90, 0, 90}, MASKS, TREES, NULL},
+    {"spans", {60, 0, 60}, MASKS | SPANS, TREES | SPANS, NULL},
+    {"spans-and", {40, 0, 40}, MASKS | SPANS, TREES | SPANS, NULL},
+    {"bits", {80, 0, 80}, MASKS, TREES, NULL},
+    {"callback", {50, 0, 50}, MASKS, TREES, NULL},
+    {"sparse=", {0, 600, 0}, LISTED, TREES | MASKS, lists},
+    {"sparse-sorted=", {0, 1000, 0}, LISTED, LISTED, sorted_lists},
+    {"paged=", {250, 300, 0}, KEPT, KEPT, paged},
+    {"packed-q", {120, 120, 60}, PACKS, PACKS, NULL},
+    {"packed-kv", {60, 60, 60}, PACKS, PACKS | KEPT, NULL},
+    {"packed", {250, 200, 250}, PACKS, PACKS | KEPT, NULL},
+    {"padded", {450, 450, 450}, 0, 0, NULL},
+    {"top-left", {200, 150, 200}, 0, 0, NULL},
+    {"positions", {130, 0, 130}, 0, 0, NULL},
+    {"scale=", {180, 180, 180}, 0, 0, scale},
+    {"qscale=", {70, 120, 70}, 0, 0, qscale},
+    {"softcap=", {110, 150, 110}, 0, 0, softcap},
+    {"alibi", {140, 0, 140}, 0, 0, NULL},
+    {"bias=", {150, 0, 150}, 0, 0, bias},
+    {"sinks", {170, 200, 170}, 0, 0, NULL},
+    {"dropout=", {90, 0, 130}, 0, 0, dropout},
+    {"invariant", {150, 150, 0}, 0, 0, NULL},
+    {"backward", {0, 0, 1000}, 0, 0, NULL},
+    {"prefill", {50, 50, 0}, 0, 0, NULL}, /* these stand only where they are right */
+    {"decode", {50, 50, 0}, 0, 0, NULL},
+    {"mixed", {100, 50, 0}, 0, 0, NULL},
+};
+enum { WORDS = sizeof table / sizeof *table };
+
+const char *draw_word(int index) { return index < WORDS ? table[index].name : NULL; }
+
+static int parses(const char *text, tp_problem *problem, tp_lengths *lengths) {
+    tp_error error = TP_ERROR_INIT;
+    lengths->struct_size = sizeof *lengths;
+    return tp_problem_parse(text, problem, lengths, &error) == TP_OK;
+}
+
+/* A word that the parser refuses beside the others is taken back; those that nothing goes without are all there by then. */
+static int draw_text(struct draft *d, struct trial *trial) {
+    int whole = 0;
+    for (int i = 0; i < WORDS; i++) {
+        if (!dice_chance(&d->dice, table[i].chance[d->kind]) || d->taken & table[i].against) continue;
+        size_t before = strlen(d->text);
+        if (table[i].put)
+            table[i].put(d);
+        else
+            draft_say(d, " %s", table[i].name);
+        int fits = parses(d->text, &trial->problem, &trial->lengths);
+        if (whole && !fits)
+            d->text[before] = 0;
+        else
+            d->taken |= table[i].group;
+        whole |= fits;
+    }
+    return parses(d->text, &trial->problem, &trial->lengths);
+}
+
+void trial_draw(struct trial *trial, uint64_t seed, int64_t number) {
+    char words[240], whole[2 * TRIAL_TEXT], reason[256];
+    for (uint64_t again = 0;; again++) {
+        struct draft d = {.dice = {random_bits(seed, 0x7217A1 + again, (uint64_t)number), 0}};
+        int64_t kind = dice_roll(&d.dice, 100);
+        d.kind = kind < 58 ? DRAW_FORWARD : kind < 72 ? DRAW_LISTS : DRAW_BACKWARD;
+        d.cost = dice_chance(&d.dice, 60) ? 6000000 : dice_chance(&d.dice, 300) ? 800000 : 120000;
+        d.keys = 60;
+        *trial = (struct trial){.seed = d.dice.seed};
+        if (!draw_text(&d, trial)) continue;
+        traits_draw(trial, &d.dice, words, sizeof words);
+        snprintf(whole, sizeof whole, "%s%s", d.text + 1, words);
+        if (!trial_read(trial, whole, d.dice.seed >> 32, reason, sizeof reason)) return;
+    }
+}
+
+int trial_read(struct trial *trial, const char *text, uint64_t seed, char *reason, size_t size) {
+    char problem[TRIAL_TEXT] = "", word[TRIAL_TEXT];
+    size_t used = 0, length;
+    tp_error error = TP_ERROR_INIT;
+    *trial = (struct trial){.seed = seed, .style = {.lse = 1, .guarded = GUARDED_END}};
+    if (strlen(text) >= sizeof trial->text) {
+        snprintf(reason, size, "the text has %zu characters: at most %zu", strlen(text), sizeof trial->text - 1);
+        return 1;
+    }
+    snprintf(trial->text, sizeof trial->text, "%s", text);
+    for (; text += strspn(text, " "), (length = strcspn(text, " ")); text += length) {
+        snprintf(word, sizeof word, "%.*s", (int)length, text);
+        if (word[0] != '@') {
+            used += (size_t)snprintf(problem + used, sizeof problem - used, "%s%s", used ? " " : "", word);
+        } else if (traits_read(trial, word)) {
+            snprintf(reason, size, "word '%s' is unknown; words with an @ are", word);
+            for (int i = 0; trait_word(i); i++)
+                snprintf(reason + strlen(reason), size - strlen(reason), " %s", trait_word(i));
+            return 1;
+        }
+    }
+    trial->lengths.struct_size = sizeof trial->lengths;
+    if (tp_problem_parse(problem, &trial->problem, &trial->lengths, &error) == TP_OK) return 0;
+    snprintf(reason, size, "%s", error.text);
+    return 1;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Does packing keep sequences apart? For each sequence all others are filled with NaN, q and k and v; then the
+ * packed call, and a call of that sequence alone in the same memory, must give it the bits it had among clean
+ * neighbours. The neighbours' own rows must have become NaN, or the poison would prove nothing.
+ */
+#include "qualify/qualify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Fills q, k and v of a sequence with NaN, or takes them from a copy of the buffers. */
+static void set_sequence(struct tensors *t, int64_t seq, char *const copy[3]) {
+    for (int id = TENSOR_Q; id <= TENSOR_V; id++) {
+        const char *base = t->buffer[id].memory;
+        size_t bytes = (size_t)tensors_dim(t, (enum tensor_id)id) * tp_dtype_bytes(tensors_dtype(t, (enum tensor_id)id));
+        if (!base) continue; /* v of a latent cache is part of k */
+        for (int64_t token = 0; token < tensors_len(t, (enum tensor_id)id, seq); token++)
+            for (int64_t head = 0; head < tensors_heads(t, (enum tensor_id)id); head++) {
+                char *at = tensors_at(t, (enum tensor_id)id, seq, token, head, 0);
+                if (copy)
+                    memcpy(at, copy[id] + (at - base), bytes);
+                else
+                    memset(at, 0xFF, bytes);
+            }
+    }
+}
+
+static const void *move(const void *array, int64_t by, size_t unit) {
+    return array ? (const char *)array + by * (int64_t)unit : NULL;
+}
+
+/* The call of one sequence: what is indexed by sequence starts at it. */
+static void cut_out(int64_t seq, tp_tensors *call) {
+    size_t unit = call->index_type == TP_I64 ? 8 : 4;
+    const void **by_sequence[] = {&call->cu_seqlens_q, &call->cu_seqlens_kv, &call->q_lens,
+                                  &call->kv_lens,      &call->prefix_lens,   &call->span_offsets};
+    for (size_t i = 0; i < sizeof by_sequence / sizeof *by_sequence; i++)
+        *by_sequence[i] = move(*by_sequence[i], seq, unit);
+    call->k_pages = move(call->k_pages, seq * call->page_slots, unit);
+    call->v_pages = move(call->v_pages, seq * call->page_slots, unit);
+    if (call->alibi_slopes) call->alibi_slopes += seq * call->alibi_stride;
+    call->batch = 1;
+}
+
+static int row_differs(const struct tensors *t, enum tensor_id id, const char *clean, int64_t seq,
+                       int64_t row, int64_t head) {
+    const char *at = tensors_at(t, id, seq, row, head, 0);
+    size_t bytes = (size_t)tensors_dim(t, id) * tp_dtype_bytes(tensors_dtype(t, id));
+    return memcmp(at, clean + (at - (const char *)t->buffer[id].memory), bytes) != 0;
+}
+
+static int compare_sequence(struct subject *s, char *const clean[2], int64_t seq, const char *how) {
+    const struct tensors *t = &s->tensors;
+    for (int i = 0; i < 2; i++)
+        for (int64_t row = 0; row < t->q_lens[seq]; row++)
+            for (int64_t head = 0; head < t->problem.q_heads; head++)
+                if (row_differs(t, i ? TENSOR_LSE : TENSOR_O, clean[i], seq, row, head))
+                    return subject_fail(s, TP_CELL_NUMERIC_FAIL,
+                                        "packing is seen: %s of sequence %lld row %lld head %lld has other "
+                                        "bits %s",
+                                        i ? "lse" : "o", (long long)seq, (long long)row, (long long)head,
+                                        how);
+    return 0;
+}
+
+/* The last row of every other sequence sees at least its own key, which is NaN. */
+static int poison_arrived(const struct tensors *t, int64_t kept) {
+    for (int64_t seq = 0; seq < t->sequences; seq++)
+        if (seq != kept && t->q_lens[seq] &&
+            !isnan(tensors_get(t, TENSOR_O, seq, t->q_lens[seq] - 1, 0, 0)))
+            return 0;
+    return 1;
+}
+
+static int check_sequence(struct qualifier *q, struct subject *s, char *const clean[2], int64_t seq) {
+    tp_receipt receipt;
+    tp_tensors all = s->tensors.call;
+    if (subject_run(q, s, tp_context_threads(q->context), &receipt) ||
+        compare_sequence(s, clean, seq, "with NaN in the other sequences"))
+        return 1;
+    if (!poison_arrived(&s->tensors, seq))
+        return subject_fail(s, TP_CELL_MISTRUSTED, "NaN in a sequence did not reach its own rows");
+    cut_out(seq, &s->tensors.call);
+    int failed = subject_run(q, s, 1, &receipt);
+    s->tensors.call = all;
+    return failed || compare_sequence(s, clean, seq, "alone");
+}
+
+int qualify_alone(struct qualifier *q, struct subject *s) {
+    struct tensors *t = &s->tensors;
+    char *clean[2] = {NULL, NULL}, *inputs[3] = {NULL, NULL, NULL};
+    int failed = 0;
+    for (int i = 0; i < 2; i++)
+        if ((clean[i] = malloc(t->buffer[TENSOR_O + i].bytes)))
+            memcpy(clean[i], t->buffer[TENSOR_O + i].memory, t->buffer[TENSOR_O + i].bytes);
+    for (int i = 0; i < 3; i++) /* v of a latent cache is part of k */
+        if (t->buffer[i].memory && (inputs[i] = malloc(t->buffer[i].bytes)))
+            memcpy(inputs[i], t->buffer[i].memory, t->buffer[i].bytes);
+    if (!clean[0] || !clean[1] || !inputs[0] || !inputs[1] || (t->buffer[2].memory && !inputs[2]))
+        failed = subject_fail(s, TP_CELL_NUMERIC_FAIL, "not run: no memory to poison neighbours");
+    for (int64_t seq = 0; seq < t->sequences && !failed; seq++) set_sequence(t, seq, NULL);
+    for (int64_t seq = 0; seq < t->sequences && !failed; seq++) {
+        if (!t->q_lens[seq]) continue;
+        set_sequence(t, seq, inputs);
+        failed = check_sequence(q, s, clean, seq);
+        set_sequence(t, seq, NULL);
+    }
+    for (int i = 0; i < 3; i++)
+        if (inputs[i]) memcpy(t->buffer[i].memory, inputs[i], t->buffer[i].bytes);
+    for (int i = 0; i < 2 && !failed; i++)
+        memcpy(t->buffer[TENSOR_O + i].memory, clean[i], t->buffer[TENSOR_O + i].bytes);
+    for (int i = 0; i < 2; i++) free(clean[i]);
+    for (int i = 0; i < 3; i++) free(inputs[i]);
+    return failed;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Everything a lock says of this host's ISA, once more: which kernel and at what cost, exactly; right results, by
+ * the rule of the reference; and, against another library, the speed. What differs is named with model, layers and
+ * phase.
+ */
+#include "qualify/canary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+
+static const struct column columns[] = {
+    {"check", "check", 1, 0},     {"status", "status", 1, 0},   {"model", "model", 1, 0},
+    {"part", "part", 1, 0},       {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},
+    {"problem", "problem", 1, 0}, {"detail", "what", 1, 0},
+};
+
+/* no:HEAD_DIM=96 and no:KERNEL become a disable list, slow:KERNEL=1.2 a wait after each call. */
+static int parse_drill(const char *text, struct drill *drill) {
+    *drill = (struct drill){.slowed = 0};
+    if (!text) return EXIT_FINE;
+    const char *at = strchr(text, ':');
+    if (at && !strncmp(text, "no:HEAD_DIM=", 12) && strlen(at) < 24 && at[10])
+        snprintf(drill->disable, sizeof drill->disable, "head_dim=%s", at + 10);
+    else if (at && !strncmp(text, "no:", 3) && kernel_named(at + 1))
+        snprintf(drill->disable, sizeof drill->disable, "%s", at + 1);
+    else if (at && !strncmp(text, "slow:", 5) && strchr(at, '=')) {
+        size_t length = strcspn(at + 1, "=");
+        char *end;
+        if (length < sizeof drill->kernel) memcpy(drill->kernel, at + 1, length);
+        drill->slowed = strtod(at + 2 + length, &end);
+        if (*end || !(drill->slowed > 1 && drill->slowed <= 100) || !kernel_named(drill->kernel))
+            drill->slowed = 0;
+    }
+    if (drill->disable[0] || drill->slowed > 0) return EXIT_FINE;
+    complain("--drill is '%s': it must be no:HEAD_DIM=N, no:KERNEL or slow:KERNEL=FACTOR, with a kernel of "
+             "`tileproof info` and a factor above 1, at most 100",
+             text);
+    return EXIT_USAGE;
+}
+
+static int parse_budget(const char *text, double *ns) {
+    int code = parse_seconds("--budget", text, ns);
+    *ns *= 1e9;
+    return code;
+}
+
+void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
+                 const char *detail) {
+    tp_lock_use use;
+    int found = 0;
+    for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
+        if (problem && strcmp(use.problem, problem)) continue;
+        const char *cells[] = {check,     status,     use.model,
+                               use.part,  use.layers, tp_qualify_phase_name(use.phase),
+                               problem ? problem : "", detail};
+        for (int k = 0; k < 8; k++) table_text(&c->table, !problem && k >= 2 && k < 7 ? "" : cells[k]);
+        found++;
+        if (!problem) break;
+    }
+    c->notes += found;
+}
+
+/* Planning alone takes microseconds, so the choice is checked for every cell, whatever the budget. */
+static void check_choice(struct canary *c, struct qualifier *q, const tp_cell *locked) {
+    tp_problem problem;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    tp_decision *decision = NULL;
+    tp_error error = TP_ERROR_INIT;
+    tp_cell now = *locked;
+    if (locked->status != TP_CELL_QUALIFIED && locked->status != TP_CELL_QUALIFIED_FALLBACK) {
+        canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem,
+                    locked->reason);
+        c->code = worse_exit(c->code, cell_exit_code(locked->status));
+        return;
+    }
+    if (tp_problem_parse(locked->problem, &problem, &lengths, &error) != TP_OK) return;
+    tp_explain(q->context, &problem, &q->choice, &decision, &error);
+    if (decision && decision->chosen >= 0 &&
+        !strcmp(decision->candidate[decision->chosen].kernel, locked->kernel)) {
+        tp_decision_destroy(decision);
+        return;
+    }
+    tp_decision_destroy(decision);
+    now.status = TP_CELL_NOT_RUN;
+    now.kernel[0] = 0;
+    qualify_cell(q, &now); /* for its reasons, or for what serves instead */
+    tp_cell_status status = lock_compare(locked, &now, c->text, sizeof c->text);
+    canary_note(c, "choice", tp_cell_status_name(status), locked->problem, c->text);
+    c->code = worse_exit(c->code, cell_exit_code((int)status));
+    c->refused++;
+}
+
+static void check_results(struct canary *c, struct qualifier *q, const tp_cell *locked) {
+    tp_cell now = *locked;
+    now.status = TP_CELL_NOT_RUN;
+    now.reason[0] = now.output[0] = 0;
+    qualify_cell(q, &now);
+    tp_cell_status status = lock_compare(locked, &now, c->text, sizeof c->text);
+    c->ran++;
+    if (status == TP_CELL_QUALIFIED) return;
+    canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status),
+                locked->problem, c->text);
+    c->code = worse_exit(c->code, cell_exit_code((int)status));
+}
+
+/* What is left for the exact part ends at half the budget where speed is still to come. */
+static int is_over(const struct canary *c) {
+    double share = c->races ? 0.5 : 1;
+    return c->budget_ns > 0 && now_ns() - c->begin > share * c->budget_ns;
+}
+
+/* Timed cells first: with a short budget every group and phase has then been seen. */
+static void check_cells(struct canary *c, struct qualifier *q) {
+    tp_cell cell;
+    for (int i = 0; tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++) {
+        c->cells++;
+        check_choice(c, q, &cell);
+    }
+    if (c->refused) return; /* what is refused cannot be run, and the rest says nothing of it */
+    for (int timed = 1; timed >= 0; timed--)
+        for (int i = 0; tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++) {
+            int qualified = cell.status == TP_CELL_QUALIFIED || cell.status == TP_CELL_QUALIFIED_FALLBACK;
+            if (cell.timed != timed || !qualified) continue;
+            if (stop_asked() || is_over(c)) {
+                c->left++;
+                continue;
+            }
+            qualify_progress((size_t)c->ran, (size_t)c->cells, -1, &cell);
+            check_results(c, q, &cell);
+        }
+    bench_progress(NULL);
+}
+
+static int report(struct canary *c, const struct options *options, const char *stale) {
+    enum table_format format;
+    char trusted[128];
+    table_format_parse(options->format, &format);
+    if (c->left) c->code = worse_exit(c->code, EXIT_AMBIGUOUS);
+    int code = EXIT_FINE;
+    if (format != FORMAT_MD || c->notes) code = table_print(&c->table, format, stdout);
+    if (format == FORMAT_JSON) printf("\n");
+    if (format == FORMAT_MD) {
+        if (c->notes) printf("\n");
+        printf("%lld cells of %s: %lld run, %lld left out by the budget; %lld choices differ; %d notes, %.1f s\n",
+               (long long)c->cells, c->now.isa, (long long)c->ran, (long long)c->left,
+               (long long)c->refused, c->notes, (now_ns() - c->begin) * 1e-9);
+        if (c->raced)
+            printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n",
+                   c->raced, c->not_raced);
+        if (options->drill) printf("A drill: %s (simulated)\n", options->drill);
+        if (c->trust.controls) {
+            trust_line(&c->trust, trusted, sizeof trusted);
+            printf("%s\n", trusted);
+        }
+        if (stale) printf("The lock is STALE: %s\n", stale);
+        printf("%s\n", c->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
+    }
+    return code ? code : c->code;
+}
+
+static int run(struct canary *c, const struct options *options) {
+    struct qualifier q;
+    char stale[1024];
+    int fresh = tp_lock_fresh(c->lock, &c->now, stale, sizeof stale) == TP_OK;
+    if (fresh && options->if_changed) {
+        printf("nothing changed since the lock was made\n");
+        return EXIT_FINE;
+    }
+    int code = qualifier_open(&q, options, c->drill.disable);
+    if (code) return code;
+    stop_watch();
+    check_cells(c, &q);
+    qualifier_close(&q);
+    if (!c->cells) {
+        complain("no cell can be run: %s", stale);
+        return EXIT_REFUSED;
+    }
+    if (!c->refused && c->races) code = canary_speed(c, options);
+    if (!fresh) c->code = worse_exit(c->code, EXIT_LOCK);
+    return code ? code : report(c, options, fresh ? NULL : stale);
+}
+
+int command_canary(const struct options *options) {
+    struct canary c = {.begin = now_ns()};
+    tp_error error = TP_ERROR_INIT;
+    enum table_format format;
+    int code = EXIT_FINE;
+    if (options->file_count != 1) {
+        complain("%d files given: canary takes one lock", options->file_count);
+        return EXIT_USAGE;
+    }
+    if (table_format_parse(options->format, &format)) {
+        complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
+        return EXIT_USAGE;
+    }
+    if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns)))
+        return code;
+    if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
+    c.races = options->against || c.drill.slowed > 0;
+    if ((code = lock_read_file(options->files[0], &c.lock))) return code;
+    table_open(&c.table, columns, sizeof columns / sizeof *columns);
+    code = run(&c, options);
+    table_close(&c.table);
+    tp_lock_destroy(c.lock);
+    return code;
+}

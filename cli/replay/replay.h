@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tileproof replay: requests, one JSON object a line, through the attention of their models.
+ *
+ *     {"time":0.31,"model":"llama-3.2-1b","prompt":512,"cached":128,"output":64}
+ *
+ * A request is one prefill step of prompt - cached rows on prompt keys, and `output` decode steps of which some
+ * are run. A step's cost is that of all layers of the model: each layer group is run, and counts as often as it
+ * has layers.
+ */
+#ifndef TILEPROOF_CLI_REPLAY_REPLAY_H
+#define TILEPROOF_CLI_REPLAY_REPLAY_H
+
+#include "cli.h"
+#include "tool/lines.h"
+#include "harness/tensors.h"
+
+enum { REPLAY_MODELS = 64, REPLAY_TOKENS = 1 << 20, REPLAY_REQUESTS = 1000000 };
+
+struct request {
+    double time; /* seconds since the trace began */
+    int64_t prompt, cached, output;
+    int model; /* index of the name */
+    int line;
+};
+
+struct requests {
+    struct request *request;
+    size_t count, capacity;
+    char model[REPLAY_MODELS][64];
+    int models;
+};
+
+/* replay_read.c. Nonzero: reason says why; what was read is freed. Needs nothing else of the tool. */
+int requests_read(struct requests *requests, const char *text, size_t size, const char *name,
+                  char reason[LINES_REASON]);
+void requests_free(struct requests *requests);
+
+/* replay_generate.c: writes a trace; exit code. */
+int requests_generate(const struct options *options);
+
+enum phase { PREFILL, DECODE, PHASES };
+extern const char *const phase_names[PHASES];
+
+/* One step of one request. */
+struct step {
+    int model, request;
+    enum phase phase;
+    int fallback;
+    const char *bucket, *kernel; /* of its groups: "mixed" when they differ */
+    int64_t q_len, kv_len;
+    double ns; /* measured, or modelled */
+};
+
+struct steps {
+    struct step *step;
+    size_t count, capacity;
+};
+
+enum { REPLAY_GROUPS = 16 };
+
+struct replay_model {
+    tp_model *model;
+    const tp_layer_group *group[REPLAY_GROUPS]; /* those that are run */
+    int groups, left_out;
+    double layers; /* in the groups that are run */
+};
+
+struct replay {
+    const struct options *options;
+    const struct requests *requests;
+    struct replay_model models[REPLAY_MODELS];
+    tp_context *context;
+    json_t *before; /* the report of --against; NULL: none */
+    struct steps steps;
+    double *request_ns; /* attention of a whole request; NAN: not run */
+    int64_t requests_run;
+};
+
+/* replay_models.c: reads every model, holds the requests against them, and asks whether all will be served.
+   Exit code, reasons printed. */
+int replay_load(struct replay *replay, const char *name);
+void replay_unload(struct replay *replay);
+
+/* replay_run.c: every step of the requests that are sampled. Exit code. */
+int replay_run(struct replay *replay);
+/* One step with this choice (NULL: the context's) on any context; the step's figures are filled in. */
+int replay_step(const struct replay *replay, tp_context *context, const tp_choice *choice, struct step *step,
+                const char *request);
+
+/* replay_report.c */
+int replay_report(const struct replay *replay);
+
+struct row {
+    int model;
+    enum phase phase;
+    const char *bucket, *kernel;
+    int fallback;
+    size_t n;
+    double p50, p90, p99, mean;
+    int64_t q_low, q_high, k_low, k_high;
+};
+
+struct rows {
+    struct row *row;
+    size_t count;
+    /* by phase: of all steps, and the row that holds most of the steps at or above it; -1: no step */
+    double p99[PHASES];
+    int owner[PHASES];
+    size_t above[PHASES], owned[PHASES];
+    double fleet_mean; /* of a request */
+};
+/* replay_rows.c: 0, or nonzero when memory ran out. */
+int rows_make(struct rows *rows, const struct replay *replay);
+void rows_free(struct rows *rows);
+
+/* replay_against.c: an earlier report, read and checked before anything is run (exit code, reason printed), and
+   what changed since. */
+int report_read(const struct options *options, json_t **report);
+void report_compare(const struct replay *replay, const struct rows *rows);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models by file and by name: llama-3.2-1b is a file of that name, models/llama-3.2-1b.json here, or the installed one. */
+#include "cli.h"
+#include "tool/file_text.h"
+#include "tool/nearest.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_CAPACITY = 1024, NAMES_CAPACITY = 4096 };
+
+const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int ends_with(const char *text, const char *end) {
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && !strcmp(text + a - b, end);
+}
+
+static int read_file(const char *path, tp_model **model) {
+    tp_error error = TP_ERROR_INIT;
+    size_t size;
+    char *text = file_text(path, TP_MODEL_MAX_BYTES, &size);
+    if (!text) return EXIT_USAGE;
+    tp_status status =
+        tp_model_parse(text, size, strcmp(path, "-") ? path : "standard input", model, &error);
+    free(text);
+    return status == TP_OK ? 0 : complain_status(&error);
+}
+
+struct folders {
+    char path[2][PATH_CAPACITY];
+    int count;
+};
+
+/* Where names are looked up: --models; otherwise models of this directory, then what was installed with this tool. */
+static void find_folders(const struct options *options, struct folders *folders) {
+    char tool[PATH_CAPACITY / 2];
+    snprintf(folders->path[0], PATH_CAPACITY, "%s", options->models ? options->models : "models");
+    folders->count = 1;
+    ssize_t length = options->models ? 0 : readlink("/proc/self/exe", tool, sizeof tool - 1);
+    if (length <= 0) return;
+    tool[length] = 0;
+    *strrchr(tool, '/') = 0;
+    snprintf(folders->path[1], PATH_CAPACITY, "%s/../share/tileproof/models", tool);
+    folders->count += !access(folders->path[1], X_OK);
+}
+
+struct names {
+    struct nearest nearest;
+    char list[NAMES_CAPACITY];
+    int count;
+};
+
+static void add_names(struct names *names, const char *folder) {
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (ends_with(entries[i]->d_name, ".json")) {
+            size_t used = strlen(names->list);
+            entries[i]->d_name[strlen(entries[i]->d_name) - 5] = 0;
+            nearest_try(&names->nearest, entries[i]->d_name);
+            snprintf(names->list + used, sizeof names->list - used, "%s%s", names->count++ ? ", " : "",
+                     entries[i]->d_name);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+/* Those that there are, and which of them may have been meant. */
+static int complain_name(const char *name, const struct folders *folders) {
+    struct names names = {.nearest = nearest_to(name)};
+    const char *two = folders->count > 1 ? folders->path[1] : "", *and = folders->count > 1 ? " or " : "";
+    for (int i = 0; i < folders->count; i++) add_names(&names, folders->path[i]);
+    if (!names.count)
+        complain("model '%s' is neither a file nor a name: %s has no *.json (--models DIR says where names are looked up)",
+                 name, folders->path[0]);
+    else
+        complain("model '%s' is neither a file nor one of %s%s%s%s It has %s", name, folders->path[0], and, two,
+                 names.nearest.name[0] ? nearest_question(&names.nearest) : ".", names.list);
+    return EXIT_USAGE;
+}
+
+int model_read(const struct options *options, const char *name, tp_model **model) {
+    struct folders folders;
+    struct stat there;
+    char path[2 * PATH_CAPACITY];
+    int exists = !stat(name, &there);
+    if (strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-") || (exists && S_ISREG(there.st_mode)))
+        return read_file(name, model);
+    if (options->models && strlen(options->models) >= PATH_CAPACITY) {
+        complain("--models is too long: at most %d characters", PATH_CAPACITY - 1);
+        return EXIT_USAGE;
+    }
+    find_folders(options, &folders);
+    for (int i = 0; i < folders.count; i++)
+        if (snprintf(path, sizeof path, "%s/%s.json", folders.path[i], name) < (int)sizeof path && !access(path, F_OK))
+            return read_file(path, model);
+    return exists ? read_file(name, model) : complain_name(name, &folders);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tileproof trace convert: a trace of calls as events that chrome://tracing and Perfetto show. */
+#include "cli.h"
+#include "tool/file_text.h"
+#include "harness/places.h"
+#include "tool/trace_calls.h"
+#include "harness/atomic_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int write_events(const struct traced_calls *calls, const char *path) {
+    struct atomic_file out;
+    json_t *events = traced_events(calls);
+    if (!events) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    int code = atomic_file_open(&out, path);
+    if (!code) {
+        int bad = json_dumpf(events, out.file, JSON_COMPACT) || fputc('\n', out.file) == EOF;
+        code = atomic_file_close(&out, !bad);
+        if (bad && !code) complain("%s: it could not be written", path);
+        if (bad) code = EXIT_FAILED;
+    }
+    json_decref(events);
+    return code;
+}
+
+int command_trace(const struct options *options) {
+    struct traced_calls calls;
+    char reason[LINES_REASON];
+    size_t size;
+    if (options->file_count != 2 || strcmp(options->files[0], "convert")) {
+        complain("trace takes the word convert and one file: tileproof trace convert calls.jsonl -o calls.json");
+        return EXIT_USAGE;
+    }
+    const struct placed out = {"-o", options->format}, in = {"the trace", options->files[1]};
+    int code = place_clash(&out, &in);
+    if (code) return code;
+    char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
+    if (!text) return EXIT_USAGE;
+    code = EXIT_USAGE;
+    if (traced_read(&calls, text, size, options->files[1], reason))
+        complain("%s", reason);
+    else {
+        code = write_events(&calls, options->format ? options->format : "-");
+        traced_free(&calls);
+    }
+    free(text);
+    return code;
+}

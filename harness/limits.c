@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness/limits.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FMA_TRIES = 3 }; /* of about 2 ms each */
+
+const tp_kernel_info *kernel_named(const char *name) {
+    const tp_kernel_info *kernel;
+    for (int i = 0; (kernel = tp_kernel_at(i)); i++)
+        if (!strcmp(kernel->name, name)) return kernel;
+    return NULL;
+}
+
+int kernel_runs(const tp_context *context, const tp_kernel_info *kernel) {
+    return !(kernel->needs & ~tp_context_machine(context)->isa);
+}
+
+static int has_peak(const struct limits *limits, const char *kernel) {
+    tp_error error = TP_ERROR_INIT;
+    double gflops;
+    return tp_measure_fma(limits->context, kernel, 1, &gflops, &error) == TP_OK;
+}
+
+/* A tile of 0x0: no ISA of its own. */
+const char *limits_isa(const struct limits *limits, const char *kernel) {
+    const tp_kernel_info *own = kernel_named(kernel), *other;
+    if (has_peak(limits, kernel)) return kernel;
+    for (int i = 0; (other = tp_kernel_at(i)); i++)
+        if (kernel_runs(limits->context, other) &&
+            (!own || !own->mr || other->needs == own->needs) && has_peak(limits, other->name))
+            return other->name;
+    return limits->reader;
+}
+
+int limits_open(struct limits *limits, tp_context *context, int64_t mib) {
+    const tp_kernel_info *kernel;
+    *limits = (struct limits){.context = context};
+    for (int i = 0; !limits->reader && (kernel = tp_kernel_at(i)); i++)
+        if (kernel_runs(context, kernel) && has_peak(limits, kernel->name))
+            limits->reader = kernel->name;
+    if (!limits->reader) {
+        complain("no kernel of this build can measure this host's limits");
+        return EXIT_FAILED;
+    }
+    if (!mib) return EXIT_FINE;
+    limits->bytes = (size_t)mib << 20;
+    if (posix_memalign(&limits->buffer, 4096, limits->bytes)) {
+        limits->buffer = NULL;
+        complain("no memory for the %lld MiB that the read limit is measured with: "
+                 "--read-mib takes fewer, and 0 for none",
+                 (long long)mib);
+        return EXIT_FAILED;
+    }
+    memset(limits->buffer, 1, limits->bytes); /* pages of their own, not the zero page */
+    return EXIT_FINE;
+}
+
+void limits_close(struct limits *limits) {
+    free(limits->buffer);
+    for (int i = 0; i < limits->fma_count; i++) samples_free(&limits->fma[i].here);
+    *limits = (struct limits){0};
+}
+
+static void measure_fma(const struct limits *limits, struct fma_limit *limit) {
+    tp_error error = TP_ERROR_INIT;
+    double gflops;
+    for (int i = 0; i < FMA_TRIES; i++) {
+        if (tp_measure_fma(limits->context, limit->isa, limit->threads, &gflops, &error) != TP_OK)
+            return;
+        limit->attempts++;
+        samples_add(&limit->here, gflops); /* without memory it is one fewer */
+        if (!(gflops <= limit->gflops)) limit->gflops = gflops;
+    }
+}
+
+static void measure_read(const struct limits *limits, struct read_limit *limit) {
+    tp_error error = TP_ERROR_INIT;
+    double gbps;
+    int all = !limit->attempts, low = all ? 1 : limit->streams, high = all ? 8 : limit->streams;
+    for (int streams = low; streams <= high; streams *= 2) {
+        if (tp_measure_read(limits->context, limits->reader, limit->threads, limits->buffer,
+                            limits->bytes, streams, &gbps, &error) != TP_OK)
+            return;
+        limit->attempts++;
+        if (gbps <= limit->gbps) continue;
+        limit->gbps = gbps;
+        limit->streams = streams;
+    }
+}
+
+static int has_fma(const struct limits *limits, const char *isa, int threads) {
+    for (int i = 0; i < limits->fma_count; i++)
+        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa)) return 1;
+    return 0;
+}
+
+static int has_read(const struct limits *limits, int threads) {
+    for (int i = 0; i < limits->read_count; i++)
+        if (limits->read[i].threads == threads) return 1;
+    return 0;
+}
+
+void limits_want(struct limits *limits, const char *isa, int threads) {
+    if (!has_fma(limits, isa, threads) && limits->fma_count < MAX_LIMITS) {
+        limits->fma[limits->fma_count] = (struct fma_limit){.isa = isa, .threads = threads};
+        measure_fma(limits, &limits->fma[limits->fma_count++]);
+    }
+    if (limits->buffer && !has_read(limits, threads) && limits->read_count < MAX_LIMITS) {
+        limits->read[limits->read_count] = (struct read_limit){.threads = threads};
+        measure_read(limits, &limits->read[limits->read_count++]);
+    }
+}
+
+void limits_measure(struct limits *limits, int reads) {
+    for (int i = 0; i < limits->fma_count; i++) measure_fma(limits, &limits->fma[i]);
+    for (int i = 0; reads && i < limits->read_count; i++) measure_read(limits, &limits->read[i]);
+}
+
+/* Many threads can do at least what fewer were seen to do. */
+double limits_fma(const struct limits *limits, const char *isa, int threads) {
+    double max = NAN;
+    for (int i = 0; i < limits->fma_count; i++) {
+        const struct fma_limit *limit = &limits->fma[i];
+        if (limit->attempts && limit->threads <= threads && !strcmp(limit->isa, isa))
+            max = fmax(max, limit->gflops);
+    }
+    return max;
+}
+
+double limits_read(const struct limits *limits, int threads) {
+    double max = NAN;
+    for (int i = 0; i < limits->read_count; i++)
+        if (limits->read[i].attempts && limits->read[i].threads <= threads)
+            max = fmax(max, limits->read[i].gbps);
+    return max;
+}
+
+double limits_here(struct limits *limits, const char *isa, int threads) {
+    for (int i = 0; i < limits->fma_count; i++)
+        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa))
+            return samples_summary(&limits->fma[i].here).median;
+    return NAN;
+}
+
+void limits_forget(struct limits *limits) {
+    for (int i = 0; i < limits->fma_count; i++) limits->fma[i].here.count = 0;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this host can do at best, measured in the same process and over the whole run: f32
+ * multiply-adds from registers by ISA and thread count, plain reads of a large buffer by thread
+ * count. Only the highest figure is kept; a share is a rate divided by it.
+ */
+#ifndef TILEPROOF_HARNESS_LIMITS_H
+#define TILEPROOF_HARNESS_LIMITS_H
+
+#include "cli.h"
+#include "harness/stats.h"
+
+enum { MAX_LIMITS = 64, DEFAULT_READ_MIB = 512 };
+
+struct limits {
+    tp_context *context;
+    void *buffer;
+    size_t bytes;
+    const char *reader; /* the kernel whose vectors read: the host's best */
+    int fma_count, read_count;
+    struct fma_limit {
+        const char *isa;
+        int threads;
+        double gflops;
+        int attempts;
+        struct samples here; /* since limits_forget */
+    } fma[MAX_LIMITS];
+    struct read_limit {
+        int threads, streams; /* of the best attempt */
+        double gbps;
+        int attempts;
+    } read[MAX_LIMITS];
+};
+
+/* mib: size of the buffer; 0: reads are not measured. Exit code, reason printed. */
+int limits_open(struct limits *limits, tp_context *context, int64_t mib);
+void limits_close(struct limits *limits);
+
+const tp_kernel_info *kernel_named(const char *name); /* NULL: no such kernel in this build */
+/* Can this host run it? */
+int kernel_runs(const tp_context *context, const tp_kernel_info *kernel);
+/* Whose multiply-add peak limits this kernel: its own, and the best one's for math. */
+const char *limits_isa(const struct limits *limits, const char *kernel);
+
+/* Adds to what limits_measure looks at, and measures it once. */
+void limits_want(struct limits *limits, const char *isa, int threads);
+/* One more short attempt of every peak; of reads too when asked, with the streams that were best
+   (all kinds the first time). */
+void limits_measure(struct limits *limits, int reads);
+/* The highest seen with at most so many threads; NAN when none was measured. */
+double limits_fma(const struct limits *limits, const char *isa, int threads);
+double limits_read(const struct limits *limits, int threads);
+/* The median of the attempts since limits_forget: what the host gave while a group ran. */
+double limits_here(struct limits *limits, const char *isa, int threads);
+void limits_forget(struct limits *limits);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The error rule. A result holds when, over the sampled rows,
+ *
+ *     max error  <= 2 * max error of TP_NAIVE + floor
+ *     mean error <= 2 * mean error of TP_NAIVE + floor / 2
+ *     error of every row <= the bound tp_reference derives for it
+ *
+ * (to each floor a step of subnormal floats for every term of a sum is added)
+ * with floor = 4 ulp(f32) * max(1, |lse|/16) * max|V| + half an ulp of the output dtype * max|O|;
+ * and the same for lse with floor = 4 ulp(f32) * max(1, |lse|). Scores beyond 16 are coarser than
+ * the floor, which is why |lse| stands there. The largest error of naive is a matter of luck when
+ * there are fewer than 32 rows: the first two lines then allow twice as much. A row that sees
+ * nothing must have lse -inf and o 0 exactly; a row that is NaN by the contract must be NaN. A row whose values are
+ * finite must have a finite bound: an infinite one would let anything pass.
+ */
+#ifndef TILEPROOF_HARNESS_ORACLE_H
+#define TILEPROOF_HARNESS_ORACLE_H
+
+#include "harness/tensors.h"
+
+struct oracle {
+    int64_t count, dim;
+    tp_row *rows;
+    double *memory; /* all of the arrays below */
+    double *o, *lse, *bound, *lse_bound;
+    double *naive_o, *naive_lse;
+    double max_v;
+    double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after oracle_create */
+};
+
+struct measured_error {
+    double max, mean, naive_max, naive_mean, floor;
+    double worst_share; /* largest error of a row divided by its bound */
+    double worst_bound; /* of that row */
+    double lse_max, lse_naive_max;
+};
+
+/* Samples at most limit rows, or all when there are fewer; edges and borders come first. */
+tp_status oracle_create(struct oracle *oracle, const struct tensors *tensors, int64_t limit,
+                       uint64_t seed, tp_error *error);
+/* The same on so many threads. */
+tp_status oracle_create_on(struct oracle *oracle, const struct tensors *tensors, int64_t limit,
+                          uint64_t seed, int threads, tp_error *error);
+void oracle_destroy(struct oracle *oracle);
+/* 0 when the rule holds; otherwise nonzero and what was expected and got. */
+int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
+                  struct measured_error *measured, char *reason, size_t size);
+
+/* sample.c: rows sorted by (seq, head, row), no two equal; returns how many. */
+int64_t sample_rows(const struct tensors *tensors, int64_t limit, uint64_t seed, tp_row **rows);
+
+#endif

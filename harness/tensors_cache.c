@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Page tables and lists of keys: where a call finds its keys, and what must never be looked at. */
+#include "harness/tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GAP = 3, SPARE_PAGES = 2, SPARE_SLOTS = 1 };
+enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302 };
+
+static int64_t pages_of(const tp_problem *problem, int64_t tokens) {
+    return (tokens + problem->page_size - 1) / problem->page_size;
+}
+
+/* A quarter more than the sequences need. */
+int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths) {
+    int64_t used = 0;
+    for (int64_t i = 0; lengths && i < lengths->count; i++)
+        used += lengths->seq[i].repeat * pages_of(problem, lengths->seq[i].kv_len);
+    if (!lengths || !lengths->count) used = problem->batch * pages_of(problem, problem->kv_len);
+    return used + used / 4 + SPARE_PAGES;
+}
+
+static int64_t list_rows(const struct tensors *tensors) {
+    return tensors->problem.q_layout == TP_PACKED ? tensors->call.q_tokens
+                                                  : tensors->sequences * tensors->call.q_len;
+}
+
+static int create_tables(struct tensors *tensors, int64_t pages) {
+    tp_tensors *call = &tensors->call;
+    call->pages = pages;
+    call->page_slots = pages_of(&tensors->problem, tensors->problem.kv_len) + SPARE_SLOTS;
+    size_t entries = (size_t)(tensors->sequences * call->page_slots);
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
+    for (int i = 0; i < 2; i++) {
+        tensors->pages[i] = calloc(entries + 1, sizeof(int64_t));
+        tensors->indices[INDEX_K_PAGES + i] = guarded_take(tensors->style.guarded, entries * unit, unit, 0);
+        if (!tensors->pages[i] || !tensors->indices[INDEX_K_PAGES + i]) return 1;
+    }
+    call->k_pages = tensors->indices[INDEX_K_PAGES];
+    call->v_pages = tensors->style.two_tables ? tensors->indices[INDEX_V_PAGES] : NULL;
+    return 0;
+}
+
+int cache_create(struct tensors *tensors, int64_t pages) {
+    const tp_problem *problem = &tensors->problem;
+    tp_tensors *call = &tensors->call;
+    if (problem->kv_layout == TP_PAGED && create_tables(tensors, pages)) return 1;
+    if (!problem->sparse_len) return 0;
+    call->sparse_stride = problem->sparse_len + (tensors->style.ragged ? GAP : 0);
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
+    size_t entries = (size_t)(list_rows(tensors) * call->sparse_stride);
+    /* numbers beyond every sequence */
+    call->sparse_indices = guarded_take(tensors->style.guarded, entries * unit, unit, 0x7F);
+    tensors->indices[INDEX_LISTS] = (void *)(uintptr_t)call->sparse_indices;
+    return call->sparse_indices == NULL;
+}
+
+static void set_index(struct tensors *tensors, enum index_id id, int64_t at, int64_t value) {
+    if (tensors->style.index64)
+        ((int64_t *)tensors->indices[id])[at] = value;
+    else
+        ((int32_t *)tensors->indices[id])[at] = (int32_t)value;
+}
+
+static int64_t get_index(const struct tensors *tensors, enum index_id id, int64_t at) {
+    return tensors->style.index64 ? ((const int64_t *)tensors->indices[id])[at]
+                                  : ((const int32_t *)tensors->indices[id])[at];
+}
+
+static int by_value(const void *left, const void *right) {
+    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return (a > b) - (a < b);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* Keys of one token: steps of a length that meets every key before it comes back. A list that is not promised
+   sorted may be longer than there are keys, and comes back then; one of four others names each key twice. */
+static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,
+                      int64_t *scratch, int empty) {
+    const tp_problem *problem = &tensors->problem;
+    int64_t max = problem->sparse_len, twice = !problem->sparse_sorted && bits >> 62 == 0 ? 2 : 1;
+    if (max > keys && (problem->sparse_sorted || !keys)) max = keys;
+    int64_t count = max;
+    if (tensors->style.short_lists && bits % 4) /* one of eight is empty */
+        count = bits % 8 == 1 ? 0 : (int64_t)(bits >> 40) % (max + 1);
+    int64_t start = keys ? (int64_t)(bits >> 8 & 0xFFFFFFFF) % keys : 0;
+    int64_t step = keys ? 1 + (int64_t)(bits >> 20 & 0xFFFFFFFF) % keys : 1;
+    while (keys && common_divisor(keys, step) > 1) step++;
+    if (empty) count = 0;
+    for (int64_t i = 0; i < count; i++) scratch[i] = (start + i / twice * (step % keys)) % keys;
+    if (problem->sparse_sorted) qsort(scratch, (size_t)count, sizeof *scratch, by_value);
+    for (int64_t i = 0; i < count; i++)
+        set_index(tensors, INDEX_LISTS, row * tensors->call.sparse_stride + i, scratch[i]);
+    if (count < problem->sparse_len)
+        set_index(tensors, INDEX_LISTS, row * tensors->call.sparse_stride + count, -1);
+}
+
+static int64_t list_row(const struct tensors *tensors, int64_t seq, int64_t token) {
+    return tensors->problem.q_layout == TP_PACKED ? tensors->q_start[seq] + token
+                                                  : seq * tensors->call.q_len + token;
+}
+
+static void fill_lists(struct tensors *tensors, uint64_t seed) {
+    uint64_t index = 0;
+    int64_t *scratch = malloc((size_t)tensors->problem.sparse_len * sizeof *scratch);
+    if (!scratch) abort();
+    for (int64_t s = 0; s < tensors->sequences; s++)
+        for (int64_t t = 0; t < tensors->q_lens[s]; t++, index++)
+            fill_list(tensors, list_row(tensors, s, t), tensors->kv_lens[s],
+                      random_bits(seed, STREAM_LISTS, index), scratch,
+                      tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
+    free(scratch);
+}
+
+int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i) {
+    int64_t sparse_len = tensors->problem.sparse_len;
+    if (!sparse_len) return i < tensors->kv_lens[seq] ? i : -1;
+    int64_t row = list_row(tensors, seq, token) * tensors->call.sparse_stride;
+    return i < sparse_len ? get_index(tensors, INDEX_LISTS, row + i) : -1;
+}
+
+static int seen_by_any(const struct tensors *tensors, int64_t seq, int64_t key) {
+    for (int64_t r = tensors->q_lens[seq] - 1; r >= 0; r--)
+        if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], r, key))
+            return 1;
+    return 0;
+}
+
+/* From the first key that any row sees to the last: a run may look at every page between. */
+static void mark_hull(const struct tensors *tensors, int64_t seq, char *seen) {
+    int64_t lo = 0, hi = tensors->q_lens[seq] ? tensors->kv_lens[seq] : 0;
+    while (lo < hi && !seen_by_any(tensors, seq, lo)) lo++;
+    while (lo < hi && !seen_by_any(tensors, seq, hi - 1)) hi--;
+    int64_t size = tensors->problem.page_size;
+    for (int64_t slot = lo / size; slot * size < hi; slot++) seen[slot] = 1;
+}
+
+/* Masks may leave holes, and pages in them have any number; where it takes long to find out, none has. */
+static void mark_exactly(const struct tensors *tensors, int64_t seq, char *seen) {
+    int64_t rows = tensors->q_lens[seq], keys = tensors->kv_lens[seq], heads = tensors->problem.q_heads;
+    int sure = (double)rows * (double)keys * (double)heads > 0x1p22;
+    for (int64_t key = 0; key < keys; key++) {
+        char *page = &seen[key / tensors->problem.page_size];
+        *page |= (char)sure;
+        for (int64_t i = 0; !*page && i < rows * heads; i++)
+            *page = tp_mask_visible(&tensors->problem, &tensors->call, seq, i % heads, i / heads, key) == 1;
+    }
+}
+
+static void mark_all(const struct tensors *tensors, int64_t seq, char *seen) {
+    memset(seen, 1, (size_t)pages_of(&tensors->problem, tensors->kv_lens[seq]));
+}
+
+static int is_plain(const tp_problem *problem) {
+    for (int i = 0; i < problem->mask_nodes; i++) {
+        int32_t kind = problem->mask[i].kind;
+        if (kind != TP_MASK_AND && kind != TP_MASK_CAUSAL && kind != TP_MASK_WINDOW) return 0;
+    }
+    return !problem->positions;
+}
+
+static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) {
+    int64_t key;
+    for (int64_t t = 0; t < tensors->q_lens[seq]; t++)
+        for (int64_t i = 0; (key = tensors_key(tensors, seq, t, i)) >= 0; i++)
+            if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], t, key))
+                seen[key / tensors->problem.page_size] = 1;
+}
+
+/* The pages of a pool in the seed's order. */
+static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t stream) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t j = (int64_t)(random_bits(seed, stream, (uint64_t)i) % (uint64_t)(i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+static void fill_tables(struct tensors *tensors, uint64_t seed, int masks_made) {
+    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len     ? mark_listed
+                                                            : is_plain(&tensors->problem) ? mark_hull
+                                                            : masks_made                  ? mark_exactly
+                                                                                          : mark_all;
+    int64_t slots = tensors->call.page_slots, pages = tensors->call.pages;
+    int64_t *order = malloc((size_t)(2 * pages) * sizeof *order);
+    char *seen = malloc((size_t)slots);
+    if (!order || !seen) abort();
+    for (int i = 0; i < 2; i++)
+        shuffle(order + i * pages, pages, seed,
+                STREAM_PAGES + (tensors->style.two_tables ? 10 * (uint64_t)i : 0));
+    int64_t taken = 0;
+    for (int64_t s = 0; s < tensors->sequences; s++) {
+        int64_t held = pages_of(&tensors->problem, tensors->kv_lens[s]);
+        memset(seen, 0, (size_t)slots);
+        mark(tensors, s, seen);
+        for (int64_t slot = 0; slot < slots; slot++) {
+            int64_t at = s * slots + slot, hidden = slot % 2 ? -1 : 1 << 30;
+            for (int i = 0; i < 2; i++) {
+                tensors->pages[i][at] = slot < held ? order[i * pages + taken] : -1;
+                set_index(tensors, (enum index_id)(INDEX_K_PAGES + i), at,
+                          seen[slot] ? tensors->pages[i][at] : hidden);
+            }
+            taken += slot < held;
+        }
+    }
+    free(order);
+    free(seen);
+}
+
+void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made) {
+    if (tensors->problem.sparse_len) fill_lists(tensors, seed);
+    if (tensors->problem.kv_layout == TP_PAGED) fill_tables(tensors, seed, masks_made);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dots: scores of few rows straight from the keys as they lie in memory. A decode row meets each key once,
+ * so packing would cost more than it saves. VEC_DOT_ROWS rows by VEC_DOT_KEYS keys at a time; each score is
+ * sixteen chains over the head dim, whatever the ISA, joined by the tree of vec_sum16.
+ */
+#include "kernels/function.h"
+
+#define PARTS (16 / VEC_LANES) /* vectors of the sixteen chains */
+#define SUMS (VEC_DOT_ROWS * VEC_DOT_KEYS * PARTS)
+
+#define BODY "kernels/qk_body.inc"
+#include "kernels/each_dtype.inc"

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The calls that functions.sh looks at, in one process: callgrind takes longer to begin than all of them take to run.
+ * Prints "case KERNEL PROBLEM", then what the receipts say: "LEAF CALLS". Every case ends in case_ends, after which
+ * callgrind writes its counts.
+ */
+#include <stdio.h>
+
+#include "support/back.h"
+
+void case_ends(void);
+__attribute__((noinline)) void case_ends(void) { fflush(stdout); }
+
+static void print(const tp_receipt *receipt) {
+    for (int i = 0; i < receipt->function_count; i++)
+        printf("%s %lld\n", receipt->function[i].name, (long long)receipt->function[i].calls);
+}
+
+int main(void) {
+    static const char *const texts[] = {
+        "h4/2 q70 k90 d40 bf16 causal",
+        "h2/1 q3 k4200 d16 f32 window=300,0",
+        "seqs=1x9/30,2x1/5 h2 d8 f16->f32 packed",
+        "h8/2 q1 k1100 d24 bf16 paged=16",
+        "seqs=1x40/90,2x1/1030 h2/1 d16 f32 packed-q paged=3 causal",
+        "h8/1 q3 k90 d40/32 f16 latent sparse=20",
+    };
+    const char *const gradients = "h4/2 q70 k90 d40 bf16 causal";
+    tp_receipt receipt;
+    for (int i = 0; tp_kernel_at(i) != NULL; i++) {
+        int known = 0;
+        for (int k = 0; call_kernel(k) != NULL; k++) known |= call_kernel_info(k) == tp_kernel_at(i);
+        if (!known) printf("not run here: %s under callgrind\n", tp_kernel_at(i)->name);
+    }
+    for (int k = 0; call_kernel(k) != NULL; k++)
+        for (int t = 0; t < COUNT(texts); t++) {
+            call *c = call_new(texts[t], NULL);
+            tp_receipt_init(&receipt);
+            call_run(c, &(call_how){.kernel = call_kernel(k)}, &receipt);
+            printf("case %s %s\n", call_kernel(k), texts[t]);
+            print(&receipt);
+            call_free(c);
+            case_ends();
+        }
+    for (int k = 0; back_kernel(k) != NULL; k++) {
+        const call_how how = {.kernel = back_kernel(k)};
+        back *b = back_new(gradients, 0);
+        tp_error error = TP_ERROR_INIT;
+        printf("case %s backward %s\n", how.kernel, gradients);
+        tp_receipt_init(&receipt);
+        call_run(b->c, &how, &receipt);
+        print(&receipt);
+        if (back_try(b, &how, &receipt, &error)) return printf("%s\n", error.text), 1;
+        print(&receipt);
+        back_free(b);
+        case_ends();
+    }
+    return 0;
+}

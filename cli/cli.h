@@ -47,7 +47,7 @@ struct options {
     const char *machine_file;
     const char *mask;
     const char *case_name;
-    /* bench: comma lists, see bench_lists.c */
+    /* bench: comma lists, see bench/lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
@@ -108,9 +108,8 @@ const char *grouped(int64_t value, char text[32]);               /* 67,108,864 *
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
-/* models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
+/* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);
-const char *base_name(const char *path);
 
 int command_info(const struct options *options);
 int command_explain(const struct options *options);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
-#include "tool/file_text.h"
+#include "harness/text_file.h"
+#include "tool/files.h"
 #include "tool/nearest.h"
 #include "tool/shape.h"
 

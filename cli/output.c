@@ -40,7 +40,8 @@ const char *option_for(const tp_error *error) {
         tp_status status;
         const char *begins, *option; /* the text, and what to say behind it */
     } helps[] = {{TP_FALLBACK_REFUSED, "", "; on the command line: --fallback permit"},
-                 {TP_NO_MEMORY, "threads is ", "; on the command line: --threads N"}};
+                 {TP_NO_MEMORY, "threads is ", "; on the command line: --threads N"},
+                 {TP_NO_MEMORY, "no memory for the read", ": --read-mib takes fewer MiB, and 0 for none"}};
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
         if (error->status == (int)helps[i].status && !strncmp(error->text, helps[i].begins, strlen(helps[i].begins)))
             return helps[i].option;

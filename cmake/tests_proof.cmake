@@ -18,7 +18,7 @@ target_link_options(test_proof_memory PRIVATE
   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 
 # Files of the tool, without the tool, and with calls of the system that fail.
-foreach(part tool/file_text qualify/journal qualify/journal_text tool/lines output tool/models tool/nearest)
+foreach(part tool/files qualify/journal qualify/journal_text tool/lines output tool/models tool/nearest)
   target_sources(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli/${part}.c)
 endforeach()
 target_link_libraries(test_file_calls PRIVATE tileproof_harness)

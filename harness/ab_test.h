@@ -7,12 +7,12 @@
 #ifndef TILEPROOF_HARNESS_AB_TEST_H
 #define TILEPROOF_HARNESS_AB_TEST_H
 
-#include "bench/bench.h"
+#include "harness/slots.h"
 
 enum { AB_TEST_FIRST, AB_TEST_ROW, AB_TEST_CONTROL, AB_TEST_ARMS };
 
 struct ab_test {
-    struct bench_case cases[AB_TEST_ARMS];
+    struct timed_case cases[AB_TEST_ARMS];
     struct series series[AB_TEST_ARMS];
     struct interval wall, cpu, control;
     size_t rounds;

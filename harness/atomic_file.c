@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/atomic_file.h"
 
-#include "cli.h"
+#include "harness/fail.h"
 #include "harness/places.h"
 
 #include <dirent.h>
@@ -42,17 +42,17 @@ static void remove_stale(const char *target) {
 }
 
 /* A new file that this process has locked, beside the target and with its permissions. -1, with errno. */
-static int open_part(struct atomic_file *whole, const struct stat *old) {
+static int open_part(struct atomic_file *file, const struct stat *old) {
     static unsigned number;
-    size_t size = strlen(whole->target) + 64;
-    const char *name = base_name(whole->target);
-    int folder = (int)(name - whole->target);
-    whole->temporary = malloc(size);
-    for (int i = 0; whole->temporary && i < MAX_NAMES; i++) {
+    size_t size = strlen(file->target) + 64;
+    const char *name = base_name(file->target);
+    int folder = (int)(name - file->target);
+    file->temporary = malloc(size);
+    for (int i = 0; file->temporary && i < MAX_NAMES; i++) {
         struct stat made;
-        snprintf(whole->temporary, size, "%.*s%.*s%s%ld-%u%s", folder, whole->target, MAX_BYTES, name, mark,
+        snprintf(file->temporary, size, "%.*s%.*s%s%ld-%u%s", folder, file->target, MAX_BYTES, name, mark,
                  (long)getpid(), number++, ending);
-        int fd = open(whole->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        int fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0 && errno == EEXIST) continue;
         if (fd < 0) return -1;
         int locked = !flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK; /* some file systems have no locks */
@@ -62,88 +62,90 @@ static int open_part(struct atomic_file *whole, const struct stat *old) {
         }
         close(fd);
     }
-    if (whole->temporary) errno = EEXIST;
+    if (file->temporary) errno = EEXIST;
     return -1;
 }
 
-static int fail_behind(struct atomic_file *whole, const char *before) {
-    complain("%s: %s%s", strcmp(whole->path, "-") ? whole->path : "standard output", before,
-             errno ? strerror(errno) : "it could not be written");
-    if (whole->file && whole->file != stdout) fclose(whole->file);
-    if (whole->temporary) unlink(whole->temporary);
-    free(whole->temporary);
-    free(whole->target);
-    *whole = (struct atomic_file){0};
-    return EXIT_FAILED;
+/* Writes the text of errno behind `before`; nothing is left of the file. */
+static int fail_behind(struct atomic_file *file, const char *before, tp_error *error) {
+    harness_fail(error, TP_INVALID, "%s: %s%s", strcmp(file->path, "-") ? file->path : "standard output", before,
+                 errno ? strerror(errno) : "it could not be written");
+    if (file->stream && file->stream != stdout) fclose(file->stream);
+    if (file->temporary) unlink(file->temporary);
+    free(file->temporary);
+    free(file->target);
+    *file = (struct atomic_file){0};
+    return 1;
 }
 
-static int fail(struct atomic_file *whole) { return fail_behind(whole, ""); }
+static int fail(struct atomic_file *file, tp_error *error) { return fail_behind(file, "", error); }
 
 /* What is no regular file, and what this process holds already, is written as it is. -1: it is to be replaced; -2, with
    errno: it could not be opened. */
-static int open_as_it_is(struct atomic_file *whole) {
+static int open_as_it_is(struct atomic_file *file) {
     struct stat old;
-    int fd = place_descriptor(whole->target);
+    int fd = place_descriptor(file->target);
     if (fd == STDOUT_FILENO) {
-        whole->file = stdout;
+        file->stream = stdout;
         return fd;
     }
     if (fd >= 0)
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    else if (!stat(whole->path, &old) && !S_ISREG(old.st_mode))
-        fd = open(whole->path, O_WRONLY | O_CLOEXEC); /* a folder says so */
+    else if (!stat(file->path, &old) && !S_ISREG(old.st_mode))
+        fd = open(file->path, O_WRONLY | O_CLOEXEC); /* a folder says so */
     else
         return -1;
     return fd < 0 ? -2 : fd;
 }
 
-static int open_new(struct atomic_file *whole) {
+static int open_new(struct atomic_file *file) {
     struct stat old;
-    int there = !stat(whole->target, &old);
-    remove_stale(whole->target);
-    int fd = open_part(whole, there ? &old : NULL);
+    int there = !stat(file->target, &old);
+    remove_stale(file->target);
+    int fd = open_part(file, there ? &old : NULL);
     if (fd < 0) {
-        free(whole->temporary); /* not ours */
-        whole->temporary = NULL;
+        free(file->temporary); /* not ours */
+        file->temporary = NULL;
     }
     return fd;
 }
 
-int atomic_file_open(struct atomic_file *whole, const char *path) {
-    *whole = (struct atomic_file){.path = path};
+int atomic_file_open(struct atomic_file *file, const char *path, tp_error *error) {
+    *file = (struct atomic_file){.path = path};
     if (!strcmp(path, "-")) {
-        whole->file = stdout;
-        return EXIT_FINE;
+        file->stream = stdout;
+        return 0;
     }
-    whole->target = place_resolved(path);
-    if (!whole->target) return fail(whole);
-    int fd = open_as_it_is(whole);
-    if (fd == -1) fd = open_new(whole);
-    if (fd >= 0 && !whole->file) whole->file = fdopen(fd, "wb");
-    if (whole->file) return EXIT_FINE;
+    file->target = place_resolved(path);
+    if (!file->target) return fail(file, error);
+    int fd = open_as_it_is(file);
+    if (fd == -1) fd = open_new(file);
+    if (fd >= 0 && !file->stream) file->stream = fdopen(fd, "wb");
+    if (file->stream) return 0;
     int reason = errno;
     if (fd >= 0) close(fd);
     errno = reason;
-    return fail(whole);
+    return fail(file, error);
 }
 
-int atomic_file_close(struct atomic_file *whole, int keep) {
-    if (!whole->file) return EXIT_FINE;
+int atomic_file_close(struct atomic_file *file, int keep, tp_error *error) {
+    if (!file->stream) return 0;
     errno = 0;
-    int bad = keep && (ferror(whole->file) || fflush(whole->file));
-    if (whole->temporary && !bad && keep) {
-        bad = fsync(fileno(whole->file)) && errno != EINVAL; /* EINVAL: there is nothing to sync */
-        bad = bad || rename(whole->temporary, whole->target);
-        if (!bad && place_sync_folder(whole->target)) return fail_behind(whole, "written, but its folder could not be synced: ");
+    int bad = keep && (ferror(file->stream) || fflush(file->stream));
+    if (file->temporary && !bad && keep) {
+        bad = fsync(fileno(file->stream)) && errno != EINVAL; /* EINVAL: there is nothing to sync */
+        bad = bad || rename(file->temporary, file->target);
+        if (!bad && place_sync_folder(file->target))
+            return fail_behind(file, "written, but its folder could not be synced: ", error);
     }
-    if (bad) return fail(whole);
-    if (whole->temporary && !keep) unlink(whole->temporary);
-    if (whole->file != stdout && fclose(whole->file) && keep) {
-        whole->file = NULL;
-        return fail(whole);
+    if (bad) return fail(file, error);
+    if (file->temporary && !keep) unlink(file->temporary);
+    if (file->stream != stdout && fclose(file->stream) && keep) {
+        file->stream = NULL;
+        return fail(file, error);
     }
-    free(whole->temporary);
-    free(whole->target);
-    *whole = (struct atomic_file){0};
-    return EXIT_FINE;
+    free(file->temporary);
+    free(file->target);
+    *file = (struct atomic_file){0};
+    return 0;
 }

@@ -12,16 +12,18 @@
 
 #include <stdio.h>
 
+#include "tileproof.h"
+
 struct atomic_file {
-    FILE *file; /* NULL: not open */
+    FILE *stream; /* NULL: not open */
     const char *path;
     char *target;    /* where the links end; NULL: "-", standard output */
     char *temporary; /* NULL: it is written as it is */
 };
 
-/* Exit codes, with the reason printed. */
-int atomic_file_open(struct atomic_file *whole, const char *path);
+/* 0, or nonzero with "PATH: why" in the error's text. The path outlives the file. */
+int atomic_file_open(struct atomic_file *file, const char *path, tp_error *error);
 /* keep: the file gets its name; otherwise nothing is left of it. Does nothing when it is not open. */
-int atomic_file_close(struct atomic_file *whole, int keep);
+int atomic_file_close(struct atomic_file *file, int keep, tp_error *error);
 
 #endif

@@ -2,9 +2,10 @@
 #include "harness/attempt.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "harness/fail.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0x5A, PAGE = 1 << 16 };
 
@@ -65,17 +66,11 @@ static void pthread_for(void *user, size_t count, tp_task task, void *task_conte
     free(tasks);
 }
 
-static tp_status fail(tp_error *error, tp_status status, const char *text) {
-    error->status = status;
-    snprintf(error->text, sizeof error->text, "%s", text);
-    return status;
-}
-
 tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
                            const struct tensors *tensors, tp_receipt *receipt, tp_error *error) {
     size_t bytes = tp_plan_workspace(plan, attempt->threads);
     if (workspace_grow(attempt->workspace, bytes))
-        return fail(error, TP_NO_MEMORY, "the workspace could not be allocated");
+        return harness_fail(error, TP_NO_MEMORY, "the workspace could not be allocated");
     size_t watched;
     unsigned char *memory = workspace_place(attempt->workspace, bytes, &watched);
     if (attempt->poison >= 0) memset(memory, attempt->poison, bytes);
@@ -93,10 +88,10 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
     tp_status status = tp_plan_run(plan, &tensors->call, &exec, receipt, error);
     for (size_t i = 0; i < watched; i++)
         if (memory[bytes + i] != GUARD_BYTE)
-            return fail(error, TP_WORKSPACE, "the run wrote beyond the end of its workspace");
+            return harness_fail(error, TP_WORKSPACE, "the run wrote beyond the end of its workspace");
     for (size_t i = 1; i <= GUARD; i++)
         if (*(memory - i) != GUARD_BYTE)
-            return fail(error, TP_WORKSPACE, "the run wrote before the start of its workspace");
+            return harness_fail(error, TP_WORKSPACE, "the run wrote before the start of its workspace");
     return status;
 }
 

@@ -4,9 +4,10 @@
 
 #include <dlfcn.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "cli.h"
+#include "harness/fail.h"
 
 const struct library *library_linked(void) {
     static const struct library linked = {tp_version,     tp_build_hash,   tp_context_create,
@@ -22,26 +23,22 @@ static const struct {
 } rows[] = {ROW(version),     ROW(context_create), ROW(context_destroy), ROW(plan_create),
             ROW(plan_destroy), ROW(plan_workspace), ROW(plan_run),        ROW(build_hash)};
 
-int library_open(struct library *library, const char *path) {
+tp_status library_open(struct library *library, const char *path, tp_error *error) {
     memset(library, 0, sizeof *library);
     /* a bare name would be looked for in the system's folders */
     char place[4096];
     snprintf(place, sizeof place, "%s%s", strchr(path, '/') ? "" : "./", path);
     library->handle = dlopen(place, RTLD_NOW | RTLD_LOCAL);
-    if (!library->handle) {
-        complain("--against: %s", dlerror());
-        return EXIT_USAGE;
-    }
+    if (!library->handle) return harness_fail(error, TP_INVALID, "%s", dlerror());
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *symbol = dlsym(library->handle, rows[i].name);
         memcpy((char *)library + rows[i].offset, &symbol, sizeof symbol);
         if (symbol || !strcmp(rows[i].name, "tp_build_hash")) continue;
-        complain("--against %s: it has no %s: it must be a shared library of tileproof", path,
-                 rows[i].name);
         library_close(library);
-        return EXIT_USAGE;
+        return harness_fail(error, TP_INVALID, "%s: it has no %s: it must be a shared library of tileproof", path,
+                            rows[i].name);
     }
-    return EXIT_FINE;
+    return TP_OK;
 }
 
 void library_close(struct library *library) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of tileproof by pointer: those linked to this tool, or those of another shared library. */
+/* The functions of tileproof by pointer: those of the linked library, or those of another shared one. */
 #ifndef TILEPROOF_HARNESS_LIBRARY_H
 #define TILEPROOF_HARNESS_LIBRARY_H
 
@@ -18,8 +18,8 @@ struct library {
 };
 
 const struct library *library_linked(void);
-/* Exit code, reason printed. Its names stay its own: it never calls into this tool. */
-int library_open(struct library *library, const char *path);
+/* Its names stay its own: it never calls into the linked one. The text of an error begins with the path. */
+tp_status library_open(struct library *library, const char *path, tp_error *error);
 void library_close(struct library *library);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/limits.h"
 
+#include "harness/fail.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,27 +37,21 @@ const char *limits_isa(const struct limits *limits, const char *kernel) {
     return limits->reader;
 }
 
-int limits_open(struct limits *limits, tp_context *context, int64_t mib) {
+tp_status limits_open(struct limits *limits, tp_context *context, int64_t mib, tp_error *error) {
     const tp_kernel_info *kernel;
     *limits = (struct limits){.context = context};
     for (int i = 0; !limits->reader && (kernel = tp_kernel_at(i)); i++)
         if (kernel_runs(context, kernel) && has_peak(limits, kernel->name))
             limits->reader = kernel->name;
-    if (!limits->reader) {
-        complain("no kernel of this build can measure this host's limits");
-        return EXIT_FAILED;
-    }
-    if (!mib) return EXIT_FINE;
+    if (!limits->reader) return harness_fail(error, TP_MACHINE, "no kernel of this build can measure this host's limits");
+    if (!mib) return TP_OK;
     limits->bytes = (size_t)mib << 20;
     if (posix_memalign(&limits->buffer, 4096, limits->bytes)) {
         limits->buffer = NULL;
-        complain("no memory for the %lld MiB that the read limit is measured with: "
-                 "--read-mib takes fewer, and 0 for none",
-                 (long long)mib);
-        return EXIT_FAILED;
+        return harness_fail(error, TP_NO_MEMORY, "no memory for the read limit's buffer of %lld MiB", (long long)mib);
     }
     memset(limits->buffer, 1, limits->bytes); /* pages of their own, not the zero page */
-    return EXIT_FINE;
+    return TP_OK;
 }
 
 void limits_close(struct limits *limits) {
@@ -147,4 +143,9 @@ double limits_here(struct limits *limits, const char *isa, int threads) {
 
 void limits_forget(struct limits *limits) {
     for (int i = 0; i < limits->fma_count; i++) limits->fma[i].here.count = 0;
+}
+
+double limits_roofline(const struct limits *limits, const char *isa, int threads, double flops, double bytes) {
+    return fmax(flops / limits_fma(limits, isa, threads), bytes / limits_read(limits, threads)) +
+           0 * limits_read(limits, threads); /* NAN without it: fmax would hide that */
 }

@@ -7,10 +7,10 @@
 #ifndef TILEPROOF_HARNESS_LIMITS_H
 #define TILEPROOF_HARNESS_LIMITS_H
 
-#include "cli.h"
 #include "harness/stats.h"
+#include "tileproof.h"
 
-enum { MAX_LIMITS = 64, DEFAULT_READ_MIB = 512 };
+enum { MAX_LIMITS = 64 };
 
 struct limits {
     tp_context *context;
@@ -32,8 +32,8 @@ struct limits {
     } read[MAX_LIMITS];
 };
 
-/* mib: size of the buffer; 0: reads are not measured. Exit code, reason printed. */
-int limits_open(struct limits *limits, tp_context *context, int64_t mib);
+/* mib: size of the buffer; 0: reads are not measured. Close it in any case. */
+tp_status limits_open(struct limits *limits, tp_context *context, int64_t mib, tp_error *error);
 void limits_close(struct limits *limits);
 
 const tp_kernel_info *kernel_named(const char *name); /* NULL: no such kernel in this build */
@@ -53,5 +53,7 @@ double limits_read(const struct limits *limits, int threads);
 /* The median of the attempts since limits_forget: what the host gave while a group ran. */
 double limits_here(struct limits *limits, const char *isa, int threads);
 void limits_forget(struct limits *limits);
+/* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown. */
+double limits_roofline(const struct limits *limits, const char *isa, int threads, double flops, double bytes);
 
 #endif

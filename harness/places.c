@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness/places.h"
 
-#include "cli.h"
-
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_LINKS = 40, LINK_BYTES = 4096 }; /* as Linux has them */
+
+const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
 
 char *place_folder(const char *path) {
     const char *end = strrchr(path, '/');
@@ -69,18 +73,6 @@ int place_same(const char *one, const char *other) {
     free(names[0]);
     free(names[1]);
     return same;
-}
-
-static int is_file(const struct placed *placed) { return placed->path && strcmp(placed->path, "-"); }
-
-int place_clash(const struct placed *written, const struct placed *other) {
-    if (!is_file(written) || !is_file(other) || !place_same(written->path, other->path)) return EXIT_FINE;
-    if (other->what[0] == '-')
-        complain("%s and %s are one file, %s: give one of them another name", written->what, other->what, written->path);
-    else
-        complain("%s %s is %s %s: it would be written over; give it another name", written->what, written->path,
-                 other->what, other->path);
-    return EXIT_USAGE;
 }
 
 int place_sync_folder(const char *path) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench --against: each row beside another kernel, or another problem, with an A/A control. */
 #include "harness/ab_test.h"
+#include "bench/bench.h"
 
 #include <math.h>
 #include <string.h>
@@ -74,7 +75,7 @@ static void add_interval(struct table *table, struct interval interval) {
 
 static void add_row(struct against *against, const struct ab_test *ab_test) {
     struct table *table = &against->table;
-    const struct bench_case *row = &ab_test->cases[AB_TEST_ROW], *first = &ab_test->cases[AB_TEST_FIRST];
+    const struct timed_case *row = &ab_test->cases[AB_TEST_ROW], *first = &ab_test->cases[AB_TEST_FIRST];
     const struct series *series = ab_test->series;
     const char *other = against->by_kernel ? bench_asked(first) : bench_label(first);
     enum speed verdict = speed_judge(ab_test->wall, ab_test->control);
@@ -113,35 +114,35 @@ static void add_row(struct against *against, const struct ab_test *ab_test) {
     table_text(table, repro);
 }
 
-int against_case(struct against *against, const struct bench_case *row, struct limits *limits) {
+int against_case(struct against *against, const struct timed_case *row, struct limits *limits) {
     struct ab_test ab_test = {.cases = {{0}}};
-    struct bench_problem problem, *other = row->problem;
-    struct bench_case *cases = ab_test.cases;
+    struct workload problem, *other = row->workload;
+    struct timed_case *cases = ab_test.cases;
     tp_error error = TP_ERROR_INIT;
     tp_status status = TP_OK;
-    bench_progress("%s on %s against %s", row->problem->words, row->ran,
+    bench_progress("%s on %s against %s", row->workload->words, row->ran,
                    against->by_kernel ? "another kernel" : against->words);
     if (!against->by_kernel) {
         status = bench_problem_open(&problem, against->words, (uint64_t)against->seed, &error);
         if (status != TP_OK) return complain_status(&error);
         other = &problem;
     }
-    cases[AB_TEST_ROW] = bench_case_copy(row);
+    cases[AB_TEST_ROW] = timed_case_copy(row);
     status =
-        bench_case_open(&cases[AB_TEST_FIRST], other, against->by_kernel ? against->kernel : row->kernel,
+        timed_case_open(&cases[AB_TEST_FIRST], other, against->by_kernel ? against->kernel : row->kernel,
                         row->strategy, NULL, row->threads, limits, &error);
     struct workspace own = cases[AB_TEST_FIRST].workspace; /* all use one: where it lies changes times */
     if (own.bytes > row->workspace.bytes)
         cases[AB_TEST_ROW].workspace = own;
     else
         cases[AB_TEST_FIRST].workspace = row->workspace;
-    cases[AB_TEST_CONTROL] = bench_case_copy(&cases[AB_TEST_FIRST]);
+    cases[AB_TEST_CONTROL] = timed_case_copy(&cases[AB_TEST_FIRST]);
     if (status == TP_OK) status = ab_test_run(&ab_test, against->budget_ns, against->seed, &error);
     if (status == TP_OK) add_row(against, &ab_test);
     cases[AB_TEST_FIRST].workspace = own;
-    bench_case_close(&cases[AB_TEST_FIRST]);
+    timed_case_close(&cases[AB_TEST_FIRST]);
     ab_test_free(&ab_test);
-    if (!against->by_kernel) bench_problem_close(&problem);
+    if (!against->by_kernel) workload_close(&problem);
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 

@@ -122,7 +122,7 @@ static int selected(const struct bench *bench, const char *words, struct way way
 }
 
 /* Slots of all cases, forth and back, until each had its time in this attempt. */
-static int measure_group(struct bench *bench, struct bench_case *cases, struct series *series,
+static int measure_group(struct bench *bench, struct timed_case *cases, struct series *series,
                          int count) {
     tp_error error = TP_ERROR_INIT;
     int64_t rounds = bench->options->attempts;
@@ -131,7 +131,7 @@ static int measure_group(struct bench *bench, struct bench_case *cases, struct s
     limits_forget(&bench->limits);
     for (int64_t round = 0; round < rounds; round++) {
         double begin = now_ns();
-        bench_progress("%s: round %lld of %lld", cases[0].problem->words, (long long)round + 1,
+        bench_progress("%s: round %lld of %lld", cases[0].workload->words, (long long)round + 1,
                        (long long)rounds);
         do {
             if (slots_pass(cases, series, count, pass++ % 2, slot_ns, &error) != TP_OK)
@@ -143,7 +143,7 @@ static int measure_group(struct bench *bench, struct bench_case *cases, struct s
     return EXIT_FINE;
 }
 
-static int report_group(struct bench *bench, struct bench_case *cases, struct series *series,
+static int report_group(struct bench *bench, struct timed_case *cases, struct series *series,
                         int count, double steal) {
     const struct options *options = bench->options;
     struct oracle oracle = {0};
@@ -152,9 +152,9 @@ static int report_group(struct bench *bench, struct bench_case *cases, struct se
         realloc(bench->rows, (bench->row_count + (size_t)count) * sizeof *rows);
     if (!rows) return EXIT_FAILED;
     bench->rows = rows;
-    if (options->verify && cases[0].problem->tensors.problem.op == TP_FORWARD) {
-        bench_progress("%s: the reference", cases[0].problem->words);
-        if (oracle_create(&oracle, &cases[0].problem->tensors, VERIFY_ROWS, (uint64_t)options->seed,
+    if (options->verify && cases[0].workload->tensors.problem.op == TP_FORWARD) {
+        bench_progress("%s: the reference", cases[0].workload->words);
+        if (oracle_create(&oracle, &cases[0].workload->tensors, VERIFY_ROWS, (uint64_t)options->seed,
                          &error) != TP_OK)
             return complain_status(&error);
     }
@@ -172,11 +172,11 @@ static int report_group(struct bench *bench, struct bench_case *cases, struct se
 }
 
 /* The first case once more, as the last of the group, is the A/A control. */
-static int measure_cases(struct bench *bench, struct bench_case *cases, int count) {
+static int measure_cases(struct bench *bench, struct timed_case *cases, int count) {
     struct series *series = calloc((size_t)count + 1, sizeof *series);
     struct ticks before = ticks_now();
     if (!series) return EXIT_FAILED;
-    cases[count] = bench_case_copy(&cases[0]);
+    cases[count] = timed_case_copy(&cases[0]);
     int code = measure_group(bench, cases, series, count + 1);
     if (!code && slots_ratios(&series[0].wall, &series[count].wall, &bench->control))
         code = EXIT_FAILED;
@@ -188,8 +188,8 @@ static int measure_cases(struct bench *bench, struct bench_case *cases, int coun
 
 /* One problem: its kernels and threads are the group whose runs are interleaved. */
 static int run_group(struct bench *bench, const char *words) {
-    struct bench_problem problem;
-    struct bench_case *cases = calloc(MAX_GROUP + 1, sizeof *cases);
+    struct workload problem;
+    struct timed_case *cases = calloc(MAX_GROUP + 1, sizeof *cases);
     tp_error error = TP_ERROR_INIT;
     int count = 0, wanted = 0, code = EXIT_FINE;
     for (int i = 0; i < ways(bench); i++) wanted += selected(bench, words, way_at(bench, i));
@@ -205,7 +205,7 @@ static int run_group(struct bench *bench, const char *words) {
     for (int i = 0; i < ways(bench); i++) {
         struct way way = way_at(bench, i);
         if (!selected(bench, words, way)) continue;
-        if (bench_case_open(&cases[count], &problem, way.kernel, way.strategy, NULL, way.threads,
+        if (timed_case_open(&cases[count], &problem, way.kernel, way.strategy, NULL, way.threads,
                             &bench->limits, &error) == TP_OK) {
             if (!bench->options->against)
                 limits_want(&bench->limits, cases[count].isa, cases[count].threads);
@@ -218,9 +218,9 @@ static int run_group(struct bench *bench, const char *words) {
     if (count && !bench->options->against) code = measure_cases(bench, cases, count);
     for (int i = 0; i < count && bench->options->against && !code; i++)
         code = against_case(&bench->against, &cases[i], &bench->limits);
-    for (int i = 0; i < count; i++) bench_case_close(&cases[i]);
+    for (int i = 0; i < count; i++) timed_case_close(&cases[i]);
     free(cases);
-    bench_problem_close(&problem);
+    workload_close(&problem);
     return code;
 }
 
@@ -233,7 +233,7 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
     if (code) return code;
     bench_progress("limits");
     int against = bench->options->against != NULL; /* needs no limits */
-    code = limits_open(&bench->limits, context, against ? 0 : bench->options->read_mib);
+    code = bench_limits(&bench->limits, context, against ? 0 : bench->options->read_mib);
     for (int k = 0; !code && !against && k < bench->kernel_count; k++) /* limits first */
         for (int t = 0; t < bench->thread_count; t++) {
             const char *kernel = bench->kernels[k] ? bench->kernels[k] : bench->limits.reader;

@@ -2,41 +2,37 @@
 /*
  * tileproof bench: rates beside the limits of this host.
  *
- *     bench.c             the command: the product of the lists, one group after another
- *     bench_report.c      what a row says, in four formats
- *     bench_against.c     --against: two of a kind, interleaved until a verdict is sure
- *     bench_lists.c       a,b,c and first-last*2, and their product as problem texts
- *     bench_problem.c     tensors of a problem text, generated lengths too
- *     bench_case.c        one problem on one kernel with so many threads, timed
- *     bench_table.c       md, csv, json, jsonl
- *     bench_goals.c       --goals: measuring and reporting
- *     bench_judge.c       --goals: the figure of a goal, and whether it is met
- *     bench_goals_file.c  --goals: the data file
- *     bench_handover.c    --goals: where the decode loop hands over to prefill's
- *     bench_calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
- *     bench_cliffs.c      --cliffs
- *     bench_isolated.c       rows in a process of their own, which are not timed:
- *     bench_bytes.c       --bytes, with simulate.c and simulated_run.c
- *     bench_memory.c      --memory, with measure.c
+ *     bench.c       the command: the product of the lists, one group after another
+ *     report.c      what a row says, in four formats
+ *     against.c     --against: two of a kind, interleaved until a verdict is sure
+ *     lists.c       a,b,c and first-last*2, and their product as problem texts
+ *     problem.c     a workload of a problem text, of a shape, or of generated lengths
+ *     common.c      options in words, a context, progress, one more run against the reference
+ *     table.c       md, csv, json, jsonl
+ *     goals.c       --goals: measuring and reporting
+ *     judge.c       --goals: the figure of a goal, and whether it is met
+ *     goals_file.c  --goals: the data file
+ *     handover.c    --goals: where the decode loop hands over to prefill's
+ *     calls.c       --goals: what lies around the kernel (plan, overhead, receipt)
+ *     cliffs.c      --cliffs
+ *     isolated.c    rows in a process of their own, which are not timed:
+ *     bytes.c       --bytes, with simulate.c and simulated_run.c
+ *     memory.c      --memory, with measure.c
  *
- * What is compared is interleaved (slots.h): every case of a group gets a burst of runs, then the
+ * What is compared is interleaved (harness/slots.h): every case of a group gets a burst of runs, then the
  * next, forth and back. Each group has a control: its first case once more.
  */
 #ifndef TILEPROOF_CLI_BENCH_BENCH_H
 #define TILEPROOF_CLI_BENCH_BENCH_H
 
-#include "harness/attempt.h"
 #include "bench/table.h"
 #include "cli.h"
-#include "harness/gradients.h"
-#include "harness/library.h"
-#include "harness/limits.h"
-#include "bench/slots.h"
 #include "harness/oracle.h"
+#include "harness/slots.h"
 
-enum { DEFAULT_ATTEMPTS = 5, BENCH_WORDS = 512 };
+enum { DEFAULT_ATTEMPTS = 5, BENCH_WORDS = WORKLOAD_WORDS };
 
-/* bench_lists.c */
+/* lists.c */
 struct list {
     char **items;
     int count;
@@ -49,77 +45,26 @@ void list_free(struct list *list);
 /* Every problem text the options ask for. Exit code, reason printed. */
 int list_problems(const struct options *options, struct list *problems);
 
-/* bench_problem.c. Words are a problem text, or a shape with words, or a generator with words:
+/* problem.c. Words are a problem text, or a shape with words, or a generator with words:
        @lognormal[=TOKENS]   packed sequences, 32,768 tokens in all, lengths log-normal with median
                              400 and sigma 1 (of the log), clipped to 64..4096, seed 1; the last
                              one takes what is left */
-struct bench_problem {
-    char words[BENCH_WORDS];
-    struct tensors tensors; /* the problem, too */
-    struct gradients gradients; /* of a backward problem */
-};
 /* The rule the words break; nothing is allocated. */
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);
-tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
-                             tp_error *error);
-/* What must have run before the call itself: of a backward one the forward call, whose o and lse it reads. */
-tp_status bench_problem_prepare(struct bench_problem *problem, tp_context *context, tp_error *error);
-/* After a backward call: 0 when all gradients keep their rule. Costs more than any run. */
-int bench_gradients_wrong(const struct bench_problem *problem, char *reason, size_t size);
-void bench_problem_close(struct bench_problem *problem);
+tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error);
 
-/* bench_case.c */
-struct bench_case {
-    struct bench_problem *problem;
-    const char *kernel;   /* as asked; NULL: the best */
-    const char *strategy; /* as asked; NULL: by rows */
-    char disable[128];    /* "": nothing */
-    int threads;
-    tp_plan *plan;
-    struct workspace workspace;
-    tp_receipt receipt; /* of the first run, which is not timed */
-    const char *ran;    /* the kernel that did */
-    const char *isa;    /* whose peak is its limit */
-    double flops;       /* useful ones */
-    int borrowed;       /* plan and workspace are another case's */
-    double kv_bytes;    /* of k and v, each element that is seen once */
-    const struct library *library; /* that plans and runs it */
-    double slowed;      /* simulated: each run takes this many times as long, by waiting; 0: no */
-};
-/* Plans by problem, kernel, strategy, threads and library, in a context of that library, and runs once. */
-tp_status bench_case_start(struct bench_case *one, tp_context *context, tp_error *error);
-/* Plans, and runs once. The kernel's name must outlive the case. `like`, when not NULL, keeps math
-   from using vectors better than that kernel's. */
-tp_status bench_case_open(struct bench_case *one, struct bench_problem *problem, const char *kernel,
-                          const char *strategy, const char *like, int threads,
-                          struct limits *limits, tp_error *error);
-double bench_flops(const tp_problem *problem, int64_t pairs); /* useful ones: two products forward, five backward */
-/* The least time in ns that limits of reading and of multiply-adds leave; NAN where one is unknown.
- */
-double bench_roofline(const struct limits *limits, const char *isa, int threads, double flops,
-                      double bytes);
-void bench_case_close(struct bench_case *one);
-/* The same case once more, as an A/A control: where memory lies can change times by some %, so plan
-   and workspace are those of the case, which outlives it. */
-struct bench_case bench_case_copy(const struct bench_case *one);
-/* Runs until slice_ns are over, at least `least` times; adds each time in ns. Nothing is allocated
-   while the clock runs. */
-tp_status bench_case_burst(const struct bench_case *one, double slice_ns, int min,
-                           struct samples *times, tp_error *error);
-/* One more run, compared with the reference over sampled rows. Exit code, reason printed. */
-int bench_case_verify(const struct bench_case *one, const struct oracle *oracle, double *max_error);
-
+/* common.c. One more run, compared with the reference over sampled rows. Exit code, reason printed. */
+int bench_case_verify(const struct timed_case *one, const struct oracle *oracle, double *max_error);
 /* "best" and NULL give NULL, names that exist themselves. Exit code, reason printed. */
 int bench_kernel(const char *name, const char **kernel);
 int bench_context(int threads, tp_context **context);
+int bench_limits(struct limits *limits, tp_context *context, int64_t mib);
 int bench_regex(const char *text, void *regex); /* a regex_t; exit code, reason printed */
 void bench_print_host(const struct limits *limits, FILE *out); /* md */
 /* On a terminal the line is overwritten; in a pipe nothing is printed. NULL wipes it. */
 void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Today, UTC: 2026-11-15. */
-
-/* bench_report.c */
+/* report.c */
 struct bench_row {
     char problem[BENCH_WORDS], repro[BENCH_WORDS + 128], phase[16];
     const char *kernel, *asked, *strategy, *isa;
@@ -133,18 +78,18 @@ struct bench_row {
     int64_t tasks;
 };
 /* Takes what the series holds. */
-void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct series *series,
+void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct series *series,
                     const struct options *options, double max_error);
 /* The kernel's name as a user asks for it. */
-const char *bench_asked(const struct bench_case *one);
+const char *bench_asked(const struct timed_case *one);
 /* The text form of what ran; the words as given when that form cannot be replayed. */
-const char *bench_label(const struct bench_case *one);
+const char *bench_label(const struct timed_case *one);
 /* control: the A/A of the whole run. */
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
                  struct interval control, enum table_format format, const struct options *options);
 void bench_date(char text[32]); /* now, UTC */
 
-/* bench_against.c */
+/* against.c */
 struct against {
     struct table table;
     struct trust trust;
@@ -157,11 +102,11 @@ struct against {
 };
 /* budget_ns 0: the default. Exit codes, reasons printed. */
 int against_open(struct against *against, const struct options *options, double budget_ns);
-int against_case(struct against *against, const struct bench_case *row, struct limits *limits);
+int against_case(struct against *against, const struct timed_case *row, struct limits *limits);
 int against_report(struct against *against, enum table_format format);
 int verdicts_exit(const int verdicts[]); /* SLOW counts most, then AMBIGUOUS */
 
-/* bench_goals_file.c */
+/* goals_file.c */
 enum goal_metric {
     GOAL_PCT_FMA,
     GOAL_PCT_READ,
@@ -227,17 +172,17 @@ extern const char bench_goals_text[]; /* bench/goals.txt, embedded by the build 
 int goals_read(struct goals *goals, const char *file);
 void goals_free(struct goals *goals);
 
-/* bench_calls.c: one attempt on one thread; adds to times[CALL_COUNT]. */
+/* calls.c: one attempt on one thread; adds to times[CALL_COUNT]. */
 tp_status bench_calls(const char *words, const char *kernel, uint64_t seed, struct samples *times,
                       tp_error *error);
 
-/* bench_handover.c: one attempt on 1 to 64 rows; adds to goal->handover_ns. */
+/* handover.c: one attempt on 1 to 64 rows; adds to goal->handover_ns. */
 tp_status bench_handover(struct goal *goal, const char *kernel, uint64_t seed,
                          struct limits *limits, tp_error *error);
 /* The worst of time over that of more rows, and over that of the other loop; says which in text. */
 double handover_worst(const struct goal *goal, char *text, size_t size);
 
-/* bench_judge.c */
+/* judge.c */
 enum verdict { MET, NOT_MET, NOT_RUN };
 struct judged {
     double figure, floor;

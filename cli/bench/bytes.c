@@ -133,7 +133,7 @@ static void add_row(struct isolated *isolated, const char *words, const char *ho
     table_number(table, sum / bytes->first_sum);
     table_text(table, holds);
     table_integer(table, run->workspace_bytes);
-    table_integer(table, (int64_t)bench_flops(&problem, run->pairs_visible));
+    table_integer(table, (int64_t)useful_flops(&problem, run->pairs_visible));
     table_integer(table, bytes->caches.d1.bytes);
     table_integer(table, bytes->caches.ll.bytes);
     table_text(table, repro);

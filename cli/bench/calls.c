@@ -20,7 +20,7 @@ static const double calls_ns = 20e6;
 
 struct calls {
     tp_context *context;
-    struct bench_problem problem;
+    struct workload problem;
     tp_choice choice;
     tp_plan *plan;
     tp_tensors few; /* the call with few keys, where its layout allows that */
@@ -159,7 +159,7 @@ tp_status bench_calls(const char *words, const char *kernel, uint64_t seed, stru
         status = measure(&calls, times, error);
         if (calls.plan) tp_plan_destroy(calls.plan);
         workspace_free(&calls.workspace);
-        bench_problem_close(&calls.problem);
+        workload_close(&calls.problem);
     }
     tp_context_destroy(calls.context);
     return status;

@@ -36,8 +36,8 @@ enum { SWEEP_COUNT = sizeof sweeps / sizeof *sweeps };
 
 struct point {
     int64_t value;
-    struct bench_problem problem;
-    struct bench_case one;
+    struct workload problem;
+    struct timed_case one;
     struct samples times;
 };
 
@@ -120,7 +120,7 @@ static int measure(struct point *points, int count, int rounds, double slice) {
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++) {
             struct point *point = &points[round % 2 ? count - 1 - i : i];
-            if (bench_case_burst(&point->one, slice, 1, &point->times, &error) != TP_OK)
+            if (timed_case_burst(&point->one, slice, 1, &point->times, &error) != TP_OK)
                 return complain_status(&error);
         }
     return EXIT_FINE;
@@ -180,15 +180,15 @@ static int run_sweep(struct cliffs *cliffs, const struct sweep *sweep) {
         snprintf(words, sizeof words, sweep->format, (long long)point->value);
         if (bench_problem_open(&point->problem, words, (uint64_t)cliffs->options->seed, &error) !=
                 TP_OK ||
-            bench_case_open(&point->one, &point->problem, cliffs->kernel, NULL, NULL, 1,
+            timed_case_open(&point->one, &point->problem, cliffs->kernel, NULL, NULL, 1,
                             &cliffs->limits, &error) != TP_OK)
             code = complain_status(&error);
     }
     if (!code) code = scan(cliffs, sweep, points, opened);
     for (int i = 0; i < opened; i++) {
         samples_free(&points[i].times);
-        bench_case_close(&points[i].one);
-        bench_problem_close(&points[i].problem);
+        timed_case_close(&points[i].one);
+        workload_close(&points[i].problem);
     }
     free(points);
     return code;
@@ -225,7 +225,7 @@ int bench_cliffs(const struct options *options, enum table_format format) {
     int code = bench_kernel(options->kernel, &cliffs.kernel);
     if (!code) code = bench_context(1, &context);
     if (code) return code;
-    code = limits_open(&cliffs.limits, context, 0);
+    code = bench_limits(&cliffs.limits, context, 0);
     if (!code) {
         cliffs.info = kernel_named(cliffs.kernel ? cliffs.kernel : cliffs.limits.reader);
         if (!kernel_runs(context, cliffs.info)) {

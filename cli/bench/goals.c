@@ -68,8 +68,8 @@ static int needs_reads(const struct goal *goal) {
 }
 
 /* Equal words share their tensors. */
-static tp_status open_problems(struct goal *goal, struct bench_problem *problems,
-                               struct bench_problem **of_case, int *opened, uint64_t seed,
+static tp_status open_problems(struct goal *goal, struct workload *problems,
+                               struct workload **of_case, int *opened, uint64_t seed,
                                tp_error *error) {
     for (int i = 0; i < goal->case_count; i++) {
         of_case[i] = NULL;
@@ -85,15 +85,15 @@ static tp_status open_problems(struct goal *goal, struct bench_problem *problems
 }
 
 static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_error *error) {
-    struct bench_problem problems[GOAL_CASES], *of_case[GOAL_CASES];
-    struct bench_case cases[GOAL_CASES];
+    struct workload problems[GOAL_CASES], *of_case[GOAL_CASES];
+    struct timed_case cases[GOAL_CASES];
     int opened = 0, planned = 0;
     tp_status status =
         open_problems(goal, problems, of_case, &opened, (uint64_t)run->options->seed, error);
     for (; status == TP_OK && planned < goal->case_count; planned++) {
         struct goal_case *one = &goal->cases[planned];
         status =
-            bench_case_open(&cases[planned], of_case[planned], kernel_of(run, one), one->strategy,
+            timed_case_open(&cases[planned], of_case[planned], kernel_of(run, one), one->strategy,
                             kernel_of(run, &goal->cases[0]), one->threads, &run->limits, error);
         if (status != TP_OK) break;
         limits_want(&run->limits, cases[planned].isa, one->threads);
@@ -105,11 +105,11 @@ static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_erro
     }
     for (int i = 0; status == TP_OK && i < goal->case_count; i++) {
         int at = goal->rounds % 2 ? goal->case_count - 1 - i : i;
-        status = bench_case_burst(&cases[at], slice_ns, 1, &goal->cases[at].times, error);
+        status = timed_case_burst(&cases[at], slice_ns, 1, &goal->cases[at].times, error);
     }
     limits_measure(&run->limits, needs_reads(goal));
-    for (int i = 0; i < planned; i++) bench_case_close(&cases[i]);
-    for (int i = 0; i < opened; i++) bench_problem_close(&problems[i]);
+    for (int i = 0; i < planned; i++) timed_case_close(&cases[i]);
+    for (int i = 0; i < opened; i++) workload_close(&problems[i]);
     return status;
 }
 
@@ -239,7 +239,7 @@ static int prepare(struct goals_run *run, tp_context **context) {
         return EXIT_USAGE;
     }
     code = bench_context(threads, context);
-    return code ? code : limits_open(&run->limits, *context, reads ? run->options->read_mib : 0);
+    return code ? code : bench_limits(&run->limits, *context, reads ? run->options->read_mib : 0);
 }
 
 int bench_goals(const struct options *options, enum table_format format) {

@@ -8,7 +8,7 @@
  * strategy=NAME.
  */
 #include "bench/bench.h"
-#include "tool/file_text.h"
+#include "tool/files.h"
 
 #include <errno.h>
 #include <math.h>

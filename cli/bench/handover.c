@@ -15,9 +15,9 @@ static const char *const names[3] = {"by rows", "prefill", "decode"};
 enum { DECODE_MAX = 4 * TP_DECODE_ROWS };
 
 /* One after another on each number of rows, so that the three are compared at the same time. */
-static tp_status measure(struct goal *goal, struct bench_case *cases, tp_error *error) {
-    tp_tensors *call = &cases[0].problem->tensors.call;
-    const tp_problem *problem = &cases[0].problem->tensors.problem;
+static tp_status measure(struct goal *goal, struct timed_case *cases, tp_error *error) {
+    tp_tensors *call = &cases[0].workload->tensors.call;
+    const tp_problem *problem = &cases[0].workload->tensors.problem;
     int64_t rows = call->q_len, group = problem->q_heads / problem->kv_heads;
     tp_status status = TP_OK;
     for (int i = 0; status == TP_OK && i < HANDOVER_ROWS; i++) {
@@ -26,7 +26,7 @@ static tp_status measure(struct goal *goal, struct bench_case *cases, tp_error *
             struct samples times = {0};
             int at = goal->rounds % 2 ? 2 - s : s;
             if (at == 2 && call->q_len * group > DECODE_MAX) continue;
-            status = bench_case_burst(&cases[at], 0, 2, &times, error);
+            status = timed_case_burst(&cases[at], 0, 2, &times, error);
             double best = samples_summary(&times).min, *kept = &goal->handover_ns[at][i];
             if (status == TP_OK && (*kept == 0 || best < *kept)) *kept = best;
             samples_free(&times);
@@ -38,14 +38,14 @@ static tp_status measure(struct goal *goal, struct bench_case *cases, tp_error *
 
 tp_status bench_handover(struct goal *goal, const char *kernel, uint64_t seed,
                          struct limits *limits, tp_error *error) {
-    struct bench_problem problem;
-    struct bench_case cases[3];
+    struct workload problem;
+    struct timed_case cases[3];
     struct goal_case *one = &goal->cases[0];
     int opened = 0;
     tp_status status = bench_problem_open(&problem, one->words, seed, error);
     if (status != TP_OK) return status;
     for (; status == TP_OK && opened < 3; opened++) {
-        status = bench_case_open(&cases[opened], &problem, kernel, strategies[opened], NULL,
+        status = timed_case_open(&cases[opened], &problem, kernel, strategies[opened], NULL,
                                  one->threads, limits, error);
         if (status != TP_OK) break;
     }
@@ -54,8 +54,8 @@ tp_status bench_handover(struct goal *goal, const char *kernel, uint64_t seed,
         one->isa = cases[0].isa;
         status = measure(goal, cases, error);
     }
-    for (int i = 0; i < opened; i++) bench_case_close(&cases[i]);
-    bench_problem_close(&problem);
+    for (int i = 0; i < opened; i++) timed_case_close(&cases[i]);
+    workload_close(&problem);
     return status;
 }
 

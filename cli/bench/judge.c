@@ -34,7 +34,7 @@ static void judge_cases(struct goal *goal, const struct limits *limits, struct j
                  limit, one->bytes / median[0]);
         break;
     case GOAL_PCT_ROOFLINE:
-        line = bench_roofline(limits, one->isa, one->threads, one->flops, one->kv_bytes);
+        line = limits_roofline(limits, one->isa, one->threads, one->flops, one->kv_bytes);
         judged->figure = 100 * line / best[0];
         snprintf(text, size, "%s: %.2f of %.2f KV GB/s (median %.2f; read limit %.2f)", one->ran,
                  one->kv_bytes / best[0], one->kv_bytes / line, one->kv_bytes / median[0],

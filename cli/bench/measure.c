@@ -95,14 +95,14 @@ static void run_measured(const tp_plan *plan, int threads, const struct tensors 
     munmap(exec.workspace, exec.workspace_size + 1);
 }
 
-static void measure_error(const struct bench_problem *problem, uint64_t seed, struct measurement *out) {
+static void measure_error(const struct workload *problem, uint64_t seed, struct measurement *out) {
     const struct tensors *tensors = &problem->tensors;
     struct oracle oracle;
     struct measured_error measured;
     char reason[256];
     tp_error error = TP_ERROR_INIT;
     if (tensors->problem.op == TP_BACKWARD) { /* all gradients, by their own rule, which has no one largest error */
-        if (bench_gradients_wrong(problem, reason, sizeof reason)) fail(out, EXIT_FAILED, "%s", reason);
+        if (workload_gradients_wrong(problem, reason, sizeof reason)) fail(out, EXIT_FAILED, "%s", reason);
         out->max_error = NAN;
         return;
     }
@@ -119,7 +119,7 @@ static void measure_error(const struct bench_problem *problem, uint64_t seed, st
 
 static void run_child(const char *text, const char *kernel, const struct options *options,
                       struct measurement *out) {
-    struct bench_problem problem;
+    struct workload problem;
     tp_context *context;
     tp_plan *plan;
     tp_error error = TP_ERROR_INIT;
@@ -132,7 +132,7 @@ static void run_child(const char *text, const char *kernel, const struct options
     if (status == TP_OK) status = tp_context_create(&wanted, &context, &error);
     if (status == TP_OK)
         status = tp_plan_create(context, &problem.tensors.problem, &choice, &plan, &error);
-    if (status == TP_OK) status = bench_problem_prepare(&problem, context, &error);
+    if (status == TP_OK) status = workload_prepare(&problem, context, &error);
     if (status != TP_OK) { /* memory that is not there is this host's affair too */
         fail(out, status == TP_NO_MEMORY ? EXIT_REFUSED : exit_code_of(status), "%s", error.text);
         return; /* the process ends here */
@@ -141,7 +141,7 @@ static void run_child(const char *text, const char *kernel, const struct options
     if (!out->failed) measure_error(&problem, (uint64_t)options->seed, out);
     tp_plan_destroy(plan);
     tp_context_destroy(context);
-    bench_problem_close(&problem);
+    workload_close(&problem);
 }
 
 void measure_in_child(const char *problem, const char *kernel, const struct options *options,

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of a problem text, of a shape, or of generated lengths. */
 #include "bench/bench.h"
+#include "harness/fail.h"
 #include "tool/shape.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char generator[] = "@lognormal";
 static const double generator_median = 400, generator_sigma = 1;
@@ -18,17 +17,6 @@ enum {
     GENERATOR_SEED = 1,
     GENERATOR_MAX = 1 << 24
 };
-
-static tp_status fail(tp_error *error, tp_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static tp_status fail(tp_error *error, tp_status status, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    error->status = status;
-    vsnprintf(error->text, sizeof error->text, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 /* The i-th length: two uniform numbers make one normal one. */
 static int64_t generated_length(uint64_t i) {
@@ -72,7 +60,7 @@ static tp_status plain_words(const char *words, char *text, size_t size, int64_t
     if (!strncmp(words, generator, name) && words[name] == '=')
         *tokens = strtoll(words + name + 1, &end, 10);
     if (strncmp(words, generator, name) || end != rest || *tokens < 1 || *tokens > GENERATOR_MAX)
-        return fail(error, TP_INVALID, "word '%.*s': it must be %s or %s=TOKENS, 1..%d",
+        return harness_fail(error, TP_INVALID, "word '%.*s': it must be %s or %s=TOKENS, 1..%d",
                     (int)length, words, generator, generator, GENERATOR_MAX);
     snprintf(text, size, "q%lld%s%s", (long long)*tokens, rest,
              strstr(rest, "packed") ? "" : " packed");
@@ -81,17 +69,17 @@ static tp_status plain_words(const char *words, char *text, size_t size, int64_t
 
 static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengths, int64_t *tokens,
                        tp_error *error) {
-    char plain[BENCH_WORDS + 64], text[1024], reason[256];
+    char plain[WORKLOAD_WORDS + 64], text[1024], reason[256];
     tp_status status = plain_words(words, plain, sizeof plain, tokens, error);
     if (status != TP_OK) return status;
     if (shape_expand(plain, text, sizeof text, reason, sizeof reason))
-        return fail(error, TP_INVALID, "%s", reason);
+        return harness_fail(error, TP_INVALID, "%s", reason);
     memset(lengths, 0, sizeof *lengths);
     lengths->struct_size = sizeof *lengths;
     status = tp_problem_parse(text, problem, lengths, error);
     if (status == TP_OK && *tokens) {
         if (problem->q_layout != TP_PACKED || problem->kv_layout != TP_PACKED)
-            return fail(error, TP_INVALID, "%s is packed on both sides", generator);
+            return harness_fail(error, TP_INVALID, "%s is packed on both sides", generator);
         lengths->count = 0;
     }
     return status;
@@ -138,55 +126,20 @@ static int tensors_cut(struct tensors *tensors, int64_t tokens) {
     return 0;
 }
 
-tp_status bench_problem_open(struct bench_problem *problem, const char *words, uint64_t seed,
-                             tp_error *error) {
-    struct tensors_style style = {.repeat = 1};
+tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error) {
     tp_problem parsed;
     tp_lengths lengths;
     int64_t tokens;
-    memset(problem, 0, sizeof *problem);
-    snprintf(problem->words, sizeof problem->words, "%s", words);
+    memset(workload, 0, sizeof *workload);
     tp_status status = parse(words, &parsed, &lengths, &tokens, error);
-    if (status != TP_OK) return status;
-    int back = parsed.op == TP_BACKWARD;
-    if (back && tokens) return fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
-    style.lse = back; /* which a backward call reads */
-    double bytes = (back ? 2 : 1) * tensors_bytes(&parsed, &lengths, &style);
-    double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    char wanted[32], max[32];
-    if (bytes > limit)
-        return fail(error, TP_NO_MEMORY,
-                    "the tensors would take %s: at most %s, 3/4 of this host's memory",
-                    readable_bytes(bytes, wanted), readable_bytes(limit, max));
-    if (tensors_create(&problem->tensors, &parsed, &lengths, &style) ||
-        (tokens && tensors_cut(&problem->tensors, tokens))) {
-        bench_problem_close(problem);
-        return fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
+    if (status == TP_OK && tokens && parsed.op == TP_BACKWARD)
+        return harness_fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
+    if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, seed, error);
+    if (status != TP_OK || !tokens) return status;
+    if (tensors_cut(&workload->tensors, tokens)) {
+        workload_close(workload);
+        return harness_fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
     }
-    tensors_fill(&problem->tensors, seed);
-    if (!back || !gradients_create(&problem->gradients, &problem->tensors, &lengths, seed)) return TP_OK;
-    bench_problem_close(problem);
-    return fail(error, TP_NO_MEMORY, "the gradients could not be allocated");
-}
-
-tp_status bench_problem_prepare(struct bench_problem *problem, tp_context *context, tp_error *error) {
-    if (problem->tensors.problem.op != TP_BACKWARD) return TP_OK;
-    return gradients_forward(&problem->tensors, context, error);
-}
-
-int bench_gradients_wrong(const struct bench_problem *problem, char *reason, size_t size) {
-    struct gradients_oracle oracle;
-    tp_error error = TP_ERROR_INIT;
-    if (gradients_oracle_create(&oracle, &problem->tensors, &problem->gradients, &error) != TP_OK) {
-        snprintf(reason, size, "%s", error.text);
-        return 1;
-    }
-    int wrong = gradients_compare(&oracle, &problem->tensors, &problem->gradients, reason, size);
-    gradients_oracle_destroy(&oracle);
-    return wrong;
-}
-
-void bench_problem_close(struct bench_problem *problem) {
-    tensors_destroy(&problem->tensors);
-    if (problem->gradients.memory) gradients_destroy(&problem->gradients);
+    tensors_fill(&workload->tensors, seed); /* its values go by sequence */
+    return TP_OK;
 }

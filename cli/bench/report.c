@@ -70,15 +70,15 @@ static const struct report_column {
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
-const char *bench_asked(const struct bench_case *one) {
+const char *bench_asked(const struct timed_case *one) {
     return one->kernel ? one->kernel : "best";
 }
 
-const char *bench_label(const struct bench_case *one) {
-    return strstr(one->receipt.problem, "seqs=#") ? one->problem->words : one->receipt.problem;
+const char *bench_label(const struct timed_case *one) {
+    return strstr(one->receipt.problem, "seqs=#") ? one->workload->words : one->receipt.problem;
 }
 
-void bench_row_fill(struct bench_row *row, const struct bench_case *one, struct series *series,
+void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct series *series,
                     const struct options *options, double max_error) {
     const tp_receipt *receipt = &one->receipt;
     *row = (struct bench_row){
@@ -164,7 +164,7 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     double gbps = (double)row->bytes_compulsory / row->times.min;
     double peak = limits_fma(limits, row->isa, row->threads);
     double read = limits_read(limits, row->threads);
-    double min = bench_roofline(limits, row->isa, row->threads, row->flops, row->kv_bytes);
+    double min = limits_roofline(limits, row->isa, row->threads, row->flops, row->kv_bytes);
     table_text(table, row->problem);
     table_text(table, row->phase);
     table_text(table, row->kernel);

@@ -18,7 +18,7 @@
 #endif
 
 #ifdef CALLGRIND_START_INSTRUMENTATION
-static int count_run(const struct bench_case *one, int64_t cache_bytes, tp_receipt *receipt,
+static int count_run(const struct timed_case *one, int64_t cache_bytes, tp_receipt *receipt,
                      tp_error *error) {
     tp_exec exec = TP_EXEC_INIT;
     exec.threads = one->threads;
@@ -32,7 +32,7 @@ static int count_run(const struct bench_case *one, int64_t cache_bytes, tp_recei
     }
     CALLGRIND_START_INSTRUMENTATION;
     CALLGRIND_ZERO_STATS;
-    tp_status status = tp_plan_run(one->plan, &one->problem->tensors.call, &exec, receipt, error);
+    tp_status status = tp_plan_run(one->plan, &one->workload->tensors.call, &exec, receipt, error);
     CALLGRIND_DUMP_STATS_AT("call");
     for (int64_t at = 0; at < cache_bytes; at += 64) (void)other[at];
     CALLGRIND_DUMP_STATS_AT("sweep");
@@ -41,7 +41,7 @@ static int count_run(const struct bench_case *one, int64_t cache_bytes, tp_recei
     return status == TP_OK ? EXIT_FINE : complain_status(error);
 }
 #else
-static int count_run(const struct bench_case *one, int64_t cache_bytes, tp_receipt *receipt,
+static int count_run(const struct timed_case *one, int64_t cache_bytes, tp_receipt *receipt,
                      tp_error *error) {
     (void)one, (void)cache_bytes, (void)receipt, (void)error;
     complain("this build was made without valgrind/callgrind.h");
@@ -62,7 +62,7 @@ static int64_t output_bytes(const struct tensors *tensors) {
     return tensor_bytes(tensors, TENSOR_Q) + tensor_bytes(tensors, TENSOR_K) + tensor_bytes(tensors, TENSOR_V);
 }
 
-static int run(const struct options *options, struct bench_case *one, tp_context *context) {
+static int run(const struct options *options, struct timed_case *one, tp_context *context) {
     tp_error error = TP_ERROR_INIT;
     tp_choice choice = TP_CHOICE_INIT;
     tp_receipt receipt;
@@ -70,9 +70,9 @@ static int run(const struct options *options, struct bench_case *one, tp_context
     if (code) return code;
     choice.policy = TP_PERMIT;
     choice.kernel = one->kernel;
-    if (tp_plan_create(context, &one->problem->tensors.problem, &choice, &one->plan, &error) !=
+    if (tp_plan_create(context, &one->workload->tensors.problem, &choice, &one->plan, &error) !=
             TP_OK ||
-        bench_problem_prepare(one->problem, context, &error) != TP_OK)
+        workload_prepare(one->workload, context, &error) != TP_OK)
         return complain_status(&error);
     size_t bytes = tp_plan_workspace(one->plan, one->threads);
     if (workspace_grow(&one->workspace, bytes)) {
@@ -83,23 +83,23 @@ static int run(const struct options *options, struct bench_case *one, tp_context
     code = count_run(one, options->cache_bytes, &receipt, &error);
     if (code) return code;
     printf("{\"output_bytes\": %lld, \"receipt\": ",
-           (long long)output_bytes(&one->problem->tensors));
+           (long long)output_bytes(&one->workload->tensors));
     tp_receipt_write(&receipt, TP_JSON, write_to_file, stdout);
     printf("}\n");
     return EXIT_FINE;
 }
 
 int command_simulated_run(const struct options *options) {
-    struct bench_problem problem;
-    struct bench_case one = {.problem = &problem, .threads = 1, .library = library_linked()};
+    struct workload problem;
+    struct timed_case one = {.workload = &problem, .threads = 1, .library = library_linked()};
     tp_context *context;
     tp_error error = TP_ERROR_INIT;
     int code = bench_context(1, &context);
     if (code) return code;
     if (bench_problem_open(&problem, options->problem, (uint64_t)options->seed, &error) == TP_OK) {
         code = run(options, &one, context);
-        bench_case_close(&one);
-        bench_problem_close(&problem);
+        timed_case_close(&one);
+        workload_close(&problem);
     } else {
         code = complain_status(&error);
     }

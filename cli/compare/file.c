@@ -2,7 +2,8 @@
 /* A file of `bench -o jsonl`: one object a line. Fields that are not in the table are left alone.
  */
 #include "compare/compare.h"
-#include "tool/file_text.h"
+#include "harness/text_file.h"
+#include "tool/files.h"
 #include "tool/lines.h"
 
 #include <jansson.h>

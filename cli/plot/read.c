@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plot/plot.h"
-#include "tool/file_text.h"
+#include "harness/text_file.h"
+#include "tool/files.h"
 #include "tool/lines.h"
 
 #include <jansson.h>

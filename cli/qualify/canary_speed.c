@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Old library against new, in one process, in turns, with an A/A control of the old one: the contest of
+ * Old library against new, in one process, in turns, with an A/A control of the old one: the A/B test of
  * bench --against, on one thread. Without --against the old library is this tool's own, for drills.
  */
 #include "qualify/canary.h"
@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "bench/bench.h"
 #include "harness/ab_test.h"
 
 static const double cell_budget_ns = 3e9, min_budget_ns = 0.3e9, max_budget_ns = 20e9;
@@ -28,13 +29,13 @@ static int open_side(struct side *side, const struct library *library) {
 }
 
 /* Plans of one problem in both libraries; they use one workspace, since where it lies changes times. */
-static tp_status open_cases(struct ab_test *ab_test, struct bench_problem *problem,
+static tp_status open_cases(struct ab_test *ab_test, struct workload *workload,
                             const struct side sides[2], const struct drill *drill, tp_error *error) {
-    struct bench_case *cases = ab_test->cases;
+    struct timed_case *cases = ab_test->cases;
     for (int i = 0; i < 2; i++) {
-        cases[i] = (struct bench_case){
-            .problem = problem, .threads = 1, .library = sides[i].library};
-        tp_status status = bench_case_start(&cases[i], sides[i].context, error);
+        cases[i] = (struct timed_case){
+            .workload = workload, .threads = 1, .library = sides[i].library};
+        tp_status status = timed_case_start(&cases[i], sides[i].context, error);
         if (status != TP_OK) return status;
     }
     struct workspace *large = cases[0].workspace.bytes > cases[1].workspace.bytes ? &cases[0].workspace
@@ -44,16 +45,16 @@ static tp_status open_cases(struct ab_test *ab_test, struct bench_problem *probl
     cases[0].workspace = cases[1].workspace = one;
     const char *ran = cases[AB_TEST_ROW].receipt.kernel;
     if (drill->slowed > 0 && ran && !strcmp(ran, drill->kernel)) cases[AB_TEST_ROW].slowed = drill->slowed;
-    cases[AB_TEST_CONTROL] = bench_case_copy(&cases[AB_TEST_FIRST]);
+    cases[AB_TEST_CONTROL] = timed_case_copy(&cases[AB_TEST_FIRST]);
     return TP_OK;
 }
 
 static void close_cases(struct ab_test *ab_test) {
-    struct bench_case *cases = ab_test->cases;
+    struct timed_case *cases = ab_test->cases;
     if (cases[0].workspace.memory == cases[1].workspace.memory)
         cases[1].workspace = (struct workspace){0};
     for (int i = 0; i < 2; i++)
-        if (cases[i].library) bench_case_close(&cases[i]);
+        if (cases[i].library) timed_case_close(&cases[i]);
     ab_test_free(ab_test);
 }
 
@@ -75,16 +76,16 @@ static void note_verdict(struct canary *c, const struct ab_test *ab_test, const 
 static int race(struct canary *c, const struct side sides[2], const tp_cell *cell, double budget_ns,
                 int64_t seed) {
     struct ab_test ab_test = {.cases = {{0}}};
-    struct bench_problem problem;
+    struct workload workload;
     tp_error error = TP_ERROR_INIT;
     bench_progress("speed of %s", cell->problem);
-    tp_status status = bench_problem_open(&problem, cell->problem, (uint64_t)seed, &error);
+    tp_status status = bench_problem_open(&workload, cell->problem, (uint64_t)seed, &error);
     if (status != TP_OK) return complain_status(&error);
-    status = open_cases(&ab_test, &problem, sides, &c->drill, &error);
+    status = open_cases(&ab_test, &workload, sides, &c->drill, &error);
     if (status == TP_OK) status = ab_test_run(&ab_test, budget_ns, seed, &error);
     if (status == TP_OK) note_verdict(c, &ab_test, cell->problem);
     close_cases(&ab_test);
-    bench_problem_close(&problem);
+    workload_close(&workload);
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
@@ -137,9 +138,12 @@ static int race_all(struct canary *c, const struct side sides[2], int first, int
 int canary_speed(struct canary *c, const struct options *options) {
     struct library old = {.handle = NULL};
     struct side sides[2] = {{NULL, NULL}, {NULL, NULL}};
-    int code = options->against ? library_open(&old, options->against) : EXIT_FINE;
-    if (code) return code;
-    code = open_side(&sides[AB_TEST_FIRST], options->against ? &old : library_linked());
+    tp_error error = TP_ERROR_INIT;
+    if (options->against && library_open(&old, options->against, &error) != TP_OK) {
+        complain("--against %s", error.text);
+        return EXIT_USAGE;
+    }
+    int code = open_side(&sides[AB_TEST_FIRST], options->against ? &old : library_linked());
     if (!code) code = open_side(&sides[AB_TEST_ROW], library_linked());
     if (!code) code = race_all(c, sides, 1, options->seed);
     if (!code) code = race_all(c, sides, 0, options->seed);

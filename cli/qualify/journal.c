@@ -4,7 +4,8 @@
  * when it begins as a journal does; a link, another kind of file, one of the run's own files and one that another run
  * is writing are refused.
  */
-#include "tool/file_text.h"
+#include "harness/text_file.h"
+#include "tool/files.h"
 #include "qualify/journal_text.h"
 #include "harness/places.h"
 #include "qualify/qualify.h"
@@ -143,15 +144,15 @@ static int begin(struct journal *journal, size_t kept, const json_t *terms) {
 
 /* No file that is written may be another of the run's files. Models are where they were found. */
 static int check_places(const char *journal, const struct options *options, const struct qualification *all) {
-    const struct placed places[] = {{"--journal", journal}, {"--save", options->save}, {"--lock", options->lock}};
+    const struct named_file places[] = {{"--journal", journal}, {"--save", options->save}, {"--lock", options->lock}};
     enum { COUNT = sizeof places / sizeof *places };
     int code = EXIT_FINE;
     for (int i = 0; i < COUNT && !code; i++) {
-        for (int j = i + 1; j < COUNT && !code; j++) code = place_clash(&places[i], &places[j]);
+        for (int j = i + 1; j < COUNT && !code; j++) code = file_clash(&places[i], &places[j]);
         int read_only = !strcmp(places[i].what, "--lock") && !options->update;
         for (int j = 0; j < all->model_count && !code && !read_only; j++) {
-            const struct placed config = {"the config", all->models[j]->name};
-            code = place_clash(&places[i], &config);
+            const struct named_file config = {"the config", all->models[j]->name};
+            code = file_clash(&places[i], &config);
         }
     }
     return code;
@@ -182,9 +183,13 @@ int journal_open(struct journal *journal, const struct options *options, const s
 
 static int resume(struct journal *journal, const json_t *terms, struct qualification *all, size_t *kept) {
     char reason[LINES_REASON];
+    tp_error error = TP_ERROR_INIT;
     size_t size;
-    char *text = file_rest(journal->file, journal->path, TP_LOCK_MAX_BYTES, &size);
-    if (!text) return EXIT_USAGE;
+    char *text = text_rest(journal->file, journal->path, TP_LOCK_MAX_BYTES, &size, &error);
+    if (!text) {
+        complain("%s", error.text);
+        return EXIT_USAGE;
+    }
     int bad = journal_read(text, size, journal->path, terms, take_cell, all, kept, reason);
     if (bad) complain("%s", reason);
     free(text);

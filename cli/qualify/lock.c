@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cells that were run against a lock, or into it. */
+#include "harness/places.h"
 #include "qualify/qualify.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #include "bench/bench.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 /* A config that changed, even where no cell did: the lock speaks of another revision. */
 static int compare_config(const tp_model *model, const tp_lock *lock) {
@@ -73,10 +74,10 @@ int qualify_open_lock(const struct options *options, tp_lock **lock) {
     *lock = NULL;
     if (!options->lock) return EXIT_FINE;
     if (options->update) { /* what cannot be written is said before the run, not after it */
-        struct atomic_file whole;
-        int code = atomic_file_open(&whole, options->lock);
+        struct atomic_file file;
+        int code = file_open(&file, options->lock);
         if (code) return code;
-        atomic_file_close(&whole, 0);
+        file_close(&file, 0);
     }
     if (!options->update || !access(options->lock, F_OK)) return lock_read_file(options->lock, lock);
     return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/file_text.h"
+#include "tool/files.h"
 #include "qualify/qualify.h"
-#include "harness/atomic_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +16,12 @@ int lock_read_file(const char *path, tp_lock **lock) {
 }
 
 int lock_write_file(const char *path, const tp_lock *lock) {
-    struct atomic_file whole;
-    int code = atomic_file_open(&whole, path);
+    struct atomic_file file;
+    int code = file_open(&file, path);
     if (code) return code;
-    int written = tp_lock_write(lock, write_to_file, whole.file) == TP_OK;
+    int written = tp_lock_write(lock, write_to_file, file.stream) == TP_OK;
     if (!written) complain("%s could not be written", path);
-    code = atomic_file_close(&whole, written);
+    code = file_close(&file, written);
     return written ? code : EXIT_FAILED;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command: every file is read first, each problem runs once however many models ask for it. */
+#include "harness/places.h"
 #include "qualify/qualify.h"
 
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A short table of models; md: a matrix of their groups by phases. Both: what is not qualified. csv, json, jsonl: a row
    for each cell. */
+#include "harness/places.h"
 #include "qualify/qualify.h"
 
 #include <limits.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 
 #include "bench/table.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 enum { MAX_TROUBLE = 5 };
 
@@ -192,10 +193,10 @@ int qualify_report(const struct qualification *all, const struct options *option
 }
 
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity) {
-    struct atomic_file whole;
-    int code = atomic_file_open(&whole, path);
+    struct atomic_file file;
+    int code = file_open(&file, path);
     if (code) return code;
-    code = print_rows(all, FORMAT_JSON, identity, whole.file);
-    int closed = atomic_file_close(&whole, !code);
+    code = print_rows(all, FORMAT_JSON, identity, file.stream);
+    int closed = file_close(&file, !code);
     return code ? code : closed;
 }

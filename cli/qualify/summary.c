@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a person at a terminal is told: what will be done and how long it takes, a short table, a verdict. */
+#include "harness/places.h"
 #include "qualify/qualify.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What changed since an earlier report: the fleet's mean, and each model's tail. */
-#include "tool/file_text.h"
+#include "tool/files.h"
 #include "replay/replay.h"
 
 #include <math.h>

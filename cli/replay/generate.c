@@ -5,7 +5,7 @@
  * asked for most. The same seed and models give the same trace.
  */
 #include "replay/replay.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 #include <math.h>
 #include <string.h>
@@ -74,9 +74,9 @@ int requests_generate(const struct options *options) {
                 complain("model '%s': it must be 1..63 printable ASCII characters without quotes", names[i]);
                 return EXIT_USAGE;
             }
-    int code = atomic_file_open(&out, options->format ? options->format : "-");
+    int code = file_open(&out, options->format ? options->format : "-");
     if (code) return code;
-    int bad = write_requests(options, names, models, out.file);
-    code = atomic_file_close(&out, !bad);
+    int bad = write_requests(options, names, models, out.stream);
+    code = file_close(&out, !bad);
     return bad ? EXIT_FAILED : code;
 }

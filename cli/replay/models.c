@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The models of a trace, and whether all of it can be served, before anything is run. */
 #include "replay/replay.h"
-#include "harness/places.h"
+#include "tool/files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,18 +64,18 @@ static int ask(const struct replay *replay, const struct request *request) {
 /* Nothing that is read may be written over. */
 static int check_places(const struct replay *replay, const char *name) {
     const struct options *options = replay->options;
-    const struct placed written[] = {
+    const struct named_file written[] = {
         {"--trace", options->trace_file}, {"--metrics", options->metrics_file}, {"-o", options->format}};
     enum { COUNT = sizeof written / sizeof *written };
     int code = EXIT_FINE;
     for (int i = 0; i < COUNT && !code; i++) {
-        for (int j = i + 1; j < COUNT && !code; j++) code = place_clash(&written[i], &written[j]);
-        const struct placed before = {"--against", options->against}, requests = {"the file of requests", name};
-        if (!code) code = place_clash(&written[i], &before);
-        if (!code) code = place_clash(&written[i], &requests);
+        for (int j = i + 1; j < COUNT && !code; j++) code = file_clash(&written[i], &written[j]);
+        const struct named_file before = {"--against", options->against}, requests = {"the file of requests", name};
+        if (!code) code = file_clash(&written[i], &before);
+        if (!code) code = file_clash(&written[i], &requests);
         for (int j = 0; j < replay->requests->models && !code; j++) {
-            const struct placed config = {"the config", replay->models[j].model->name};
-            code = place_clash(&written[i], &config);
+            const struct named_file config = {"the config", replay->models[j].model->name};
+            code = file_clash(&written[i], &config);
         }
     }
     return code;

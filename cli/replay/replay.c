@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/replay.h"
-#include "tool/file_text.h"
+#include "tool/files.h"
 #include "tool/watched.h"
 
 #include <stdlib.h>

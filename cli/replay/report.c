@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/replay.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -138,10 +138,10 @@ static int write_json(const struct replay *replay, const struct rows *rows, cons
         complain("out of memory");
         return EXIT_FAILED;
     }
-    int code = atomic_file_open(&out, path);
+    int code = file_open(&out, path);
     if (!code) {
-        int bad = json_dumpf(report, out.file, JSON_INDENT(1)) || fputc('\n', out.file) == EOF;
-        code = atomic_file_close(&out, !bad);
+        int bad = json_dumpf(report, out.stream, JSON_INDENT(1)) || fputc('\n', out.stream) == EOF;
+        code = file_close(&out, !bad);
         if (bad) code = EXIT_FAILED;
     }
     json_decref(report);

@@ -2,6 +2,7 @@
 /* tileproof model: every file is read before a line is written, so that a bad one leaves no half
  * output. */
 #include "cli.h"
+#include "harness/places.h"
 
 #include <stdlib.h>
 #include <string.h>

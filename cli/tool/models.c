@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models by file and by name: llama-3.2-1b is a file of that name, models/llama-3.2-1b.json here, or the installed one. */
 #include "cli.h"
-#include "tool/file_text.h"
+#include "tool/files.h"
 #include "tool/nearest.h"
 
 #include <dirent.h>
@@ -11,11 +11,6 @@
 #include <unistd.h>
 
 enum { PATH_CAPACITY = 1024, NAMES_CAPACITY = 4096 };
-
-const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 static int ends_with(const char *text, const char *end) {
     size_t a = strlen(text), b = strlen(end);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tileproof trace convert: a trace of calls as events that chrome://tracing and Perfetto show. */
 #include "cli.h"
-#include "tool/file_text.h"
-#include "harness/places.h"
+#include "tool/files.h"
 #include "tool/trace_calls.h"
-#include "harness/atomic_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +14,10 @@ static int write_events(const struct traced_calls *calls, const char *path) {
         complain("out of memory");
         return EXIT_FAILED;
     }
-    int code = atomic_file_open(&out, path);
+    int code = file_open(&out, path);
     if (!code) {
-        int bad = json_dumpf(events, out.file, JSON_COMPACT) || fputc('\n', out.file) == EOF;
-        code = atomic_file_close(&out, !bad);
+        int bad = json_dumpf(events, out.stream, JSON_COMPACT) || fputc('\n', out.stream) == EOF;
+        code = file_close(&out, !bad);
         if (bad && !code) complain("%s: it could not be written", path);
         if (bad) code = EXIT_FAILED;
     }
@@ -35,8 +33,8 @@ int command_trace(const struct options *options) {
         complain("trace takes the word convert and one file: tileproof trace convert calls.jsonl -o calls.json");
         return EXIT_USAGE;
     }
-    const struct placed out = {"-o", options->format}, in = {"the trace", options->files[1]};
-    int code = place_clash(&out, &in);
+    const struct named_file out = {"-o", options->format}, in = {"the trace", options->files[1]};
+    int code = file_clash(&out, &in);
     if (code) return code;
     char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;

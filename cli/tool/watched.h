@@ -4,7 +4,7 @@
 #define TILEPROOF_CLI_TOOL_WATCHED_H
 
 #include "cli.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 struct watched {
     struct atomic_file trace, metrics;

@@ -24,7 +24,7 @@
 
 #include "harness/places.h"
 #include "qualify/qualify.h"
-#include "harness/atomic_file.h"
+#include "tool/files.h"
 
 /* ---- the system, which writes down what it is asked for ---- */
 
@@ -140,11 +140,11 @@ static int holds(const char *path, const char *text) {
 /* ---- whole files ---- */
 
 static int write_new(const char *path) {
-    struct atomic_file whole;
-    int code = atomic_file_open(&whole, path);
+    struct atomic_file file;
+    int code = file_open(&file, path);
     if (code) return code;
-    fputs("new", whole.file);
-    return atomic_file_close(&whole, 1);
+    fputs("new", file.stream);
+    return file_close(&file, 1);
 }
 
 static void synced_then_renamed(void **state) {
@@ -242,14 +242,14 @@ static void descriptors(void **state) {
 }
 
 static void given_up(void **state) {
-    struct atomic_file whole;
+    struct atomic_file file;
     (void)state;
     put("a", "old");
-    assert_int_equal(atomic_file_open(&whole, "a"), EXIT_FINE);
+    assert_int_equal(file_open(&file, "a"), EXIT_FINE);
     assert_int_equal(entries(), 2);
-    assert_int_equal(atomic_file_close(&whole, 0), EXIT_FINE);
+    assert_int_equal(file_close(&file, 0), EXIT_FINE);
     assert_true(holds("a", "old") && entries() == 1);
-    assert_int_equal(atomic_file_close(&whole, 0), EXIT_FINE);
+    assert_int_equal(file_close(&file, 0), EXIT_FINE);
     clear();
 }
 
@@ -262,15 +262,15 @@ static void names_that_are_taken(void **state) {
         snprintf(name, sizeof name, "a.tileproof-%ld-%d.part", (long)getpid(), i);
         put(name, "left by a kill");
     }
-    assert_int_equal(atomic_file_open(&one, "a"), EXIT_FINE);
+    assert_int_equal(file_open(&one, "a"), EXIT_FINE);
     assert_int_equal(entries(), 1);
-    assert_int_equal(atomic_file_open(&two, "a"), EXIT_FINE);
+    assert_int_equal(file_open(&two, "a"), EXIT_FINE);
     assert_int_equal(entries(), 2);
-    fputs("one", one.file);
-    fputs("two", two.file);
-    assert_int_equal(atomic_file_close(&one, 1), EXIT_FINE);
+    fputs("one", one.stream);
+    fputs("two", two.stream);
+    assert_int_equal(file_close(&one, 1), EXIT_FINE);
     assert_true(holds("a", "one"));
-    assert_int_equal(atomic_file_close(&two, 1), EXIT_FINE);
+    assert_int_equal(file_close(&two, 1), EXIT_FINE);
     assert_true(holds("a", "two") && entries() == 1);
     clear();
 }
@@ -339,17 +339,21 @@ static void fresh(struct qualification *all) {
 
 static struct options usual; /* what all runs below have */
 
+static int begin(struct journal *one, const struct options *options, struct qualification *all) {
+    tp_identity now;
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
+    fresh(all);
+    int code = journal_open(one, options, all);
+    return code ? code : journal_begin(one, options, &now, all);
+}
+
 static int journal(const char *path, int resume, int add, int finished, int64_t *resumed) {
     struct options options = usual;
     options.journal = path, options.resume = resume;
     struct qualification all;
     struct journal one;
-    tp_identity now;
-    tp_error error = TP_ERROR_INIT;
-    assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
-    fresh(&all);
-    int code = journal_open(&one, &options, &all);
-    if (!code) code = journal_begin(&one, &options, &now, &all);
+    int code = begin(&one, &options, &all);
     for (int i = 0; !code && i < add; i++) {
         cells[i].status = TP_CELL_QUALIFIED;
         code = journal_add(&one, &cells[i]);
@@ -410,12 +414,7 @@ static int add_cell(const tp_cell *cell) {
     struct journal one;
     struct options options = {.journal = "j"};
     struct qualification all;
-    tp_identity now;
-    tp_error error = TP_ERROR_INIT;
-    assert_int_equal(tp_identity_detect(NULL, &now, &error), TP_OK);
-    fresh(&all);
-    int code = journal_open(&one, &options, &all);
-    if (!code) code = journal_begin(&one, &options, &now, &all);
+    int code = begin(&one, &options, &all);
     assert_int_equal(code, EXIT_FINE);
     listen_in();
     code = journal_add(&one, cell);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/file_text.h"
-
-#include "cli.h"
+#include "harness/text_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-char *file_rest(FILE *file, const char *name, size_t max, size_t *size) {
+#include "harness/fail.h"
+
+char *text_rest(FILE *file, const char *name, size_t max, size_t *size, tp_error *error) {
     size_t capacity = 1 << 16;
     char *text = malloc(capacity + 1);
     *size = 0;
@@ -25,21 +25,21 @@ char *file_rest(FILE *file, const char *name, size_t max, size_t *size) {
         return text;
     }
     if (text && !ferror(file))
-        complain("%s: it must have at most %zu bytes", name, max);
+        harness_fail(error, TP_INVALID, "%s: it must have at most %zu bytes", name, max);
     else
-        complain("%s: %s", name, text ? strerror(errno) : "out of memory");
+        harness_fail(error, text ? TP_INVALID : TP_NO_MEMORY, "%s: %s", name, text ? strerror(errno) : "out of memory");
     free(text);
     return NULL;
 }
 
-char *file_text(const char *path, size_t max, size_t *size) {
+char *text_read(const char *path, size_t max, size_t *size, tp_error *error) {
     int standard = !strcmp(path, "-");
     FILE *file = standard ? stdin : fopen(path, "rb");
     if (!file) {
-        complain("%s: %s", path, strerror(errno));
+        harness_fail(error, TP_INVALID, "%s: %s", path, strerror(errno));
         return NULL;
     }
-    char *text = file_rest(file, path, max, size);
+    char *text = text_rest(file, path, max, size, error);
     if (!standard) fclose(file);
     return text;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/slots.h"
+#include "harness/slots.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
-#include "bench/bench.h"
+#include "harness/fail.h"
 
 /* Above these a row is flagged; no row is dropped for it. */
 static const double max_switches = 50; /* a second */
@@ -30,12 +31,12 @@ static int64_t switches_now(void) {
     return getrusage(RUSAGE_SELF, &usage) ? 0 : usage.ru_nivcsw;
 }
 
-static tp_status run_slot(const struct bench_case *one, struct series *series, double slot_ns,
+static tp_status run_slot(const struct timed_case *one, struct series *series, double slot_ns,
                           tp_error *error) {
     size_t first = series->calls.count;
     int64_t switches = switches_now();
     double cpu = cpu_ns(), wall = now_ns();
-    tp_status status = bench_case_burst(one, slot_ns, 1, &series->calls, error);
+    tp_status status = timed_case_burst(one, slot_ns, 1, &series->calls, error);
     if (status != TP_OK) return status;
     wall = now_ns() - wall;
     cpu = cpu_ns() - cpu;
@@ -46,15 +47,12 @@ static tp_status run_slot(const struct bench_case *one, struct series *series, d
     size_t count = series->calls.count - first;
     sort_values(calls, count);
     if (samples_add(&series->wall, sorted_quantile(calls, count, 0.5)) ||
-        samples_add(&series->cpu, cpu / (double)count)) {
-        snprintf(error->text, sizeof error->text, "no memory for the times");
-        error->status = TP_NO_MEMORY;
-        return TP_NO_MEMORY;
-    }
+        samples_add(&series->cpu, cpu / (double)count))
+        return harness_fail(error, TP_NO_MEMORY, "no memory for the times");
     return TP_OK;
 }
 
-tp_status slots_pass(const struct bench_case *cases, struct series *series, int count, int backward,
+tp_status slots_pass(const struct timed_case *cases, struct series *series, int count, int backward,
                      double slot_ns, tp_error *error) {
     for (int i = 0; i < count; i++) {
         int at = backward ? count - 1 - i : i;

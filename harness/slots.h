@@ -3,14 +3,11 @@
  * Cases that are compared run in slots: a few calls of one, then of the next, forth and then back,
  * so that drift meets all of them alike. A series is what the slots of one case measured, in order.
  */
-#ifndef TILEPROOF_CLI_BENCH_SLOTS_H
-#define TILEPROOF_CLI_BENCH_SLOTS_H
+#ifndef TILEPROOF_HARNESS_SLOTS_H
+#define TILEPROOF_HARNESS_SLOTS_H
 
-#include "harness/stats.h"
-#include "tileproof.h"
+#include "harness/timed_case.h"
 #include "harness/verdict.h"
-
-struct bench_case;
 
 struct series {
     struct samples calls;     /* wall ns of each call */
@@ -21,7 +18,7 @@ struct series {
 void series_free(struct series *series);
 
 /* One slot of each case, in the order given or backwards. */
-tp_status slots_pass(const struct bench_case *cases, struct series *series, int count, int backward,
+tp_status slots_pass(const struct timed_case *cases, struct series *series, int count, int backward,
                      double slot_ns, tp_error *error);
 /* Adds the paired log ratios of wall or CPU time. 0, or nonzero when memory ran out. */
 int slots_ratios(const struct samples *first, const struct samples *second, struct samples *ratios);

@@ -140,7 +140,7 @@ int canary_speed(struct canary *c, const struct options *options) {
     struct side sides[2] = {{NULL, NULL}, {NULL, NULL}};
     tp_error error = TP_ERROR_INIT;
     if (options->against && library_open(&old, options->against, &error) != TP_OK) {
-        complain("--against %s", error.text);
+        complain("--against: %s", error.text);
         return EXIT_USAGE;
     }
     int code = open_side(&sides[AB_TEST_FIRST], options->against ? &old : library_linked());

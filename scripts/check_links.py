@@ -29,6 +29,7 @@ for path, text in source.items():
     match = re.fullmatch(r"tests/\w+/test_(\w+)\.c", path)
     if match:
         tests[match[1]] = text
+mutants = (root / "tests/mutants/mutants.toml").read_text()
 
 
 def anchors(path):
@@ -86,5 +87,11 @@ for document in sorted(path for path in files if path.endswith(".md")):
             seen += 1
             if name not in tests[match[1]]:
                 wrong(match.start(), f"test {match[1]} has no {name}")
+    # the last column of what was found names mutants
+    for match in re.finditer(r"^\|[^|]*\|[^|]*\|([^|]*)\|$", text if document == "tests/README.md" else "", re.M):
+        for name in re.findall(r"(?<![\w-])[a-z]+(?:-[a-z0-9]+)+(?![\w-])", match[1]):
+            seen += 1
+            if f'name = "{name}"' not in mutants:
+                wrong(match.start(), f"mutant {name}: mutants.toml has none of this name")
 print("\n".join(bad) if bad else f"{seen} links, paths and names of documents exist")
 sys.exit(bool(bad) or not seen)

@@ -18,6 +18,9 @@ TOPS = "bench|cli|cmake|docs|examples|harness|include|models|ops|proof|python|sc
 
 files, folders = set(), set()
 for folder, names, found in os.walk(root):
+    if "CMakeCache.txt" in found or "pyvenv.cfg" in found:  # somebody's build or environment
+        names[:] = []
+        continue
     names[:] = [n for n in names if n not in SKIPPED and not n.startswith(".") and not n.endswith(".egg-info")]
     here = pathlib.Path(folder).relative_to(root).as_posix()
     folders.add(here)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 
-class _Paper:
+class _Report:
     """The fields of the JSON as attributes; repr is the text people read."""
 
     def __init__(self, text: str, fields: str) -> None:
@@ -38,8 +38,8 @@ class _Paper:
         return self._text.rstrip("\n")
 
 
-class Receipt(_Paper):
-    """What one call ran: kernel, fallback, numerics_id, leaves, pairs_visible, scores_written, time_ns and more.
+class Receipt(_Report):
+    """What one call ran: kernel, fallback, numerics_id, functions, pairs_visible, scores_written, time_ns and more.
 
     `rewrites` lists what was done to the request before it ran, such as a copy of a tensor whose last dimension is not
     contiguous; it is empty for most calls.
@@ -69,7 +69,7 @@ def _receipt_again(text: str, fields: str, rewrites: tuple[str, ...]) -> Receipt
     return made
 
 
-class Decision(_Paper):
+class Decision(_Report):
     """Which kernel would serve a problem, and why not the others: kernel, status, candidates, hint, flops and more."""
 
     problem: str

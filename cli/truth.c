@@ -9,8 +9,7 @@
 static const double float_ulp = 0x1p-23;
 enum { FEW_ROWS = 32 };
 
-/* Half a unit in the last place of 1. */
-static double half_ulp(tp_dtype dtype) {
+double half_ulp(tp_dtype dtype) {
     return dtype == TP_F32 ? 0x1p-24 : dtype == TP_F16 ? 0x1p-11 : 0x1p-8;
 }
 

@@ -42,7 +42,7 @@ foreach(source check_random check_random_apart check_random_draw check_random_sh
 endforeach()
 target_link_options(test_random_apart PRIVATE -Wl,--wrap=fork)
 # The rule that check judges by.
-foreach(source gradients gradients_truth truth sample tensors tensors_fill tensors_cache)
+foreach(source gradients gradients_stored gradients_truth truth sample tensors tensors_fill tensors_cache)
   target_sources(test_random_rule PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
 endforeach()
 # What check runs calls with.

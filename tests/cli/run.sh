@@ -203,9 +203,10 @@ expect check-mask 0 'mask causal window' "$tool" check --list --mask '^causal wi
 expect check-verbose 0 '^passed  hostile/merge' "$tool" check -v --case merge
 expect check-groups 0 '^latent +[0-9]+ ' "$tool" check --case '^latent/'
 expect check-pages 0 '^33 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'hostile/pages'
-# seeds that once failed: tiles between what two rows see; a sink's gradient from an o stored in bf16
+# seeds that once failed: tiles between what two rows see; the gradients of a sink and of a slope from an o stored in bf16
 expect check-seed-tiles 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 900913 --case 'tiles.*documents tree'
 expect check-seed-sinks 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 600945509 --case 'backward/.*prefix=33 sinks dropout'
+expect check-seed-slopes 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 102 --case 'backward/.*causal bits softcap=2 alibi'
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo

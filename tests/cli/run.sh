@@ -36,6 +36,7 @@ cehck check
 replya replay
 benhc bench
 inof info
+rnu run
 comparee compare
 END
 while read -r command wrong right; do

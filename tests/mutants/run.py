@@ -149,7 +149,7 @@ class Worker:
                 code, text = self.test()
             if code == 0:
                 return "SURVIVED", ""
-            by = "time limit" if code == "timeout" else " ".join(re.findall(r"\d+ - (\S+) \((?:Failed|SEGFAULT|Timeout|[A-Z]\w*)", text))
+            by = "time limit" if code == "timeout" else " ".join(re.findall(r"\d+ - (\S+) \((?!Skipped)[A-Z]", text))
             return "killed", by or "a test"
         finally:
             path.write_text(original)

@@ -43,6 +43,7 @@ FIRST = [
     ("python/", "python"),
     ("scripts/", "python"),
     ("cli/nearest", "cli"),
+    ("cli/gradients", "random_rule|cli"),
     ("cli/models", "model_cli"),
     ("cli/whole", "file_calls"),
     ("cli/places", "file_calls"),

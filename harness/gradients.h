@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients of a call, and the error rule for them: of each of d_q, d_k and d_v that of truth.h, with
+ * Gradients of a call, and the error rule for them: of each of d_q, d_k and d_v that of oracle.h, with
  *
  *     floor = 4 ulp(f32) * max(1, |lse|*3/8) * size + half an ulp of the gradient's dtype * its largest magnitude
  *
@@ -11,7 +11,7 @@
  * a random walk, and 4 ulp are one of 16 pairs: where a sequence has more than 16 rows for each key, d_k and d_v are
  * allowed sqrt(rows / keys) / 4 times as much. The bounds are those of
  * tp_reference_backward; gradients of the bias, slopes and sinks have none. Of the last two there is one value a head,
- * and naive's error in it a matter of luck: four times as much is allowed, and for a sink six standard deviations of
+ * and naive's error in it a matter of luck: four times as much is allowed, and six standard deviations of
  * what D = dO.o loses because o was stored in its dtype (docs/maths.md section 9).
  */
 #ifndef TILEPROOF_HARNESS_GRADIENTS_H
@@ -43,12 +43,19 @@ struct gradients_oracle {
     double pair;                  /* |dO|.|v| */
     int may_overflow;             /* 1: where a float may overflow, the bound is infinite and nothing is asked */
     double max_lse;               /* the largest |lse| that is finite, by the definition */
+    double *distance;             /* [sequence][query head][row]: the keys' mean distance, as P weighs it; 0 without alibi */
     double allowance;             /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after it is created */
     int bounds_alone;             /* 1: those lines are not asked of d_q, d_k and d_v, which have bounds. Set after, too */
 };
 tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct tensors *tensors,
                                  const struct gradients *gradients, tp_error *error);
 void gradients_oracle_destroy(struct gradients_oracle *oracle);
+/* Of gradients_oracle_create: max_lse and distance. */
+tp_status gradients_look_at_rows(struct gradients_oracle *oracle, const struct tensors *tensors, tp_error *error);
+/* The largest standard deviations of a slope's gradient and of a head's d_sink that come from o as it was stored: D enters
+   the first times the mean distance, the second times P of the sink. */
+void gradients_stored(const struct gradients_oracle *oracle, const struct tensors *tensors,
+                      const struct gradients *gradients, double *of_slopes, double *of_sinks);
 /* Rows and keys whose bound is infinite; all of them in *all. */
 int64_t gradients_unbounded(const struct gradients_oracle *oracle, const struct tensors *tensors, int64_t *all);
 /* 0 when the rule holds; otherwise nonzero and what was expected and got. */

@@ -10,13 +10,10 @@
 static const double float_ulp = 0x1p-23;
 enum { FEW_ROWS = 32 };
 
-static double half_ulp(tp_dtype dtype) {
-    return dtype == TP_F32 ? 0x1p-24 : dtype == TP_F16 ? 0x1p-11 : 0x1p-8;
-}
-
 void gradients_oracle_destroy(struct gradients_oracle *oracle) {
     for (int64_t i = 0; oracle->head && i < oracle->count; i++) free(oracle->head[i].d_q); /* the first of its memory */
     free(oracle->head);
+    free(oracle->distance);
     *oracle = (struct gradients_oracle){0};
 }
 
@@ -54,20 +51,6 @@ static double root_mean_square(const struct tensors *t, enum tensor_id id) {
     return count > 0 ? sqrt(sum / count) : 0;
 }
 
-/* Of all rows. The kernel's own lse would let it decide what it is allowed. */
-static tp_status largest_lse(const struct tensors *tensors, double *largest, tp_error *error) {
-    tp_row *rows = NULL;
-    int64_t count = sample_rows(tensors, INT64_MAX, 0, &rows);
-    double *lse = count >= 0 ? malloc(((size_t)count + 1) * sizeof *lse) : NULL;
-    tp_status status = !lse ? TP_NO_MEMORY
-                            : tp_reference(&tensors->problem, &tensors->call, TP_DOUBLE, count, rows, NULL, lse, NULL, NULL, error);
-    for (int64_t i = 0; status == TP_OK && i < count; i++)
-        if (isfinite(lse[i])) *largest = fmax(*largest, fabs(lse[i]));
-    free(lse);
-    free(rows);
-    return status;
-}
-
 tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct tensors *tensors,
                                  const struct gradients *gradients, tp_error *error) {
     const tp_problem *p = &tensors->problem;
@@ -80,7 +63,7 @@ tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct 
     oracle->size[1] = scale * oracle->pair * tensors_max(tensors, TENSOR_Q);
     oracle->size[2] = tensors_max(&gradients->held, TENSOR_O);
     oracle->head = calloc((size_t)oracle->count + 1, sizeof *oracle->head);
-    tp_status status = oracle->head ? largest_lse(tensors, &oracle->max_lse, error) : TP_NO_MEMORY;
+    tp_status status = oracle->head ? gradients_look_at_rows(oracle, tensors, error) : TP_NO_MEMORY;
     for (int64_t i = 0; status == TP_OK && i < oracle->count; i++) {
         int64_t seq = i / 2 / p->kv_heads, head = i / 2 % p->kv_heads;
         if (place(&oracle->head[i], tensors, seq, i % 2)) status = TP_NO_MEMORY;
@@ -194,24 +177,6 @@ static int compare_bias(const struct gradients_oracle *oracle, const struct tens
     return failed || judge(oracle, &t, 0, floor, 1, reason, size);
 }
 
-/* The standard deviation of a head's d_sink that comes from o as it was stored: each o_x is off by up to half an ulp,
-   either way, and enters D times d_o_x, D enters times P of the sink. */
-static double stored_deviation(const struct tensors *tensors, const struct gradients *gradients, int64_t head) {
-    double sum = 0, half = half_ulp(tensors_dtype(tensors, TENSOR_O));
-    for (int64_t s = 0; s < tensors->sequences; s++)
-        for (int64_t r = 0; r < tensors->q_lens[s]; r++) {
-            double lse = tensors_get(tensors, TENSOR_LSE, s, r, head, 0), row = 0;
-            for (int64_t x = 0; x < tensors->problem.head_dim_v; x++) {
-                double term = tensors_get(&gradients->held, TENSOR_O, s, r, head, x) *
-                              tensors_get(tensors, TENSOR_O, s, r, head, x);
-                row += term * term;
-            }
-            double weight = exp((double)tensors->call.sinks[head] - lse);
-            if (isfinite(row) && isfinite(weight)) sum += weight * weight * row / 3;
-        }
-    return half * sqrt(sum);
-}
-
 /* Few values, each the sum of many: naive's error is a matter of luck. */
 static int compare_heads(const struct gradients_oracle *oracle, const struct tensors *tensors,
                          const struct gradients *gradients, double coarse, char *reason, size_t size) {
@@ -219,7 +184,7 @@ static int compare_heads(const struct gradients_oracle *oracle, const struct ten
     int64_t group = p->q_heads / p->kv_heads;
     double rows = (double)(tensors->sequences * p->q_len);
     double unit = 4 * float_ulp * coarse * oracle->pair * sqrt(rows) + min_of_pair(p) * rows * (double)(p->kv_len + 1);
-    double stored = 0;
+    double stored_slopes, stored_sinks;
     struct totals slopes = {.name = "d_alibi_slopes"}, sinks = {.name = "d_sinks"};
     for (int64_t h = 0; h < p->q_heads; h++) {
         double sum = 0, naive = 0;
@@ -231,11 +196,11 @@ static int compare_heads(const struct gradients_oracle *oracle, const struct ten
                                       gradients->d_slopes[s * tensors->call.alibi_stride + h], FLT_MAX, reason, size))
                 return 1;
         }
-        if (p->sinks) stored = fmax(stored, stored_deviation(tensors, gradients, h));
         if (p->sinks && add_value(&sinks, sum, naive, gradients->d_sinks[h], FLT_MAX, reason, size)) return 1;
     }
-    return judge(oracle, &slopes, 0, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
-           judge(oracle, &sinks, 0, unit + 3.0 / 2 * stored, 4, reason, size); /* six deviations */
+    gradients_stored(oracle, tensors, gradients, &stored_slopes, &stored_sinks); /* six of each, 4 * 3/2 */
+    return judge(oracle, &slopes, 0, unit * (double)(p->q_len + p->kv_len) + 3.0 / 2 * stored_slopes, 4, reason, size) ||
+           judge(oracle, &sinks, 0, unit + 3.0 / 2 * stored_sinks, 4, reason, size);
 }
 
 int64_t gradients_unbounded(const struct gradients_oracle *oracle, const struct tensors *tensors, int64_t *all) {

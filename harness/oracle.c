@@ -9,8 +9,7 @@
 static const double float_ulp = 0x1p-23;
 enum { FEW_ROWS = 32 };
 
-/* Half a unit in the last place of 1. */
-static double half_ulp(tp_dtype dtype) {
+double half_ulp(tp_dtype dtype) {
     return dtype == TP_F32 ? 0x1p-24 : dtype == TP_F16 ? 0x1p-11 : 0x1p-8;
 }
 
@@ -20,7 +19,7 @@ void oracle_destroy(struct oracle *oracle) {
     *oracle = (struct oracle){0};
 }
 
-/* What one thread takes of a truth: so many rows from the first on, then those a step further, and so on. */
+/* What one thread takes of an oracle: so many rows from the first on, then those a step further, and so on. */
 struct share {
     struct oracle *oracle;
     const struct tensors *tensors;
@@ -35,7 +34,7 @@ static void *take_share(void *argument) {
     struct share *s = argument;
     struct oracle *t = s->oracle;
     const tp_problem *problem = &s->tensors->problem;
-    /* a truth without rows is checked, too */
+    /* an oracle without rows is checked, too */
     for (int64_t i = s->first; (i < t->count || i == 0) && s->status == TP_OK; i += s->step) {
         int64_t n = t->count - i < s->rows ? t->count - i : s->rows;
         s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, n, t->rows + i, t->o + i * t->dim,

@@ -47,6 +47,9 @@ void oracle_destroy(struct oracle *oracle);
 int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
                   struct measured_error *measured, char *reason, size_t size);
 
+/* Half a unit in the last place of 1. */
+double half_ulp(tp_dtype dtype);
+
 /* sample.c: rows sorted by (seq, head, row), no two equal; returns how many. */
 int64_t sample_rows(const struct tensors *tensors, int64_t limit, uint64_t seed, tp_row **rows);
 

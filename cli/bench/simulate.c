@@ -183,11 +183,18 @@ static int read_counters(const char *folder, int part, struct simulation *simula
                       : fail(simulation, EXIT_FAILED, "callgrind wrote no cache counters");
 }
 
-static int read_traffic(const char *folder, struct simulation *simulation) {
-    int64_t call[4], sweep[4];
+static int read_traffic(const char *folder, const struct caches *caches,
+                        struct simulation *simulation) {
+    int64_t call[4], sweep[4], lines = caches->ll.bytes / CACHE_LINE;
     int code = read_counters(folder, 1, simulation, call);
     if (!code) code = read_counters(folder, 2, simulation, sweep);
     if (code) return code;
+    if (sweep[0] < lines)
+        return fail(
+            simulation, EXIT_FAILED,
+            "the sweep after the call read %lld of the cache's %lld lines: what was left in the "
+            "cache is not all counted",
+            (long long)sweep[0], (long long)lines);
     simulation->read = (call[0] + call[1]) * CACHE_LINE;
     simulation->allocate = call[1] * CACHE_LINE;
     simulation->leftover = (sweep[2] + sweep[3]) * CACHE_LINE;
@@ -224,7 +231,7 @@ int simulate_run(const char *words, const char *kernel, int64_t seed, const stru
     else if (status)
         code = child_broke(folder, status, simulation);
     else if (!(code = read_receipt(folder, simulation)))
-        code = read_traffic(folder, simulation);
+        code = read_traffic(folder, caches, simulation);
     remove_folder(folder);
     return code;
 }

@@ -44,6 +44,7 @@ FIRST = [
     ("scripts/", "python"),
     ("cli/tool/nearest", "cli"),
     ("cli/tool/models", "model_cli"),
+    ("harness/gradients", "random_rule|cli"),
     ("harness/atomic_file", "file_calls"),
     ("harness/places", "file_calls"),
     ("cli/output", "file_calls"),
@@ -150,7 +151,7 @@ class Worker:
                 code, text = self.test()
             if code == 0:
                 return "SURVIVED", ""
-            by = "time limit" if code == "timeout" else " ".join(re.findall(r"\d+ - (\S+) \((?:Failed|SEGFAULT|Timeout|[A-Z]\w*)", text))
+            by = "time limit" if code == "timeout" else " ".join(re.findall(r"\d+ - (\S+) \((?!Skipped)[A-Z]", text))
             return "killed", by or "a test"
         finally:
             path.write_text(original)

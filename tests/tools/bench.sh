@@ -211,7 +211,8 @@ goals 'share | q64 h2/2 d16 | pct_fma | 0.0001 | 1000 # never reached' \
     'rows | q64 k40 h4/2 d8 | handover | 1e9 | -' \
     'unreachable | q16 d8 | pct_fma | 1000 | 2000'
 mine=("$tool" bench --goals --goals-file "$scratch/goals")
-expect goals-met 0 'floors: 15 met, 0 not met, [01] not run here|floors: (14|13|12) met, 0 not met' "${mine[@]}" --match '^[^u]'
+# one has no kernel; three want two threads, which a host may not have
+expect goals-met 0 'floors: 1[1-4] met, 0 not met, [1-4] not run here' "${mine[@]}" --match '^[^u]'
 expect goals-not-met 1 'unreachable .*not met' "${mine[@]}" --match unreachable
 expect goals-not-run 0 'absent .*not run here .*no kernel nosuch' "${mine[@]}" --match absent
 expect_python goals-jsonl "rows = {r['name']: r for r in map(json.loads, text.splitlines())}

@@ -36,6 +36,7 @@ cehck check
 replya replay
 benhc bench
 inof info
+rnu run
 comparee compare
 END
 while read -r command wrong right; do
@@ -203,9 +204,10 @@ expect check-mask 0 'mask causal window' "$tool" check --list --mask '^causal wi
 expect check-verbose 0 '^passed  hostile/merge' "$tool" check -v --case merge
 expect check-groups 0 '^latent +[0-9]+ ' "$tool" check --case '^latent/'
 expect check-pages 0 '^33 passed, 0 failed' "$tool" check --kernel '^generic$' --case 'hostile/pages'
-# seeds that once failed: tiles between what two rows see; a sink's gradient from an o stored in bf16
+# seeds that once failed: tiles between what two rows see; the gradients of a sink and of a slope from an o stored in bf16
 expect check-seed-tiles 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 900913 --case 'tiles.*documents tree'
 expect check-seed-sinks 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 600945509 --case 'backward/.*prefix=33 sinks dropout'
+expect check-seed-slopes 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 102 --case 'backward/.*causal bits softcap=2 alibi'
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo

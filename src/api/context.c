@@ -62,7 +62,6 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a context of %zu bytes",
                sizeof *made);
     made->machine = machine != NULL ? *machine : host;
-    made->machine.struct_size = sizeof made->machine;
     made->host_isa = host.isa;
     made->policy = options->policy;
     made->options = *options;

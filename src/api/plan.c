@@ -105,8 +105,7 @@ tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp
     plan->context = context;
     plan->policy = choice != NULL ? choice->policy : context->policy;
     plan->why = tp__reasons_of(&plan->decision);
-    memcpy(&plan->problem, problem, sizeof plan->problem);
-    plan->problem.struct_size = sizeof plan->problem;
+    plan->problem = *problem;
     plan->strategy = tp__option_strategy(&tp__options[plan->decision.chosen], problem);
     atomic_fetch_add(&context->plans, 1);
     return TP_OK;

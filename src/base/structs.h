@@ -45,9 +45,9 @@ enum {
     TP__SIZE_MAX = 65536 /* more is no size, but memory that nobody has set */
 };
 
-/* The caller's struct as this library knows it: itself where its size is the library's; a copy in *here, followed by zeros, where it is
-   shorter; itself where it is longer and has only zeros beyond. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not
-   one, or something is set that this library does not know. */
+/* The caller's struct as this library knows it: itself where its size is the library's; otherwise *here, a copy of what both know
+   with zeros behind. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not one, or something is set that this
+   library does not know. */
 #define TP_IN(type, given, here, error)                             \
     (__builtin_expect((given) != NULL && (given)->struct_size == sizeof(type), 1) \
          ? (given)                                                  \

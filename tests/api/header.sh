@@ -30,7 +30,7 @@ fi
 exported=$(nm -D --defined-only "$2" | awk '{print $3}')
 strangers=$(grep -v '^tp_[a-z]' <<<"$exported" || true)
 [ -z "$strangers" ] || { echo "exported, but not of the API: $strangers"; exit 1; }
-inline=$(grep -oE '^static inline [^(]*\btp_[a-z0-9_]+\(' "$1/include/$header" | grep -oE 'tp_[a-z0-9_]+\(' | tr -d '(')
+inline=$(grep -oE '^static inline [^(]*\btp_[a-z0-9_]+\(' "$1/include/$header" | grep -oE 'tp_[a-z0-9_]+\(' | tr -d '(' || true)
 declared=$(grep -oE '\btp_[a-z0-9_]+\(' "$1/include/$header" | tr -d '(' | sort -u | grep -vxF "${inline:-none}")
 # what fills a struct is called with the caller's size by an inline function of the same name
 [ "$(sort <<<"$inline")" = "$(grep -oE '^tp_[a-z0-9_]+_sized$' <<<"$declared" | sed 's/_sized$//' | sort)" ] ||

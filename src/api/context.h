@@ -16,6 +16,7 @@ typedef struct tp__cache tp__cache;
 struct tp_context {
     tp_machine machine; /* what plans are made for: detected, or the caller's */
     uint32_t host_isa;  /* what really is here */
+    tp__kernel_set sets[TP__SETS]; /* as tp__kernel_sets, each whole */
     tp__birth birth;
     int threads;
     int32_t policy;

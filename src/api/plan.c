@@ -88,6 +88,7 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     TP_TRY(find_path(problem, choice, &plan->path, error));
     tp__rules rules = {
         .machine = &context->machine,
+        .sets = context->sets,
         .options = tp__options,
         .option_count = TP__OPTIONS,
         .policy = choice != NULL ? choice->policy : context->policy,

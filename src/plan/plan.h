@@ -3,7 +3,7 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "plan/decision.h"
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
@@ -26,7 +26,7 @@ typedef struct tp__executor {
 struct tp__option {
     const char *name; /* of the kernel set when fused, otherwise of the executor */
     const tp__executor *executor;
-    const tp__kernel_set *kernels; /* NULL: the best set this host has and nobody disabled */
+    const tp__kernel_set *kernels; /* NULL: the best set with math that this host has and nobody disabled */
     int32_t arithmetic;            /* tp_arithmetic */
 };
 
@@ -60,7 +60,8 @@ int64_t tp__permits_find(tp__permits *permits, const char *problem_class, const 
 /* All that a choice depends on. */
 struct tp__rules {
     const tp_machine *machine;
-    const tp__option *options; /* best first */
+    const tp__kernel_set *sets; /* as tp__kernel_sets, each whole */
+    const tp__option *options;  /* best first */
     int option_count;
     int32_t policy;
     const char *disable[2]; /* the context's and the choice's; NULL: none */

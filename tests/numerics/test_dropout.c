@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "support/call.h"
 #include "support/parallel.h"
 

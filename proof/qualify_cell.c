@@ -96,9 +96,8 @@ static int make(tp__trial *t) {
     double keys = (double)p->kv_len * (double)(p->head_dim_qk + p->head_dim_v);
     double elements = keys * (double)(p->batch * p->kv_heads);
     struct tensors_style style = {.lse = 1, .gain = t->cell.gain, .repeat = elements > SLOW_FILL};
-    if (tensors_create(&t->tensors, p, &t->lengths, &style))
+    if (tensors_create(&t->tensors, p, &t->lengths, &style) || tensors_fill(&t->tensors, TP_QUALIFY_SEED))
         return tp__trial_break(t, TP_NO_MEMORY, "no memory for the tensors of a cell: %s", t->cell.problem);
-    tensors_fill(&t->tensors, TP_QUALIFY_SEED);
     poison_hidden(t);
     tp_error error = TP_ERROR_INIT;
     tp_status status = oracle_create_on(&t->oracle, &t->tensors, sample_limit(p, t->quick), TP_QUALIFY_SEED,

@@ -14,12 +14,13 @@ foreach(source ${proof_tests})
 endforeach()
 
 # Their allocations go through memory.c, which lets each of them fail.
-foreach(name test_proof_memory test_proof_memory_lock test_proof_memory_qualify)
+foreach(name test_proof_memory test_proof_memory_lock test_proof_memory_qualify test_proof_memory_harness)
   target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/memory.c)
   target_include_directories(${name} PRIVATE ${JANSSON_INCLUDE})
   target_link_options(${name} PRIVATE
     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 endforeach()
+target_link_libraries(test_proof_memory_harness PRIVATE tileproof_harness)
 target_compile_definitions(test_proof_memory PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
 target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
 
@@ -54,6 +55,12 @@ if(NOT TILEPROOF_SANITIZE)
     $<TARGET_FILE:tileproof_proof_shared> $<TARGET_FILE:tileproof_proof_static> tileproof_proof.h
     "libm libjansson libtileproof")
 endif()
+
+# The example of a server is a test, too.
+add_executable(example_serve ${CMAKE_SOURCE_DIR}/examples/serve.c)
+target_link_libraries(example_serve PRIVATE tileproof_proof_static)
+add_test(NAME serve COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/serve.sh $<TARGET_FILE:example_serve>
+  ${CMAKE_SOURCE_DIR}/models)
 
 set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
 foreach(kind model lock)

@@ -16,9 +16,9 @@
  * Out of memory, a call returns TP_NO_MEMORY, keeps what it was given as it was, and writes nothing: what goes to a
  * tp_write function goes there in one piece.
  *
- * Sizes     Structs that a program makes or has filled start from their TP_..._INIT, which sets struct_size. A struct that the
- *           library gives by pointer has the library's size, which may be larger than the program's: whoever copies one
- *           sets struct_size of the copy to sizeof.
+ * Sizes     Structs that a program makes or has filled start from their TP_..._INIT, which sets struct_size. A cell, identity or
+ *           layer group that the library gives by pointer has the library's size: whoever copies one, to change a field
+ *           and give it back, sets struct_size of the copy to sizeof.
  * Texts     Texts inside structs are pointers. What the library gives is never NULL, but "" where there is nothing; in what it
  *           is given NULL counts as "".
  */

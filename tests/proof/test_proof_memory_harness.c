@@ -39,7 +39,7 @@ static void tensors_are_made_whole(void **state) {
     static const char *const problems[] = {
         "b2 h2/1 q5 k9 d8 f32 causal",
         "b2 h2/1 q5 k9 d8 f32 paged=4 causal",
-        "b2 h2/1 q5 k9 d8 f32 sparse=3 causal",
+        "b2 h2/1 q5 k9 d8 f32 sparse-sorted=3 causal",
         "b2 h2/1 q5 k9 d8 f32 paged=4 documents alibi sinks",
     };
     (void)state;

@@ -29,15 +29,23 @@ def swap(text, struct, a, b):
     """Two fields of one struct change their names, which is their places."""
     begin = text.index(f"<class-decl name='{struct}' size")
     end = text.index("</class-decl>", begin)
-    body = once(once(once(text[begin:end], f"name='{a}'", "name='@'"), f"name='{b}'", f"name='{a}'"), "name='@'", f"name='{b}'")
+    body = once(text[begin:end], f"name='{a}'", "name='@'")
+    body = once(once(body, f"name='{b}'", f"name='{a}'"), "name='@'", f"name='{b}'")
     return text[:begin] + body + text[end:]
+
+
+def shorten(text):
+    """An int64_t becomes an int32_t."""
+    int32 = re.search(r"name='int32_t' type-id='[^']*' id='([^']*)'", text)[1]
+    return re.sub(r"(name='head_dim_qk' type-id=')[^']*", lambda match: match[1] + int32, text)
 
 
 CHANGES = {  # each made to the ABI of the grown library, as the next version's
     "a function is gone": lambda text: re.sub(r".*<elf-symbol name='tp_merge'.*\n", "", text),
     "two fields change places": lambda text: swap(text, "tp_choice", "kernel", "disable"),
-    "a field changes its type": lambda text: re.sub(r"(name='head_dim_qk' type-id=')[^']*", lambda m: m[1] + text.split("name='threads' type-id='")[1].split("'")[0], text),
-    "a struct that stays for ever has grown": lambda text: once(text, "name='tp_row' size-in-bits='192'", "name='tp_row' size-in-bits='256'"),
+    "a field changes its type": shorten,
+    "a struct that stays for ever has grown": lambda text: once(text, "name='tp_row' size-in-bits='192'",
+                                                                "name='tp_row' size-in-bits='256'"),
     "a number has changed": lambda text: re.sub(r"(name='TP_BUSY' value=')7", r"\g<1>70", text),
     "another SONAME": lambda text: once(text, "soname='libtileproof.so.0'", "soname='libtileproof.so.1'"),
 }

@@ -65,6 +65,8 @@ FIRST = [
     ("proof/", "model_.*|json|lock|preflight|cells|hashes|proof_memory.*"),
     ("growth-", "growth_.*"),
     ("sets-", "one_dtype"),
+    ("isa-bits", "machine"),
+    ("event-for", "policy"),
     ("arithmetic-", "arithmetic"),
     ("decision-", "allocation|watch"),
     ("src/masks/callback", "callback"),

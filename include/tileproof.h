@@ -565,7 +565,7 @@ typedef struct tp_decision {
     char problem[512];    /* its text form */
     char numerics_id[64]; /* equal id and equal input: equal bits */
     /* at the problem's bounds */
-    int64_t pairs;            /* visible (row, key) pairs over all heads                        */
+    int64_t pairs;            /* visible (row, key) pairs over all heads; see pairs_exact       */
     double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
                                  five products: 2 * pairs * (3 * head_dim_qk + 2 * head_dim_v)  */
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
@@ -579,6 +579,9 @@ typedef struct tp_decision {
     int32_t decode;           /* 1: sequences go by the decode loop, 0: by prefill's, or math   */
     int32_t threads;          /* of the context's, how many can be kept busy                    */
     char problem_class[512];  /* what a permit names: tp_problem_class                          */
+    int32_t pairs_exact;      /* 1: pairs is a count. 0: an estimate, without the masks that read data;
+                                 or from samples, where counting would take long                */
+    int32_t reserved;         /* 0 */
 } tp_decision;
 
 /* On TP_OK, TP_FALLBACK_REFUSED, TP_UNSUPPORTED and TP_NOT_LOCKED *decision is set and to be destroyed. */
@@ -883,7 +886,34 @@ TP_API int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype);
 TP_API int tp_decode_rows(tp_dtype k_dtype);
 #define TP_DECODE_CHUNK_KEYS 1024
 #define TP_DECODE_ROWS 32 /* of any dtype, at most */
-TP_API const char *tp_mask_name(int index); /* "causal", "window" */
+
+typedef enum tp_mask_reads {
+    TP_MASK_READS_NO_DATA = 0,
+    TP_MASK_READS_DATA = 1,    /* arrays of tp_tensors, or its callback */
+    TP_MASK_READS_LEFT_OUT = 2 /* where its value is left out, -1: the value for each sequence */
+} tp_mask_reads;
+
+typedef enum tp_mask_trait {
+    TP_MASK_MONOTONE = 1,         /* a row sees one interval of positions, whose ends never fall as q_pos grows */
+    TP_MASK_HOLES = 2,            /* what a row sees need not be one interval                                   */
+    TP_MASK_BY_HEAD = 4,          /* query heads may see different keys                                         */
+    TP_MASK_KEY_FOR_EACH_ROW = 8  /* every sequence needs at least as many keys as rows                         */
+} tp_mask_trait;
+
+/* A mask kind. docs/masks.md has the formulas. */
+typedef struct tp_mask_info {
+    uint32_t struct_size;
+    int32_t kind;         /* tp_mask_kind */
+    const char *name;     /* "window" */
+    const char *words;    /* of the text form, apart by blanks: "window=L,R", "prefix=N prefix" */
+    const char *examples; /* the same with numbers: "window=19,5", "prefix=33 prefix" */
+    int32_t values;       /* whole numbers that it takes: none, a, or a and b */
+    int64_t min[2];       /* the least that each may be; the greatest is 2^40 */
+    const char *value[2]; /* what they are called: "left", "right" */
+    int32_t reads;        /* tp_mask_reads */
+    uint32_t traits;      /* tp_mask_trait, as bits */
+} tp_mask_info;
+TP_API const tp_mask_info *tp_mask_at(int index);
 TP_API const char *tp_kernel_function(int index); /* every leaf symbol built in */
 
 /* One short measurement of what this host can do at best, on `threads` tasks of the context's pool with

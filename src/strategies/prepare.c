@@ -17,7 +17,7 @@ static void lay_out(tp__prepared *p, const tp_problem *problem, tp__arena *arena
     int64_t beyond = problem->op == TP_BACKWARD ? TP__MASK_KEYS : 0;
     *p = (tp__prepared){.words = words_of(problem->kv_len + beyond), .rows = problem->q_len, .heads = 1};
     if (tp__mask_is_plain(problem)) return;
-    if (tp__mask_has(problem, TP_MASK_BITS)) p->heads = problem->kv_heads;
+    if (tp__mask_by_head(problem, NULL)) p->heads = problem->kv_heads;
     p->seen = TP_TAKE(arena, uint64_t, tp__times(tp__times(problem->batch, p->heads), p->words));
     if (tp__mask_has(problem, TP_MASK_CALLBACK))
         p->called = TP_TAKE(arena, uint64_t,

@@ -13,7 +13,7 @@
 
 enum {
     PIECES_MAX = 1 << 20,   /* beyond, with tiny chunks of huge sequences, the rest is taken as one */
-    BLOCKS_MAX = 1 << 19,   /* of TP__MASK_KEYS keys, of all rows */
+    BLOCKS_MAX = 1 << 17,   /* of TP__MASK_KEYS keys, of all rows */
     ROW_BLOCKS_MAX = 1 << 12
 };
 

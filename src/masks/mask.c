@@ -2,10 +2,12 @@
 /* The tree: its rules, and its truth for one pair. */
 #include "masks/kind.h"
 
+#include "base/structs.h"
+
 /* What a row of the table says, as initialisers. */
-#define NONE 0, {0, 0}, {NULL, NULL}
-#define ONE(A, A_MIN) 1, {A_MIN, 0}, {A, NULL}
-#define TWO(A, A_MIN, B, B_MIN) 2, {A_MIN, B_MIN}, {A, B}
+#define NONE .values = 0
+#define ONE(A, A_MIN) .values = 1, .min = {A_MIN, 0}, .value = {A, NULL}
+#define TWO(A, A_MIN, B, B_MIN) .values = 2, .min = {A_MIN, B_MIN}, .value = {A, B}
 #define TRAITS_plain TP_MASK_MONOTONE
 #define TRAITS_reach 0
 #define TRAITS_keys 0
@@ -25,8 +27,9 @@
 
 static const tp__mask_kind kinds[] = {
 #define TP_MASK(NAME, NUMBER, SEES, PAIRS, VALUES, READS, TRAITS, WORDS, EXAMPLES, ...)               \
-    {.info = {sizeof(tp_mask_info), NUMBER, #NAME, WORDS, EXAMPLES, VALUES, TP_MASK_READS_##READS,   \
-              (TRAITS) | TRAITS_##SEES},                                                             \
+    {.info = {.struct_size = sizeof(tp_mask_info), .kind = NUMBER, .name = #NAME, .words = WORDS,    \
+              .examples = EXAMPLES, VALUES, .reads = TP_MASK_READS_##READS,                          \
+              .traits = (TRAITS) | TRAITS_##SEES},                                                   \
      .word = {__VA_ARGS__},                                                                          \
      .allowed = tp__mask_##NAME##_allowed,                                                           \
      .ends = PAIRS_##PAIRS##_##SEES(NAME),                                                           \
@@ -177,6 +180,8 @@ tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_
 
 int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
                     int64_t key) {
+    tp_problem here;
+    problem = TP_IN(tp_problem, problem, &here, NULL);
     if (problem == NULL || row < 0 || row >= q_len || key < 0 || key >= kv_len) return -1;
     if (tp__mask_check(problem, NULL) != TP_OK || tp__mask_reads_data(problem)) return -1;
     tp__mask_view view = tp__mask_view_plain(problem, q_len, kv_len);

@@ -37,6 +37,7 @@ const tp__kernel_set SET = {
     .attend = TP_FUNCTION_NAME(attend_f32),
     .backward = TP_FUNCTION_NAME(backward_f32),
     .merge_state = TP_FUNCTION_NAME(merge_state_f32),
+    .merge_sinks = TP_FUNCTION_NAME(merge_sinks_f32),
     .math = TP_FUNCTION_NAME(math_f32),
     .peak = TP_FUNCTION_NAME(peak_f32),
     .read = TP_FUNCTION_NAME(read_f32),

@@ -123,21 +123,3 @@ const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, in
 float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head) {
     return problem->sinks ? tensors->sinks[head] : -INFINITY;
 }
-
-void tp__merge_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
-                    float *l, float *o) {
-    for (int64_t i = 0; i < rows->count; i++) {
-        int64_t head = kv_head * rows->group + (rows->first + i) % rows->group;
-        float sink = tp__sink_of(job->problem, job->tensors, head);
-        m[i] *= left;
-        if (sink == -INFINITY) continue;
-        float down[16] = {0}, factor[16];
-        float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
-        down[0] = (m[i] - best) * (float)TP__LOG2_E;
-        down[1] = (sink - best) * (float)TP__LOG2_E;
-        job->kernels->exp2(down, factor, 16);
-        l[i] = l[i] * factor[0] + factor[1];
-        m[i] = best;
-        for (int64_t x = 0; x < ldo && factor[0] != 1.0f; x++) o[i * ldo + x] *= factor[0];
-    }
-}

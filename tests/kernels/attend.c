@@ -29,7 +29,7 @@ void test_attend(struct trial *t) {
     struct tile_row expected;
     enum way way = t->bench ? PACKED : (enum way)roll_below(t, WAYS);
     tile_make(t, &tile, t->set->tile_rows, 512, 1);
-    int64_t wide = up(tile.dv, t->set->lanes), ldo = wide + t->set->lanes * roll_below(t, 2), lds = up(tile.block, 16);
+    int64_t wide = up(tile.dv, t->set->row_step), ldo = wide + t->set->row_step * roll_below(t, 2), lds = up(tile.block, 16);
     tp__row_tile a = tile_of(&tile);
     float *m1 = input(t, tile.rows, 4), *l1 = input(t, tile.rows, 4), *o1 = input(t, tile.rows * ldo, 4);
     float *m = output(t, tile.rows, 4), *l = output(t, tile.rows, 4), *o = output(t, tile.rows * ldo, 4);
@@ -81,7 +81,7 @@ void test_math(struct trial *t) {
     struct tile_row expected;
     int64_t far = !t->bench && one_in(t, 12); /* across chunks */
     tile_make(t, &tile, far ? 2 : 40, far ? 5000 : 512, 1);
-    int64_t wide = up(tile.dv, t->set->lanes), lds = up(tile.block, 16);
+    int64_t wide = up(tile.dv, t->set->row_step), lds = up(tile.block, 16);
     int64_t *lo = input(t, tile.rows, sizeof *lo), *hi = input(t, tile.rows, sizeof *hi);
     float *m = output_floats(t, tile.rows), *l = output_floats(t, tile.rows), *o = output_floats(t, tile.rows * wide);
     float *s = output_floats(t, tile.rows * lds), *p = output_floats(t, tile.rows * lds);

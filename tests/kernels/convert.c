@@ -43,7 +43,7 @@ static float element(const struct trial *t, const struct tensor *tensor, int64_t
 void test_load_q(struct trial *t) {
     static const float scales[] = {1, 0.125f, 0x1p-60f, 4};
     struct tensor from;
-    int64_t count = pick(t, "rows", 1, 100, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->lanes);
+    int64_t count = pick(t, "rows", 1, 100, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->row_step);
     int64_t ldq = wide + roll_below(t, 3);
     float scale = scales[roll_below(t, 4)];
     rows_make(t, &from, count, d, 1);
@@ -90,7 +90,7 @@ static double half_unit(tp_dtype dtype, double value) {
 
 void test_store_o(struct trial *t) {
     struct tensor to;
-    int64_t count = pick(t, "rows", 1, 60, 96), dv = pick(t, "dv", 1, 200, 128), wide = up(dv, t->set->lanes), ldo = wide + roll_below(t, 3);
+    int64_t count = pick(t, "rows", 1, 60, 96), dv = pick(t, "dv", 1, 200, 128), wide = up(dv, t->set->row_step), ldo = wide + roll_below(t, 3);
     rows_make(t, &to, count, dv, 0);
     float *o = input_floats(t, (count - 1) * ldo + wide), *m = input(t, count, 4), *l = input(t, count, 4);
     for (int64_t i = 0; i < count; i++) {
@@ -118,7 +118,7 @@ void test_store_o(struct trial *t) {
 
 void test_store_d(struct trial *t) {
     struct tensor to;
-    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->lanes), ld = wide + roll_below(t, 3);
+    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->row_step), ld = wide + roll_below(t, 3);
     float factor = one_in(t, 3) ? 1 : ordinary(t);
     rows_make(t, &to, count, d, 0);
     float *from = input_floats(t, (count - 1) * ld + wide);
@@ -133,7 +133,7 @@ void test_store_d(struct trial *t) {
 
 void test_delta(struct trial *t) {
     struct tensor o;
-    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 150, 128), dv = pick(t, "dv", 1, 200, 128), lanes = t->set->lanes;
+    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 150, 128), dv = pick(t, "dv", 1, 200, 128), lanes = t->set->row_step;
     int64_t ldq = up(d, lanes) + roll_below(t, 3), ldo = up(dv, lanes) + roll_below(t, 3);
     rows_make(t, &o, count, dv, 1);
     float *q = input_floats(t, (count - 1) * ldq + up(d, lanes)), *d_o = input_floats(t, (count - 1) * ldo + up(dv, lanes));

@@ -25,7 +25,7 @@ void test_pack_v(struct trial *t) {
     int64_t block, nr = t->set->nr;
     int got = 0, finite = 1;
     make(t, &keys, &block, 128);
-    int64_t wide = up(keys.d, t->set->lanes);
+    int64_t wide = up(keys.d, t->set->row_step);
     float *packed = output_floats(t, block * wide);
     RUN(t, got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
     for (int64_t j = keys.in.first; j < keys.in.last; j++)
@@ -72,7 +72,7 @@ void test_pv(struct trial *t) {
     struct keys values;
     int64_t block, rows = pick(t, "rows", 1, 34, 8);
     make(t, &values, &block, 64);
-    int64_t d = values.d, wide = up(d, t->set->lanes), ldo = wide + roll_below(t, 3), lds = block + roll_below(t, 3);
+    int64_t d = values.d, wide = up(d, t->set->row_step), ldo = wide + roll_below(t, 3), lds = block + roll_below(t, 3);
     float *p = input_floats(t, rows * lds), *c = input_floats(t, rows), *o = output(t, (rows - 1) * ldo + wide, 4);
     float *before = input_floats(t, (rows - 1) * ldo + wide);
     memcpy(o, before, (size_t)((rows - 1) * ldo + wide) * sizeof(float));

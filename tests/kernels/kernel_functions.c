@@ -29,14 +29,13 @@ static void died(int number) {
 }
 
 static const struct function {
-    const char *name;
     tp_dtype dtype;
     void (*test)(struct trial *t);
 } functions[] = {
 #define f32 TP_F32
 #define f16 TP_F16
 #define bf16 TP_BF16
-#define TP_FUNCTION(op, dtype, ...) {"tp_" #op "_" #dtype, dtype, test_##op},
+#define TP_FUNCTION(op, dtype, ...) {dtype, test_##op},
 #include "kernels/functions.inc"
 #undef TP_FUNCTION
 };
@@ -74,13 +73,6 @@ static void time_it(const tp__kernel_set *set, const struct function *function, 
     printf("%-28s %12.1f ns %s\n", name, now.ns, now.shape);
 }
 
-/* Sets that may lack a function take it from another, which is tested there. */
-static int has(const char *name) {
-    for (int i = 0; tp_kernel_function(i) != NULL; i++)
-        if (strcmp(tp_kernel_function(i), name) == 0) return 1;
-    return 0;
-}
-
 static int usage(void) {
     fprintf(stderr, "usage: kernel_functions [--seed N] [--trials N] [--first N] [--only TEXT] [--bench]\n");
     return 2;
@@ -109,9 +101,8 @@ int main(int count, char **words) {
         const tp__kernel_set *set = tp__kernel_sets[s];
         int absent = (set->needs & ~machine.isa) != 0;
         for (int f = 0; f < FUNCTIONS; f++) {
-            char name[64];
-            snprintf(name, sizeof name, "%s_%s", functions[f].name, set->isa);
-            if (strstr(name, only) == NULL || !has(name)) continue;
+            const char *name = set->function_name[f]; /* what a set lacks it takes from another, where it is tried */
+            if (name == NULL || strstr(name, only) == NULL) continue;
             if (absent) {
                 printf("not run here: %s\n", name);
             } else if (bench) {

@@ -9,7 +9,7 @@ void test_peak(struct trial *t) {
     double flops = 0;
     out[0] = 0.5f, out[1] = 1;
     RUN(t, flops = t->set->peak(rounds, out));
-    if (flops != 2.0 * t->set->lanes * t->set->mr * (t->set->nr / t->set->lanes) * (double)rounds || !isfinite(out[0]))
+    if (flops != 2.0 * t->set->row_step * t->set->mr * (t->set->nr / t->set->row_step) * (double)rounds || !isfinite(out[0]))
         wrong(t, "%g flops in %lld rounds, and it leaves %g", flops, (long long)rounds, (double)out[0]);
 }
 
@@ -18,18 +18,18 @@ void test_read(struct trial *t) {
     int streams = (int)pick(t, "streams", 1, 64, 8);
     float *from = input_floats(t, floats), *out = output_floats(t, 1);
     double sum = 0, size = 0;
-    int64_t step = 8 * t->set->lanes, part = floats / streams / step * step;
+    int64_t step = 8 * t->set->row_step, part = floats / streams / step * step;
     RUN(t, t->set->read(from, floats, streams, out));
     /* the first lane of what was read */
-    for (int64_t i = 0; i < part * streams; i += t->set->lanes) {
+    for (int64_t i = 0; i < part * streams; i += t->set->row_step) {
         sum += (double)from[i];
         size += fabs((double)from[i]);
     }
-    expect_near(t, "sum", 0, 0, out[0], sum, size < 3e38 ? size * sum_error(part * streams / t->set->lanes) : INFINITY);
+    expect_near(t, "sum", 0, 0, out[0], sum, size < 3e38 ? size * sum_error(part * streams / t->set->row_step) : INFINITY);
 }
 
 static void vectors(struct trial *t, tp__exp2_fn *function, double (*exact)(double), double error, int negative) {
-    int64_t n = pick(t, "vectors", 1, 20, 16) * t->set->lanes;
+    int64_t n = pick(t, "vectors", 1, 20, 16) * t->set->row_step;
     float *x = input_floats(t, n), *y = output_floats(t, n);
     for (int64_t i = 0; i < n; i++) {
         if (one_in(t, 2)) x[i] *= (float)exp2((double)roll_below(t, 40) - 20);

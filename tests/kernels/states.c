@@ -41,7 +41,7 @@ static double power(double down, double unit, double *error) {
 
 void test_merge_state(struct trial *t) {
     struct state a, b;
-    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->lanes);
+    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->row_step);
     float unit = one_in(t, 2) ? 1.4426950408889634f : (float)exp2((double)roll_below(t, 8) - 4);
     state_make(t, &a, rows, ldo, 0);
     state_make(t, &b, rows, ldo, 1);
@@ -72,7 +72,7 @@ void test_merge_state(struct trial *t) {
 
 void test_merge_sinks(struct trial *t) {
     struct state a;
-    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->lanes), group = pick(t, "group", 1, 9, 4);
+    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->row_step), group = pick(t, "group", 1, 9, 4);
     tp__rows of = {.first = pick(t, "first", 0, 20, 0), .count = rows, .group = group};
     float left = one_in(t, 2) ? 1 : (float)exp2((double)roll_below(t, 5) - 3) * 1.1f, *sinks = input(t, group, 4);
     for (int64_t h = 0; h < group; h++)

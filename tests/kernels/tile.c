@@ -107,7 +107,7 @@ void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t mo
 }
 
 int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, int as_values, void **packed) {
-    int64_t floats = as_values ? tile->block * up(d, t->set->lanes) : tile->block * d;
+    int64_t floats = as_values ? tile->block * up(d, t->set->row_step) : tile->block * d;
     const char **row = malloc((size_t)tile->keys * sizeof *row);
     float *to = input(t, floats, 4);
     for (int64_t i = 0; i < floats; i++) to[i] = NAN; /* of keys that nobody sees */

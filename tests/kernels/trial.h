@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "support/guard.h"
 
 enum { MAX_ZONES = 40 };

@@ -39,7 +39,7 @@ static const struct option_row rows[] = {
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
-    {"--mask", "RE", "cases whose mask matches: none causal window top-left", TEXT, FIELD(mask),
+    {"--mask", "RE", "cases whose masks match: none, top-left, or names of tileproof info", TEXT, FIELD(mask),
      COMMAND_CHECK},
     {"--case", "RE", "cases whose name matches", TEXT, FIELD(case_name), COMMAND_CHECK},
     {"--threads", "N", "threads; default what affinity and cgroup allow", NUMBER, FIELD(threads),

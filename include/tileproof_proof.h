@@ -57,7 +57,8 @@ typedef enum tp_rope {
     TP_ROPE_YARN = 4,
     TP_ROPE_LONGROPE = 5,
     TP_ROPE_LLAMA3 = 6,
-    TP_ROPE_2D = 7 /* a vision tower's: rows and columns of patches */
+    TP_ROPE_2D = 7, /* a vision tower's: rows and columns of patches */
+    TP_ROPE_PROPORTIONAL = 8
 } tp_rope;
 TP_API const char *tp_rope_name(tp_rope rope);
 
@@ -97,6 +98,7 @@ typedef struct tp_layer_group {
     double rope_theta, rope_factor;
     int32_t mrope_section[3]; /* all 0: one position a token */
     int32_t reserved;
+    int64_t sparse;           /* keys that the model chooses for each row, at most; 0: all that the mask shows */
 } tp_layer_group;
 
 typedef struct tp_model {

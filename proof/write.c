@@ -56,6 +56,7 @@ static int add_mask(json_t *object, const tp_layer_group *group) {
     failed |= add_count(mask, "span", group->span);
     failed |= add_count(mask, "prefix", group->prefix);
     failed |= add_count(mask, "first", group->first);
+    failed |= add_count(mask, "sparse", group->sparse);
     return failed | json_object_set_new(object, "mask", mask);
 }
 

@@ -30,7 +30,7 @@ static const bad files[] = {
     {"{\"model_type\":\"llama9\"}", TP_UNSUPPORTED, "model_type is \"llama9\": it is not known"},
     {"{" LLAMA ",\n\"attention_multiplier\":0.5}", TP_UNSUPPORTED,
      "f.json:2: attention_multiplier is 0.5: this key is not known here and could change attention"},
-    {"{" LLAMA ",\"sliding_window\":4096}", TP_UNSUPPORTED, "sliding_window is 4096: this key is not known"},
+    {"{" LLAMA ",\"sliding_window\":4096}", TP_UNSUPPORTED, "sliding_window is 4096: it must be null"},
     {"{" LLAMA ",\"layer_types\":[]}", TP_UNSUPPORTED, "layer_types is []"},
     {"{" LLAMA ",\"is_causal\":false}", TP_UNSUPPORTED, "is_causal is false"},
     {"{" LLAMA ",\"add_cross_attention\":true}", TP_UNSUPPORTED, "add_cross_attention is true: it must be false"},

@@ -128,9 +128,11 @@ static tp_status read_direction(tp__text *text) {
     if (text->or_of & TP_TERM_PREFIX) both = 1;
     const char *used;
     json_t *named = tp__scope_find(text->scope, "use_bidirectional_attention", &used);
-    if (text->family->flags & OWN_DIMS && json_is_string(named))
-        return tp__scope_fail(text->scope, TP_UNSUPPORTED, used, "is \"%.20s\": it is mapped for null only",
-                              json_string_value(named));
+    if (text->family->flags & OWN_DIMS) { /* gemma4: images are spans where layers slide, if the name is vision */
+        text->sliding_spans = json_is_string(named) && !strcmp(json_string_value(named), "vision");
+        if (text->sliding_spans || !named || json_is_null(named)) return TP_OK;
+        return tp__scope_fail(text->scope, TP_UNSUPPORTED, used, "must be null or \"vision\" here");
+    }
     TP_TRY(tp__scope_bool(text->scope, "use_bidirectional_attention", &both));
     if (text->or_of & TP_TERM_PREFIX) {
         if (both) return TP_OK; /* the prefix is what it speaks of */
@@ -157,8 +159,9 @@ static void set_mask(const tp__text *text, int kind, tp_layer_group *group) {
         group->chunk = text->chunk;
     }
     if (kind == LAYER_INDEXED) group->sparse = text->sparse;
-    group->or_of = text->or_of;
-    group->span = text->span;
+    int spans = !(text->family->flags & OWN_DIMS) || (text->sliding_spans && kind == LAYER_SLIDING);
+    group->or_of = spans ? text->or_of : 0;
+    group->span = spans ? text->span : 0;
     group->prefix = text->prefix;
 }
 

@@ -9,6 +9,7 @@ typedef enum tp__window_rule {
     NO_WINDOW,
     EVERY_LAYER, /* sliding_window, if any, on all layers                                */
     PATTERN,     /* layer_types, or every n-th layer is full; n < 0: from the first on   */
+    HALF_PATTERN, /* the same, and local_attention, twice the window, wins over sliding_window */
     BY_USE,      /* use_sliding_window and max_window_layers, or layer_types             */
     CHUNKS,      /* no_rope_layers: 1 rotates and is chunked, 0 does neither             */
     MAMBA_MIX,   /* attn_layer_period and attn_layer_offset, or attn_layer_indices; else mamba */
@@ -85,7 +86,7 @@ typedef struct tp__text {
     int64_t span, prefix;
     int64_t layers, hidden;
     int64_t sliding, chunk;
-    int bidirectional;
+    int bidirectional, sliding_spans;
     int inverse_layer; /* scale / (layer + 1) */
     uint8_t kind[TP_MODEL_MAX_LAYERS];
     tp__own own[TP_MODEL_MAX_LAYERS];

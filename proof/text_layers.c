@@ -56,13 +56,16 @@ static tp_status read_types(tp__text *text, int *given) {
     return list ? read_names(text, "layer_types", list) : TP_OK;
 }
 
-/* sliding_window: absent is the class default, null is none. */
+/* sliding_window: absent is the class default, null is none; where a switch beside it decides, 0 is none too. */
 static tp_status read_window(tp__text *text) {
     tp__state state;
+    int64_t least = text->family->window == BY_USE ? 0 : 1, both = 2 * text->family->sliding;
     text->sliding = text->family->sliding;
-    TP_TRY(
-        tp__scope_int(text->scope, "sliding_window", 1, (int64_t)1 << 40, &text->sliding, &state));
+    TP_TRY(tp__scope_int(text->scope, "sliding_window", least, (int64_t)1 << 40, &text->sliding, &state));
     if (state == TP__NULL) text->sliding = 0;
+    if (text->family->window != HALF_PATTERN) return TP_OK;
+    TP_TRY(tp__scope_count(text->scope, "local_attention", 2, (int64_t)1 << 40, &both));
+    text->sliding = both / 2;
     return TP_OK;
 }
 
@@ -265,7 +268,8 @@ static tp_status check_kinds(tp__text *text) {
 static tp_status read_kinds(tp__text *text) {
     switch (text->family->window) {
     case NO_WINDOW: return TP_OK;
-    case PATTERN: return by_pattern(text);
+    case PATTERN:
+    case HALF_PATTERN: return by_pattern(text);
     case BY_USE: return by_use(text);
     case CHUNKS: return by_chunks(text);
     case MAMBA_MIX: return by_mamba(text);

@@ -69,7 +69,7 @@ static tp_status read_lists(tp__text *text) {
     TP_TRY(tp__text_list(text, "num_attention_heads_per_layer", &heads));
     TP_TRY(tp__text_list(text, "layer_rope_theta", &thetas));
     TP_TRY(tp__text_list(text, "no_rope_layers", &rotated));
-    if (!strcmp(text->family->type, "smollm3")) interval = 4;
+    if (text->family->window == BY_USE) interval = text->family->pattern; /* smollm3 */
     TP_TRY(tp__scope_count(text->scope, "no_rope_layer_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
     json_array_foreach(heads, i, entry) {
         text->own[i].heads = json_integer_value(entry);

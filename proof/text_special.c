@@ -24,6 +24,21 @@ static tp_status read_falcon(tp__text *text) {
     return TP_OK;
 }
 
+/* Newer files write down what follows from multi_query. */
+static tp_status read_bigcode(tp__text *text) {
+    tp_layer_group *base = &text->base;
+    int multi_query = 1;
+    tp__state state;
+    TP_TRY(tp__scope_bool(text->scope, "multi_query", &multi_query));
+    base->kv_heads = multi_query ? 1 : base->q_heads;
+    int64_t given = base->kv_heads;
+    TP_TRY(tp__scope_int(text->scope, "num_key_value_heads", 1, 1 << 20, &given, &state));
+    return given == base->kv_heads ? TP_OK
+                                   : tp__scope_fail(text->scope, TP_INVALID, "num_key_value_heads",
+                                                    "is %lld: with this multi_query it must be %lld", (long long)given,
+                                                    (long long)base->kv_heads);
+}
+
 static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
     double scale = 0, clip = 0;
     int64_t max = 8;
@@ -59,6 +74,7 @@ static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
 
 static tp_status read_mpt(tp__text *text) {
     json_t *object;
+    const char *used;
     tp__scope inner;
     char path[160];
     TP_TRY(tp__scope_object(text->scope, "attn_config", &object));
@@ -66,6 +82,7 @@ static tp_status read_mpt(tp__text *text) {
              *text->scope->path ? "." : "");
     TP_TRY(tp__scope_open(&inner, text->scope->source, object, path));
     tp_status status = read_mpt_attention(&inner, &text->base);
+    tp__scope_find(&inner, "model_type", &used);
     if (status == TP_OK) status = tp__scope_finish(&inner);
     tp__scope_close(&inner);
     return status;
@@ -119,10 +136,5 @@ tp_status tp__text_special(tp__text *text) {
     if (flags & UNIT_KEYS) TP_TRY(read_unit_keys(text));
     if (flags & LLAMA4) TP_TRY(read_llama4(text));
     if (flags & POSITION_NAME) TP_TRY(read_position_name(text));
-    if (flags & BIGCODE) {
-        int multi_query = 1;
-        TP_TRY(tp__scope_bool(text->scope, "multi_query", &multi_query));
-        if (multi_query) text->base.kv_heads = 1;
-    }
-    return TP_OK;
+    return flags & BIGCODE ? read_bigcode(text) : TP_OK;
 }

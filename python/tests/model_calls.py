@@ -146,7 +146,8 @@ def _by_heads(module, *outputs):
 
 SEPARATE = ("q_proj", "k_proj", "v_proj"), "out_proj", _by_heads
 LINEAR = {
-    "opt": SEPARATE, "xglm": SEPARATE, "whisper": SEPARATE, "qwen2_audio_encoder": SEPARATE,
+    "opt": SEPARATE, "xglm": SEPARATE, "whisper": SEPARATE, "qwen2_audio_encoder": SEPARATE, "voxtral_encoder": SEPARATE,
+    "audioflamingo3_encoder": SEPARATE,
     "bloom": (("query_key_value",), "dense", lambda m, x: x.view(*x.shape[:2], m.num_heads, 3, -1).unbind(3)),
     "falcon": (("query_key_value",), "dense", lambda m, x: m._split_heads(x)),
     "mpt": (("Wqkv",), "out_proj", lambda m, x: [y.view(*y.shape[:2], m.n_heads, -1) for y in x.chunk(3, 2)]),

@@ -72,9 +72,8 @@ class Watch:
 class FunctionWatch(Watch):
     def open(self):
         for file in self.files:
-            function = getattr(file, "eager_attention_forward", None)
-            if function:
-                self.change(file, "eager_attention_forward", self.watched(function))
+            for name in [x for x in vars(file) if x.endswith("eager_attention_forward")]:
+                self.change(file, name, self.watched(getattr(file, name)))
 
     def watched(self, function):
         signature = inspect.signature(function)

@@ -56,6 +56,7 @@ SPECIAL = {
     "llama4_vision_model": {"intermediate_size": 256, "projector_input_dim": 64, "projector_output_dim": 64},
     "pixtral": {"head_dim": 16},
     "qwen2_5_vl_vision": {"fullatt_block_indexes": [1, 3], "window_size": 32},
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 8},
     "gptj": {"rotary_dim": 8},
     "granitemoehybrid": {"layer_types": [LINEAR, FULL, LINEAR, FULL], "attention_multiplier": 0.3, **MAMBA},

@@ -152,7 +152,7 @@ static tp_status read_split(tp__text *text, tp__scope *scope) {
     TP_TRY(tp__scope_object(scope, "sliding_attention", &sliding));
     if (full) TP_TRY(read_inner(text, scope, "full_attention", full, &text->rope));
     if (sliding) TP_TRY(read_inner(text, scope, "sliding_attention", sliding, &text->local));
-    /* a null: these layers are not rotated */
+    if (!(text->family->flags & NULL_IS_STILL)) return tp__scope_finish(scope);
     if (json_is_null(json_object_get(scope->object, "full_attention"))) text->rope.kind = TP_ROPE_NONE;
     if (json_is_null(json_object_get(scope->object, "sliding_attention"))) text->local.kind = TP_ROPE_NONE;
     return tp__scope_finish(scope);
@@ -202,7 +202,8 @@ static tp_status check_rope(tp__text *text, const tp__rope *rope) {
 static tp_status read_flat(tp__text *text) {
     tp__scope *scope = text->scope;
     tp__rope *rope = &text->rope;
-    TP_TRY(tp__scope_real(scope, "rope_theta|rotary_emb_base|global_rope_theta", 1e-3, 1e12, 0, &rope->theta));
+    int split = text->family->window == HALF_PATTERN; /* modernbert has names of its own */
+    TP_TRY(tp__scope_real(scope, split ? "rope_theta|global_rope_theta" : "rope_theta|rotary_emb_base", 1e-3, 1e12, 0, &rope->theta));
     TP_TRY(tp__scope_real(scope, "partial_rotary_factor|rotary_pct", 1e-3, 1, 0, &rope->rotated));
     TP_TRY(tp__scope_count(scope, "original_max_position_embeddings", 1, (int64_t)1 << 40,
                            &rope->original));
@@ -212,8 +213,8 @@ static tp_status read_flat(tp__text *text) {
     text->local = *rope;
     if (text->family->flags & LOCAL_ROPE) {
         text->local.theta = 1e4;
-        text->local.rotated = 1;
-        TP_TRY(tp__scope_real(scope, "rope_local_base_freq|local_rope_theta", 1e-3, 1e12, 0, &text->local.theta));
+        if (text->family->rotated < 1) text->local.rotated = 1;
+        TP_TRY(tp__scope_real(scope, split ? "local_rope_theta" : "rope_local_base_freq", 1e-3, 1e12, 0, &text->local.theta));
     }
     return TP_OK;
 }

@@ -49,10 +49,21 @@ enum {
     NO_ROPE_BESIDE_WINDOW = 1u << 26, /* full layers, where others slide                    */
     LOCAL_PLAIN = 1u << 27,       /* layers that slide are rotated without rope_scaling     */
     OWN_DIMS = 1u << 28,          /* full layers have dims of their own: gemma4             */
-    OWN_LISTS = 1u << 29,         /* lists by layer: heads, thetas, who is rotated          */
+    NULL_IS_STILL = 1u << 29,     /* null in rope_parameters by layer type: no rotation     */
     LAST_FULL = 1u << 30,         /* the last layer is full, whatever the list says         */
     POSITION_NAME = 1u << 31      /* position_embedding_type rope; without it no rotation   */
 };
+
+/* Keys that single classes have. */
+typedef enum tp__own_key {
+    NO_OWN_KEY,
+    EVERY_N_KEY,    /* global_attn_every_n_layers: the pattern                 */
+    INTERVAL_KEY,   /* full_attention_interval: the pattern                    */
+    GROUP_SIZE_KEY, /* layer_group_size: the pattern                           */
+    HEADS_KEY,      /* num_attention_heads_per_layer                           */
+    THETAS_KEY,     /* layer_rope_theta, 0: not rotated                        */
+    STILL_KEY       /* no_rope_layers and its interval: who is not rotated     */
+} tp__own_key;
 
 typedef struct tp__family {
     const char *type;
@@ -61,6 +72,7 @@ typedef struct tp__family {
     int64_t sliding, pattern;
     double theta, rotated;
     unsigned flags;
+    tp__own_key own_key;
 } tp__family;
 
 typedef struct tp__rope {

@@ -56,10 +56,10 @@ static tp_status read_types(tp__text *text, int *given) {
     return list ? read_names(text, "layer_types", list) : TP_OK;
 }
 
-/* sliding_window: absent is the class default, null is none; where a switch beside it decides, 0 is none too. */
-static tp_status read_window(tp__text *text) {
+/* sliding_window: absent is the class default, null is none. least 0: so is 0. */
+static tp_status read_window(tp__text *text, int64_t least) {
     tp__state state;
-    int64_t least = text->family->window == BY_USE ? 0 : 1, both = 2 * text->family->sliding;
+    int64_t both = 2 * text->family->sliding;
     text->sliding = text->family->sliding;
     TP_TRY(tp__scope_int(text->scope, "sliding_window", least, (int64_t)1 << 40, &text->sliding, &state));
     if (state == TP__NULL) text->sliding = 0;
@@ -78,13 +78,13 @@ static void every_nth_is_full(tp__text *text, int64_t n, uint8_t others) {
 /* The pattern's own key counts where there is no list; beside one it may hold anything. */
 static tp_status by_pattern(tp__text *text) {
     int64_t n = text->family->pattern, every = n < 0 ? -n : n;
-    const char *key = "sliding_window_pattern|_sliding_window_pattern|global_attn_every_n_layers", *used;
     unsigned flags = text->family->flags;
-    int given;
-    TP_TRY(read_window(text));
+    int given, by_n = text->family->own_key == EVERY_N_KEY, has_key = by_n || flags & PATTERN_KEY;
+    const char *key = by_n ? "global_attn_every_n_layers" : "sliding_window_pattern|_sliding_window_pattern", *used;
+    TP_TRY(read_window(text, 1));
     TP_TRY(read_types(text, &given));
-    if (flags & PATTERN_KEY && given) tp__scope_find(text->scope, key, &used);
-    if (flags & PATTERN_KEY && !given) TP_TRY(tp__scope_count(text->scope, key, 1, TP_MODEL_MAX_LAYERS, &every));
+    if (has_key && given) tp__scope_find(text->scope, key, &used);
+    if (has_key && !given) TP_TRY(tp__scope_count(text->scope, key, 1, TP_MODEL_MAX_LAYERS, &every));
     if (!given) every_nth_is_full(text, n < 0 ? -every : every, text->sliding || n ? LAYER_SLIDING : LAYER_FULL);
     for (int64_t i = 0; flags & LAST_FULL && i < text->layers; i++)
         if (i + 1 == text->layers) text->kind[i] = LAYER_FULL;
@@ -97,7 +97,7 @@ static tp_status by_use(tp__text *text) {
     int64_t first = text->family->pattern;
     tp__state state;
     if (!use) TP_TRY(tp__scope_bool(text->scope, "use_sliding_window", &use));
-    TP_TRY(read_window(text));
+    TP_TRY(read_window(text, use ? 1 : 0)); /* a file that switches it off may say 0 */
     TP_TRY(tp__scope_int(text->scope, "max_window_layers", 0, 1 << 20, &first, &state));
     if (use && text->family->flags & NEVER_SLIDES)
         return tp__scope_fail(text->scope, TP_UNSUPPORTED, "use_sliding_window",
@@ -171,10 +171,11 @@ static tp_status by_mamba(tp__text *text) {
 
 static tp_status by_linear(tp__text *text) {
     int64_t interval = text->family->pattern;
-    const char *used;
+    tp__own_key own = text->family->own_key;
+    const char *used, *key = own == INTERVAL_KEY ? "full_attention_interval" : "layer_group_size";
     int given;
-    TP_TRY(tp__scope_count(text->scope, "full_attention_interval|layer_group_size", 1, TP_MODEL_MAX_LAYERS, &interval));
-    tp__scope_find(text->scope, "block_size", &used); /* of the linear layers */
+    if (own) TP_TRY(tp__scope_count(text->scope, key, 1, TP_MODEL_MAX_LAYERS, &interval));
+    if (interval < 0) tp__scope_find(text->scope, "block_size", &used); /* of minimax's linear layers */
     TP_TRY(read_types(text, &given));
     if (!given) every_nth_is_full(text, interval, LAYER_LINEAR);
     return TP_OK;
@@ -278,7 +279,7 @@ static tp_status read_kinds(tp__text *text) {
     case BLOCK_MIX: return by_blocks(text);
     case INDEX_MIX: return by_index(text);
     case EVERY_LAYER:
-        TP_TRY(read_window(text));
+        TP_TRY(read_window(text, 1));
         if (text->sliding) memset(text->kind, LAYER_SLIDING, sizeof text->kind);
     }
     return TP_OK;

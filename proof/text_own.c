@@ -56,35 +56,48 @@ static tp_status read_dims(tp__text *text) {
     return object ? read_per_layer(text, object) : TP_OK;
 }
 
-static tp_status not_a_number(tp__text *text, const char *key, size_t i, const char *rule) {
+static tp_status bad_entry(tp__text *text, const char *key, size_t i, const char *rule) {
     return tp__scope_fail(text->scope, TP_INVALID, key, "must hold %s for layer %zu", rule, i);
 }
 
-/* laguna's num_attention_heads_per_layer, granite's layer_rope_theta (0: not rotated), smollm3's no_rope_layers (0: not
-   rotated). A class that has none of a key refuses it as unknown, for only these families come here. */
-static tp_status read_lists(tp__text *text) {
-    json_t *heads, *thetas, *rotated, *entry;
-    int64_t interval = 0;
+static tp_status read_heads(tp__text *text) {
+    const char *key = "num_attention_heads_per_layer";
+    json_t *list, *entry;
     size_t i;
-    TP_TRY(tp__text_list(text, "num_attention_heads_per_layer", &heads));
-    TP_TRY(tp__text_list(text, "layer_rope_theta", &thetas));
-    TP_TRY(tp__text_list(text, "no_rope_layers", &rotated));
-    if (text->family->window == BY_USE) interval = text->family->pattern; /* smollm3 */
-    TP_TRY(tp__scope_count(text->scope, "no_rope_layer_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
-    json_array_foreach(heads, i, entry) {
+    TP_TRY(tp__text_list(text, key, &list));
+    json_array_foreach(list, i, entry) {
         text->own[i].heads = json_integer_value(entry);
         if (text->own[i].heads < 1 || text->own[i].heads > 1 << 20)
-            return not_a_number(text, "num_attention_heads_per_layer", i, "a whole number in 1..1048576");
+            return bad_entry(text, key, i, "a whole number in 1..1048576");
     }
-    json_array_foreach(thetas, i, entry) {
+    return TP_OK;
+}
+
+static tp_status read_thetas(tp__text *text) {
+    const char *key = "layer_rope_theta";
+    json_t *list, *entry;
+    size_t i;
+    TP_TRY(tp__text_list(text, key, &list));
+    json_array_foreach(list, i, entry) {
         text->own[i].theta = json_number_value(entry);
         text->own[i].still = text->own[i].theta == 0;
         if (!json_is_number(entry) || text->own[i].theta < 0)
-            return not_a_number(text, "layer_rope_theta", i, "a number that is not negative");
+            return bad_entry(text, key, i, "a number that is not negative");
     }
-    for (int64_t layer = 0; interval && layer < text->layers; layer++) text->own[layer].still = (layer + 1) % interval == 0;
-    json_array_foreach(rotated, i, entry) {
-        if (!json_is_integer(entry) || json_integer_value(entry) >> 1) return not_a_number(text, "no_rope_layers", i, "0 or 1");
+    return TP_OK;
+}
+
+/* 0 in the list: not rotated, as is every n-th layer without it. */
+static tp_status read_still(tp__text *text) {
+    const char *key = "no_rope_layers";
+    json_t *list, *entry;
+    int64_t interval = text->family->pattern;
+    size_t i;
+    TP_TRY(tp__text_list(text, key, &list));
+    TP_TRY(tp__scope_count(text->scope, "no_rope_layer_interval", 1, TP_MODEL_MAX_LAYERS, &interval));
+    for (int64_t layer = 0; layer < text->layers; layer++) text->own[layer].still = (layer + 1) % interval == 0;
+    json_array_foreach(list, i, entry) {
+        if (!json_is_integer(entry) || json_integer_value(entry) >> 1) return bad_entry(text, key, i, "0 or 1");
         text->own[i].still = !json_integer_value(entry);
     }
     return TP_OK;
@@ -92,5 +105,10 @@ static tp_status read_lists(tp__text *text) {
 
 tp_status tp__text_own(tp__text *text) {
     if (text->family->flags & OWN_DIMS) TP_TRY(read_dims(text));
-    return text->family->flags & OWN_LISTS ? read_lists(text) : TP_OK;
+    switch (text->family->own_key) {
+    case HEADS_KEY: return read_heads(text);
+    case THETAS_KEY: return read_thetas(text);
+    case STILL_KEY: return read_still(text);
+    default: return TP_OK;
+    }
 }

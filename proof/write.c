@@ -155,6 +155,7 @@ static void put_extras(const tp_layer_group *group, char *text, size_t size) {
     if (group->softcap > 0)
         used += (size_t)snprintf(text + used, size - used, " softcap %g", group->softcap);
     if (group->sinks) used += (size_t)snprintf(text + used, size - used, " sinks");
+    if (group->sparse) used += (size_t)snprintf(text + used, size - used, " sparse=%lld", (long long)group->sparse);
     if (group->alibi) used += (size_t)snprintf(text + used, size - used, " alibi");
     if (group->rope)
         snprintf(rope, sizeof rope, ", rope %s %lld", tp_rope_name((tp_rope)group->rope),

@@ -27,6 +27,7 @@ static void print_row(const tp_model *model, const tp_layer_group *group) {
     printf(" | %.5g", group->scale);
     if (group->softcap > 0) printf(" softcap=%g", group->softcap);
     if (group->sinks) printf(" sinks");
+    if (group->sparse) printf(" sparse=%lld", (long long)group->sparse);
     if (group->alibi) printf(" alibi");
     if (group->query_scale_beta > 0) printf(" q-scale");
     printf(" | %s", tp_rope_name((tp_rope)group->rope));

@@ -148,13 +148,14 @@ static tp_status read_other(tp__scope *scope, const char *type, void *context) {
 
 static tp_status read_composite(tp__scope *top, const struct composite *whole,
                                 tp__builder *builder) {
-    part p = {.whole = whole, .builder = builder, .span = 256};
+    /* gemma3 says how long an image is; where other towers may follow, the data does */
+    part p = {.whole = whole, .builder = builder, .span = whole->other ? 0 : 256};
     json_t *text, *tower;
     const char *used;
     TP_TRY(tp__scope_dtype(top, &p.dtype));
     TP_TRY(tp__scope_object(top, "text_config", &text));
     TP_TRY(tp__scope_object(top, whole->tower_key, &tower));
-    if (whole->or_of & TP_TERM_SPAN)
+    if (p.span && whole->or_of & TP_TERM_SPAN)
         TP_TRY(tp__scope_count(top, "mm_tokens_per_image", 1, 1 << 20, &p.span));
     if (*whole->also) tp__scope_find(top, whole->also, &used);
     if (!tower && !whole->other)

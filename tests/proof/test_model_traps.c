@@ -297,7 +297,7 @@ static const trap traps[] = {
      "text 1 h8/4 d256 causal scale=1 rope=default/64@1e+06"},
     {"gemma4: images are spans where layers slide, and only with the name",
      "{\"model_type\":\"gemma4\",\"vision_config\":null,\"audio_config\":{\"num_hidden_layers\":3},\"text_config\":{\"num_hidden_layers\":2,\"use_bidirectional_attention\":\"vision\",\"rope_parameters\":{\"full_attention\":{}}}}",
-     "text 0 h8/4 d256 (causal & window) | same-span w=511,0 span=256 scale=1 rope=default/256@10000; "
+     "text 0 h8/4 d256 (causal & window) | same-span w=511,0 scale=1 rope=default/256@10000; "
      "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06; "
      "audio 0-2 out: other"},
     {"gemma4: without it they are not",

@@ -105,11 +105,22 @@ typedef struct tp_model {
     uint32_t struct_size;
     int32_t group_count;
     tp_layer_group *const *groups; /* in order of part, then of first layer */
-    const char *name;              /* as given to tp_model_parse */
+    const char *name;              /* as given to tp_model_parse; "NAME (as llama)" where a family was assumed */
     const char *model_type;        /* of the file; "declared" for a file of layer groups */
     const char *ignored;           /* unknown keys the file itself asks to ignore, "a,b"; "" for none */
     const char *config_hash;       /* SHA-256 of the file's JSON with sorted keys and no blanks, in hex */
+    const char *assumed;           /* tp_model_options.assume, where it was needed; "" otherwise */
 } tp_model;
+
+typedef struct tp_model_options {
+    uint32_t struct_size;
+    uint32_t reserved;  /* 0 */
+    /* The decoder as which a file of an unknown model_type is read, such as "llama"; NULL: such a file is refused. That it is
+       right is the caller's word: the name of the model says so, in all that is written and in locks. Known types are read as
+       they are, keys that the assumed family does not know are refused as ever. */
+    const char *assume;
+} tp_model_options;
+#define TP_MODEL_OPTIONS_INIT { sizeof(tp_model_options), 0, NULL }
 
 #define TP_MODEL_MAX_BYTES  (16u << 20)
 #define TP_MODEL_MAX_DEPTH  32
@@ -124,6 +135,9 @@ typedef struct tp_model {
  */
 TP_API tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_model **model,
                                 tp_error *error);
+/* The same with options, which may be NULL. TP_INVALID too when assume names no decoder that is known. */
+TP_API tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
+                                     tp_model **model, tp_error *error);
 TP_API void tp_model_destroy(tp_model *model);
 
 /* "causal & window", "(causal & window) | same-span", "full". TP_INVALID when size is too small, here and

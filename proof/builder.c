@@ -2,6 +2,7 @@
 #include "builder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,15 +92,25 @@ static char *join_keys(json_t *set) {
     return text;
 }
 
+/* With what was assumed: locks and reports know a model by its name. */
+static char *full_name(const tp__source *source) {
+    const char *assumed = source->assumed ? source->assume : "";
+    size_t size = strlen(source->name) + strlen(assumed) + sizeof " (as )";
+    char *name = malloc(size);
+    if (name) snprintf(name, size, source->assumed ? "%s (as %s)" : "%s%s", source->name, assumed);
+    return name;
+}
+
 tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_model **result) {
     tp_model *model = calloc(1, sizeof *model);
     if (!model) return no_memory(builder);
     model->struct_size = sizeof *model;
-    model->name = strdup(builder->source->name);
+    model->assumed = strdup(builder->source->assumed ? builder->source->assume : "");
+    model->name = full_name(builder->source);
     model->model_type = strdup(model_type);
     model->ignored = join_keys(builder->source->ignored);
     model->config_hash = strdup(builder->source->hash);
-    if (!model->name || !model->model_type || !model->ignored || !model->config_hash) {
+    if (!model->name || !model->model_type || !model->ignored || !model->config_hash || !model->assumed) {
         tp_model_destroy(model);
         return no_memory(builder);
     }
@@ -119,5 +130,6 @@ void tp_model_destroy(tp_model *model) {
     free((char *)model->model_type);
     free((char *)model->ignored);
     free((char *)model->config_hash);
+    free((char *)model->assumed);
     free(model);
 }

@@ -199,7 +199,8 @@ static tp_status read_config(tp__scope *top, const char *type, void *context) {
     if (!strcmp(type, "whisper")) return tp__whisper_read(top, builder);
     const tp__encoder *encoder = tp__encoder_find(type);
     if (encoder) return tp__encoder_read(encoder, top, 0, builder, &tokens);
-    return read_text(top, type, &p);
+    top->source->assumed = top->source->assume && !tp__family_find(type);
+    return read_text(top, top->source->assumed ? top->source->assume : type, &p);
 }
 
 static tp_status read_ignore(tp__source *source, json_t *root) {
@@ -257,18 +258,31 @@ static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
 
 tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_model **model,
                          tp_error *error) {
+    return tp_model_parse_with(text, size, name, NULL, model, error);
+}
+
+tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
+                              tp_model **model, tp_error *error) {
     tp__source source = {
         .text = text, .size = size, .name = name ? name : "config", .error = error};
     tp_status status;
     if (!model) return tp__proof_fail(error, TP_INVALID, "tp_model is NULL");
     *model = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a config");
+    if (options && options->struct_size < sizeof *options)
+        return tp__proof_fail(error, TP_INVALID, "tp_model_options.struct_size is %u: it must be sizeof, %zu", options->struct_size,
+                              sizeof *options);
+    if (options) source.assume = options->assume;
     if (size > TP_MODEL_MAX_BYTES)
         return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: a config has at most %u",
                               source.name, size, TP_MODEL_MAX_BYTES);
     if (!tp__is_utf8(source.name, strlen(source.name)))
         return tp__proof_fail(error, TP_INVALID,
                               "the name of a config is not UTF-8: it stands in JSON, so the file must have another name");
+    if (source.assume && !tp__family_find(source.assume))
+        return tp__proof_fail(error, TP_INVALID,
+                              "assume is \"%.60s\": it must be the model_type of a decoder that is known, such as llama",
+                              source.assume);
     json_t *root = tp__json_load(text, size, source.name, 0, error, &status);
     if (root) status = read_root(&source, root, model);
     json_decref(root);

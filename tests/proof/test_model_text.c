@@ -49,6 +49,48 @@ static void a_group_has_a_problem_text_for_each_phase(void **state) {
     expect_problem(OSS, 0, 20, 20, "prefill b1 h64/8 q20 k20 d64 causal window=127,0 sinks");
 }
 
+static tp_status assume(const char *config, const char *family, tp_model **model, tp_error *error) {
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
+    options.assume = family;
+    return tp_model_parse_with(config, strlen(config), "dir/m.json", &options, model, error);
+}
+
+static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
+    (void)state;
+    tp_model *model;
+    tp_error error = TP_ERROR_INIT;
+    char text[256];
+    assert_int_equal(assume("{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":2,\"sliding_window\":64}", "mistral", &model, &error), TP_OK);
+    assert_string_equal(model->model_type, "kimi_k2");
+    assert_string_equal(model->assumed, "mistral");
+    assert_string_equal(model->name, "dir/m.json (as mistral)");
+    assert_int_equal(tp_layer_group_problem(model->groups[0], 1, 100, 100, text, sizeof text), TP_OK);
+    assert_string_equal(text, "prefill b1 h32/8 q100 k100 d128 causal window=63,0");
+    tp_model_destroy(model);
+    assert_int_equal(assume("{\"model_type\":\"mistral\",\"sliding_window\":64}", "llama", &model, &error), TP_OK);
+    assert_string_equal(model->assumed, "");
+    tp_model_destroy(model);
+    /* a known type is what it is, and a model is flagged only where something was assumed */
+    assert_int_equal(assume("{\"model_type\":\"bert\"}", "llama", &model, &error), TP_OK);
+    assert_string_equal(model->assumed, "");
+    assert_string_equal(model->name, "dir/m.json");
+    assert_int_equal(model->groups[0]->all_of, 0);
+    tp_model_destroy(model);
+    /* unknown keys, a missing type and families that are none stay refused */
+    assert_int_equal(assume("{\"model_type\":\"new\",\"twist\":1}", "llama", &model, &error), TP_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "twist is 1: this key is not known"));
+    assert_null(model);
+    assert_int_equal(assume("{}", "llama", &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "model_type is missing"));
+    assert_int_equal(assume("{\"model_type\":\"new\"}", "bert", &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "assume is \"bert\": it must be the model_type of a decoder that is known"));
+    assert_int_equal(assume("{\"model_type\":\"new\"}", NULL, &model, &error), TP_UNSUPPORTED);
+    tp_model_options small = TP_MODEL_OPTIONS_INIT;
+    small.struct_size = 4;
+    assert_int_equal(tp_model_parse_with("{}", 2, "m", &small, &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "tp_model_options.struct_size is 4"));
+}
+
 static void registers_are_tokens_beside_the_patches(void **state) {
     (void)state;
     int64_t q_len, kv_len;
@@ -193,6 +235,7 @@ static void a_decimal_comma_changes_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_has_a_problem_text_for_each_phase),
+        cmocka_unit_test(an_unknown_type_is_read_as_what_the_caller_says),
         cmocka_unit_test(registers_are_tokens_beside_the_patches),
         cmocka_unit_test(texts_without_newer_words_parse_in_the_core),
         cmocka_unit_test(a_text_that_does_not_fit_says_so),

@@ -190,7 +190,9 @@ struct config {
 
 static tp_status call_parse(void *subject, const void *about, tp_error *error) {
     const struct config *config = about;
-    return tp_model_parse(config->text, config->size, config->name, subject, error);
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
+    options.assume = "llama"; /* for the type that is not known */
+    return tp_model_parse_with(config->text, config->size, config->name, &options, subject, error);
 }
 
 static void *open_nothing(const void *about) {
@@ -298,7 +300,9 @@ static void made_models(void **state) {
         {"{\"model_type\":\"llama\",\"hidden_size\":\"many, and more than can be shown in an error text of this size\"}", TP_INVALID},
         {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,\"strange\":"
          "[1,2,3]}", TP_UNSUPPORTED},
-        {"{\"model_type\":\"a model type that nobody has ever heard of\"}", TP_UNSUPPORTED},
+        {"{\"model_type\":\"a model type that nobody has ever heard of\",\"num_hidden_layers\":2}", TP_OK}, /* as a llama */
+        {"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"rope_parameters\":{\"full_attention\":{}},\"per_layer_config\":"
+         "{\"0\":{\"head_dim\":64},\"2\":{\"num_key_value_heads\":8}}}", TP_OK},
         {"{\"a\":\"a string that does not end, however long it is read", TP_INVALID},
         {"{\"a\":1,\"a\":2}", TP_INVALID},
         {"[1,2,[3]]", TP_INVALID},

@@ -16,16 +16,31 @@ target_link_libraries(tileproof_grown PRIVATE tileproof_flags m ${pool_libraries
 target_compile_options(tileproof_grown PRIVATE -Wno-missing-field-initializers)
 add_dependencies(tileproof_grown grown_headers)
 
-# growth_old: a program of 0.2.0 with a later library. growth_new: a later program with this library.
-foreach(age old new)
-  add_executable(growth_${age} ${CMAKE_SOURCE_DIR}/tests/growth/core.c ${CMAKE_SOURCE_DIR}/tests/growth/growth.c
-    ${CMAKE_SOURCE_DIR}/tests/support/guard.c)
-  target_include_directories(growth_${age} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMOCKA_INCLUDE})
-  target_compile_options(growth_${age} PRIVATE -Wno-missing-field-initializers)
-  add_test(NAME growth_${age} COMMAND growth_${age})
-endforeach()
-target_include_directories(growth_old BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/include)
-target_include_directories(growth_new BEFORE PRIVATE ${grown})
+# growth_old: a program of 0.2.0 with later libraries. growth_new: a later program with these libraries. growth_proof_old,
+# growth_proof_new: the same of tileproof_proof.h.
+function(growth_test name source)
+  foreach(age old new)
+    add_executable(${name}_${age} ${CMAKE_SOURCE_DIR}/tests/growth/${source} ${CMAKE_SOURCE_DIR}/tests/growth/growth.c
+      ${CMAKE_SOURCE_DIR}/tests/support/guard.c)
+    target_include_directories(${name}_${age} PRIVATE ${CMAKE_SOURCE_DIR}/tests ${CMOCKA_INCLUDE})
+    target_compile_options(${name}_${age} PRIVATE -Wno-missing-field-initializers)
+    add_test(NAME ${name}_${age} COMMAND ${name}_${age})
+  endforeach()
+  target_include_directories(${name}_old BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/include)
+  target_include_directories(${name}_new BEFORE PRIVATE ${grown})
+  add_dependencies(${name}_new grown_headers)
+endfunction()
+growth_test(growth core.c)
 target_link_libraries(growth_old PRIVATE tileproof_grown ${CMOCKA_LIBRARY} m)
 target_link_libraries(growth_new PRIVATE tileproof_shared ${CMOCKA_LIBRARY} m)
-add_dependencies(growth_new grown_headers)
+
+if(TARGET tileproof_proof_shared)
+  add_library(tileproof_proof_grown SHARED ${proof_sources} ${harness_sources})
+  target_include_directories(tileproof_proof_grown BEFORE PRIVATE ${grown} ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
+  target_link_libraries(tileproof_proof_grown PRIVATE tileproof_grown ${JANSSON_LIBRARY} ${CMAKE_DL_LIBS} m)
+  target_compile_options(tileproof_proof_grown PRIVATE -Wno-missing-field-initializers)
+  add_dependencies(tileproof_proof_grown grown_headers)
+  growth_test(growth_proof proof.c)
+  target_link_libraries(growth_proof_old PRIVATE tileproof_proof_grown tileproof_grown ${CMOCKA_LIBRARY} m)
+  target_link_libraries(growth_proof_new PRIVATE tileproof_proof_shared ${CMOCKA_LIBRARY} m)
+endif()

@@ -92,13 +92,13 @@ static char *join_keys(json_t *set) {
     return text;
 }
 
-/* With what was assumed: locks and reports know a model by its name. */
-static char *full_name(const tp__source *source) {
+static char *make_label(const tp__source *source) {
+    const char *slash = strrchr(source->name, '/'), *base = slash ? slash + 1 : source->name;
     const char *assumed = source->assumed ? source->assume : "";
-    size_t size = strlen(source->name) + strlen(assumed) + sizeof " (as )";
-    char *name = malloc(size);
-    if (name) snprintf(name, size, source->assumed ? "%s (as %s)" : "%s%s", source->name, assumed);
-    return name;
+    size_t size = strlen(base) + strlen(assumed) + sizeof " (as )";
+    char *label = malloc(size);
+    if (label) snprintf(label, size, source->assumed ? "%s (as %s)" : "%s%s", base, assumed);
+    return label;
 }
 
 tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_model **result) {
@@ -106,11 +106,12 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
     if (!model) return no_memory(builder);
     model->struct_size = sizeof *model;
     model->assumed = strdup(builder->source->assumed ? builder->source->assume : "");
-    model->name = full_name(builder->source);
+    model->label = make_label(builder->source);
+    model->name = strdup(builder->source->name);
     model->model_type = strdup(model_type);
     model->ignored = join_keys(builder->source->ignored);
     model->config_hash = strdup(builder->source->hash);
-    if (!model->name || !model->model_type || !model->ignored || !model->config_hash || !model->assumed) {
+    if (!model->name || !model->model_type || !model->ignored || !model->config_hash || !model->assumed || !model->label) {
         tp_model_destroy(model);
         return no_memory(builder);
     }
@@ -131,5 +132,6 @@ void tp_model_destroy(tp_model *model) {
     free((char *)model->ignored);
     free((char *)model->config_hash);
     free((char *)model->assumed);
+    free((char *)model->label);
     free(model);
 }

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "declared.h"
+#include "digest.h"
 #include "encoders.h"
+#include "sized.h"
 #include "text.h"
 
 /* Models made of parts. Where flat is set old files keep the text's fields at the top. */
@@ -226,12 +228,12 @@ static tp_status read_ignore(tp__source *source, json_t *root) {
 /* How a file is laid out does not matter, so it is hashed as jansson writes it. */
 static tp_status hash_root(tp__source *source, const json_t *root) {
     tp__page page = {0};
-    tp_digest digest;
+    tp__digest digest;
     tp__page_json(&page, root, JSON_COMPACT | JSON_SORT_KEYS);
     int failed = page.failed;
-    tp_digest_begin(&digest);
-    tp_digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
-    tp_digest_end(&digest, source->hash);
+    tp__digest_begin(&digest);
+    tp__digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
+    tp__digest_end(&digest, source->hash);
     tp__page_close(&page);
     return failed ? tp__proof_fail(source->error, TP_NO_MEMORY, "out of memory for a config") : TP_OK;
 }
@@ -269,10 +271,11 @@ tp_status tp_model_parse_with(const char *text, size_t size, const char *name, c
     if (!model) return tp__proof_fail(error, TP_INVALID, "tp_model is NULL");
     *model = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a config");
-    if (options && options->struct_size < sizeof *options)
-        return tp__proof_fail(error, TP_INVALID, "tp_model_options.struct_size is %u: it must be sizeof, %zu", options->struct_size,
-                              sizeof *options);
-    if (options) source.assume = options->assume;
+    if (options) {
+        tp_model_options whole;
+        TP_TRY(tp__take(&tp__model_options_shape, options, &whole, error));
+        source.assume = whole.assume;
+    }
     if (size > TP_MODEL_MAX_BYTES)
         return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: a config has at most %u",
                               source.name, size, TP_MODEL_MAX_BYTES);

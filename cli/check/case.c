@@ -83,9 +83,9 @@ int check_fail(struct check_env *env, const char *format, ...) {
 
 int check_make(struct check_env *env, struct tensors *tensors, const tp_problem *problem,
                const tp_lengths *lengths, const struct tensors_style *style) {
-    if (tensors_create(tensors, problem, lengths, style))
+    if (tensors_create(tensors, problem, lengths, style) ||
+        tensors_fill(tensors, env->seed ^ hash_text(env->test->name)))
         return check_fail(env, "the tensors could not be allocated");
-    tensors_fill(tensors, env->seed ^ hash_text(env->test->name));
     return 0;
 }
 

@@ -14,7 +14,7 @@ static void print_row(const tp_model *model, const tp_layer_group *group) {
     tp_layer_group_formula(group, formula, sizeof formula);
     for (char *c = formula; *c; c++)
         if (*c == '|') *c = '/'; /* a bar ends a cell */
-    printf("| %s | %s %s | ", base_name(model->name), tp_part_name((tp_part)group->part), layers);
+    printf("| %s | %s %s | ", model->label, tp_part_name((tp_part)group->part), layers);
     if (group->out_of_scope) {
         printf("out of scope: %s | | | | |\n", group->out_of_scope);
         return;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/receipt.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -103,7 +102,8 @@ const char *tp__trace_kernel(const tp__trace *trace) { return kernel_of(trace); 
 
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
-    tp_receipt_init(receipt);
+    memset(receipt, 0, sizeof *receipt);
+    receipt->struct_size = sizeof *receipt;
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
     for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < SLOTS; i++) {
@@ -115,7 +115,8 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     receipt->decision = decision;
     if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
         strcpy(receipt->problem, "(its text form is too long)");
-    snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
+    size_t id = strlen(decision->numerics_id), max = sizeof receipt->numerics_id - 1;
+    memcpy(receipt->numerics_id, decision->numerics_id, id < max ? id : max);
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;

@@ -45,7 +45,7 @@ static void try_one(const uint8_t *data, size_t size, const char *assume) {
         require(error.status == (int)status && strlen(error.text) > 0);
         return;
     }
-    require(!*model->assumed || (assume && !strcmp(model->assumed, assume) && strstr(model->name, " (as ")));
+    require(!*model->assumed || (assume && !strcmp(model->assumed, assume) && strstr(model->label, " (as ")));
     require(model->group_count > 0);
     for (int i = 0; i < model->group_count; i++) check_group(model->groups[i]);
     require(tp_model_write(model, TP_JSON, count, &written) == TP_OK && written > 0);

@@ -63,7 +63,8 @@ static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
     assert_int_equal(assume("{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":2,\"sliding_window\":64}", "mistral", &model, &error), TP_OK);
     assert_string_equal(model->model_type, "kimi_k2");
     assert_string_equal(model->assumed, "mistral");
-    assert_string_equal(model->name, "dir/m.json (as mistral)");
+    assert_string_equal(model->name, "dir/m.json");
+    assert_string_equal(model->label, "m.json (as mistral)");
     assert_int_equal(tp_layer_group_problem(model->groups[0], 1, 100, 100, text, sizeof text), TP_OK);
     assert_string_equal(text, "prefill b1 h32/8 q100 k100 d128 causal window=63,0");
     tp_model_destroy(model);
@@ -73,7 +74,7 @@ static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
     /* a known type is what it is, and a model is flagged only where something was assumed */
     assert_int_equal(assume("{\"model_type\":\"bert\"}", "llama", &model, &error), TP_OK);
     assert_string_equal(model->assumed, "");
-    assert_string_equal(model->name, "dir/m.json");
+    assert_string_equal(model->label, "m.json");
     assert_int_equal(model->groups[0]->all_of, 0);
     tp_model_destroy(model);
     /* unknown keys, a missing type and families that are none stay refused */

@@ -37,7 +37,7 @@ done < <(awk 'NR % 6 == 1' "$scratch/problems")
 # a type that is not known, as a decoder that is
 put new.json '{"model_type":"kimi_k2","num_hidden_layers":2,"torch_dtype":"float32","max_position_embeddings":64}'
 expect_error assume-nothing 3 'model_type is "kimi_k2": it is not known here' "$tool" model "$scratch/new.json"
-expect assume 0 'new.json \(as llama\): kimi_k2, 1 layer groups' "$tool" model "$scratch/new.json" --assume llama
+expect assume 0 'new.json: kimi_k2, 1 layer groups' "$tool" model "$scratch/new.json" --assume llama
 expect assume-says-so 0 'model_type is not known: read as llama, as asked' "$tool" model "$scratch/new.json" --assume llama
 expect assume-json 0 '"assumed":"llama"' "$tool" model "$scratch/new.json" --assume llama -o json
 expect assume-not-needed 0 'gpt2.json: gpt2, 1' "$tool" model "$models/gpt2.json" --assume llama

@@ -58,7 +58,6 @@ tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *
     return TP_CELL_STALE;
 }
 
-/* A lock knows models by the names of their files. */
 /* ---- compare ---- */
 
 /* What a comparison found, before any of it is the qualification's. */

@@ -12,19 +12,11 @@
 
 enum { MAX_DECLARED = 255 };
 
-static const struct {
-    uint32_t bit;
-    const char *name;
-} isa_bits[] = {{TP_ISA_AVX2, "avx2"}, {TP_ISA_AVX512, "avx512"}};
-
-void tp__isa_text(uint32_t isa, char text[64]) {
-    text[0] = 0;
-    for (size_t i = 0; i < sizeof isa_bits / sizeof *isa_bits; i++)
-        if (isa & isa_bits[i].bit) {
-            if (text[0]) strcat(text, ",");
-            strcat(text, isa_bits[i].name);
-        }
-    if (!text[0]) strcpy(text, "none");
+void tp__lock_key(uint32_t isa, char key[64]) {
+    uint32_t used = 0;
+    const tp_kernel_info *kernel;
+    for (int i = 0; (kernel = tp_kernel_at(i)) != NULL; i++) used |= kernel->needs;
+    tp_isa_print(isa & used, key, 64);
 }
 
 static int by_text(const void *left, const void *right) {
@@ -76,7 +68,7 @@ tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_er
     TP_TRY(tp_machine_detect(&machine, error));
     if (uname(&system))
         return tp__proof_fail(error, TP_MACHINE, "the system does not say what it is (uname)");
-    tp__isa_text(machine.isa, isa);
+    tp__lock_key(machine.isa, isa);
     snprintf(os, sizeof os, "%.70s %.80s", system.sysname, system.release);
     snprintf(libc, sizeof libc, "glibc %.50s", gnu_get_libc_version());
     tp_identity here = {.struct_size = sizeof here,

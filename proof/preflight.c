@@ -129,7 +129,7 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
         return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
     TP_TRY(tp_identity_detect(declared, &here, error));
     /* a context may plan for another machine */
-    tp__isa_text(tp_context_machine(context)->isa, isa);
+    tp__lock_key(tp_context_machine(context)->isa, isa);
     here->isa = isa;
     tp_status status = tp_lock_fresh(lock, here, why, sizeof why);
     tp_identity_destroy(here);

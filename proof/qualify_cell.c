@@ -40,14 +40,14 @@ static int is_verdict(tp_status status) {
 /* "avx512: head_dim 640, need <= 576; math: a fallback ..." */
 static void put_reasons(const tp_decision *decision, char *text, size_t size) {
     text[0] = 0;
-    for (int i = 0; i < decision->candidate_count; i++) {
-        const tp_candidate *candidate = &decision->candidate[i];
-        for (int j = 0; j < candidate->reason_count; j++) {
+    const tp_candidate *candidate;
+    const tp_reason *why;
+    for (int i = 0; (candidate = tp_decision_candidate(decision, i)); i++)
+        for (int j = 0; (why = tp_candidate_reason(candidate, j)); j++) {
             size_t used = strlen(text);
             snprintf(text + used, size - used, "%s%s%s%s", j ? ", " : used ? "; " : "",
-                     j ? "" : candidate->kernel, j ? "" : ": ", candidate->reason[j].text);
+                     j ? "" : candidate->kernel, j ? "" : ": ", why->text);
         }
-    }
 }
 
 static int choose(tp__trial *t) {
@@ -63,7 +63,7 @@ static int choose(tp__trial *t) {
     if (status == TP_OK) {
         t->cell.status = decision->fallback ? TP_CELL_QUALIFIED_FALLBACK : TP_CELL_QUALIFIED;
         t->cell.scratch = decision->workspace_bytes;
-        t->cell.kernel = decision->candidate[decision->chosen].kernel;
+        t->cell.kernel = tp_decision_candidate(decision, decision->chosen)->kernel;
         status = tp_plan_create(t->context, &t->problem, &t->choice, &t->plan, &error);
         if (status != TP_OK) t->reason[0] = 0;
     }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/limits.h"
+
 static uint64_t hash_text(const char *text) {
     uint64_t hash = 0xCBF29CE484222325u;
     for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
@@ -202,12 +204,6 @@ static int compare_with_oracle(struct check_env *env, struct tensors *tensors,
            oracle_compare(oracle, tensors, &measured, env->reason, sizeof env->reason);
 }
 
-static int beyond_limit(const tp_kernel_info *kernel, const tp_problem *problem) {
-    if (problem->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
-    return kernel->max_head_dim && (problem->head_dim_qk > kernel->max_head_dim ||
-                                    problem->head_dim_v > kernel->max_head_dim);
-}
-
 /* Data and reference, made once, which serve all kernels; gradients of a backward case. */
 struct subject {
     struct tensors tensors;
@@ -247,7 +243,7 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (beyond_limit(env->kernel, &env->test->problem)) {
+        if (!kernel_takes(env->kernel, &env->test->problem)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

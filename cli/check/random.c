@@ -94,7 +94,7 @@ static double seconds_now(void) {
 static void print_absent(const struct check_kernels *kernels) {
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
-        isa_words(kernels->absent[k]->needs, needs);
+        tp_isa_print(kernels->absent[k]->needs, needs, sizeof needs);
         printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
     }
 }
@@ -130,7 +130,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     printf("rows %" PRId64 ", without a bound %" PRId64 "; calls with none left %ld, without their bias, slopes and sinks %ld\n",
            walk.rows, walk.unbounded, walk.none_left, walk.sums_left);
     printf("%" PRId64 " problems: %ld passed, %ld failed", walk.isolated.done, walk.passed, walk.failed);
-    if (walk.beyond) printf(", %ld beyond a kernel's head dim or op", walk.beyond);
+    if (walk.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", walk.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);
     cover_free(walk.cover);
     return code || walk.failed || unknown ? EXIT_FAILED : EXIT_FINE;

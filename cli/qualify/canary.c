@@ -82,7 +82,7 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
     if (tp_problem_parse(locked->problem, &problem, &lengths, NULL) != TP_OK) return 1;
     tp_explain(c->context, &problem, &choice, &decision, NULL);
     int same = decision && decision->chosen >= 0 &&
-               !strcmp(decision->candidate[decision->chosen].kernel, locked->kernel);
+               !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
     tp_decision_destroy(decision);
     return same;
 }

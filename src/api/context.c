@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/structs.h"
+#include "machine/isa.h"
 #include "machine/trial.h"
 
 #define THREADS_MAX 1024
@@ -32,6 +33,14 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     return tp__names_check("disable", options->disable, error);
 }
 
+static tp_status check_machine(const tp_machine *machine, tp_error *error) {
+    char known[64];
+    tp_isa_print(tp__isa_all(), known, sizeof known);
+    TP_REQUIRE(machine == NULL || (machine->isa & ~tp__isa_all()) == 0, error, TP_INVALID,
+               "machine.isa is %#x: it may have the bits %#x (%s)", machine->isa, tp__isa_all(), known);
+    return TP_OK;
+}
+
 static tp_status start_pool(tp_context *context, tp_error *error) {
     int failed, reason, more = context->threads - 1; /* the caller's own is one of them */
     int started = more > 0 ? tp__threads_start(more, &reason) : more;
@@ -55,6 +64,7 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     const tp_machine *machine = options->machine;
     TP_STRUCT_IN_OR_NULL(tp_machine, machine, error);
     TP_TRY(check_options(options, error));
+    TP_TRY(check_machine(machine, error));
 
     tp_machine host;
     TP_TRY(tp_machine_detect(&host, error));
@@ -63,6 +73,7 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
                sizeof *made);
     made->machine = machine != NULL ? *machine : host;
     made->host_isa = host.isa;
+    for (int i = 0; i < TP__SETS; i++) made->sets[i] = tp__kernel_set_whole(i);
     made->policy = options->policy;
     made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;

@@ -16,6 +16,7 @@ typedef struct tp__cache tp__cache;
 struct tp_context {
     tp_machine machine; /* what plans are made for: detected, or the caller's */
     uint32_t host_isa;  /* what really is here */
+    tp__kernel_set sets[TP__SETS]; /* as tp__kernel_sets, each whole */
     tp__birth birth;
     int threads;
     int32_t policy;
@@ -51,7 +52,7 @@ tp__cache *tp__cache_create(int max);
 void tp__cache_destroy(tp__cache *cache);
 
 /* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. When the
-   decision was to refuse, only the plan's decision is filled in; candidate_count 0: there is none. */
+   decision was to refuse, only the plan's decision is set; NULL: there is none. Whoever has the plan lets go of it. */
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error);
 

@@ -24,7 +24,7 @@
     X(tp_choice, strategy, 32)              \
     X(tp_exec, flags, 64)                   \
     X(tp_lengths, seq, 400)                 \
-    X(tp_receipt, function_calls, 1192)     \
+    X(tp_receipt, function_calls, 1200)     \
     X(tp_counters, refusals, 48)            \
     X(tp_count, workspace_max, 88)          \
     X(tp_lock_state, canary_success, 24)    \

@@ -101,6 +101,21 @@ static void plan_and_run(void **state) {
     GIVEN(decision, tp_decision);
     assert_int_equal(decision->status, TP_OK);
     assert_int_equal(decision->pairs, SEQS * HEADS * (5 + 6 + 7 + 8 + 9));
+    const tp_candidate *candidate;
+    const tp_reason *reason;
+    int candidates = 0, reasons = 0;
+    for (; (candidate = tp_decision_candidate(decision, candidates)) != NULL; candidates++) {
+        const tp_kernel_info *kernel = tp_kernel_at(candidates);
+        GIVEN(candidate, tp_candidate);
+        GIVEN(kernel, tp_kernel_info);
+        assert_string_equal(candidate->kernel, kernel->name);
+        for (int i = 0; (reason = tp_candidate_reason(candidate, i)) != NULL; i++, reasons++) {
+            GIVEN(reason, tp_reason);
+            assert_true(strlen(reason->text) > 4);
+        }
+    }
+    assert_int_equal(candidates, decision->candidate_count);
+    assert_true(reasons >= candidates - 1);
     size_t written = 0;
     assert_int_equal(tp_decision_write(decision, TP_TEXT, discard, &written), TP_OK);
     assert_true(written > 100);
@@ -307,8 +322,8 @@ static void gradients(void **state) {
     REFUSES(g, tp_gradients, REFERENCE);
     REFUSES(c.tensors, tp_tensors, REFERENCE);
     REFUSES(c.problem, tp_problem, REFERENCE);
-    REFUSES(c.problem, tp_problem, tp_reference(c.problem, c.tensors, TP_DOUBLE, 0, NULL, NULL, NULL, NULL, NULL, error));
-    REFUSES(c.tensors, tp_tensors, tp_reference(c.problem, c.tensors, TP_DOUBLE, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.problem, tp_problem, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.tensors, tp_tensors, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
     tp_context_destroy(context);
     growth_free();
 }

@@ -79,7 +79,7 @@ void growth_check(growth_call *c) {
     for (int s = 0; s < SEQS; s++)
         for (int r = 0; r < ROWS; r++)
             for (int h = 0; h < HEADS; h++) rows[n++] = (tp_row){s, h, r};
-    GOOD(tp_reference(c->problem, c->tensors, TP_DOUBLE, n, rows, o, lse, bound, lse_bound, error));
+    GOOD(tp_reference(c->problem, c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, n, rows, o, lse, bound, lse_bound, error));
     for (int i = 0; i < n; i++) {
         assert_true(fabs(c->lse[i] - lse[i]) <= lse_bound[i]);
         for (int x = 0; x < DIM; x++) assert_true(fabs(c->o[i * DIM + x] - o[i * DIM + x]) <= bound[i]);

@@ -66,7 +66,7 @@ void support_pretend(tp_qualification *q) {
         cell.struct_size = sizeof cell;
         assert_int_equal(tp_problem_parse(cell.problem, &problem, &lengths, &error), TP_OK);
         assert_int_equal(tp_explain(context, &problem, NULL, &decision, &error), TP_OK);
-        cell.kernel = decision->candidate[decision->chosen].kernel;
+        cell.kernel = tp_decision_candidate(decision, decision->chosen)->kernel;
         cell.numerics_id = decision->numerics_id;
         cell.status = TP_CELL_QUALIFIED;
         cell.error = 1.25e-7 / 3;

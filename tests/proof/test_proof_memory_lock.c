@@ -261,7 +261,7 @@ static int prepare(void **state) {
         assert_int_equal(tp_problem_parse(problems[i], &problem, NULL, &error), TP_OK);
         assert_int_equal(tp_explain(context, &problem, NULL, &decision, &error), TP_OK);
         cell_list[i] = (tp_cell)TP_CELL_INIT;
-        cell_list[i].kernel = decision->candidate[decision->chosen].kernel;
+        cell_list[i].kernel = tp_decision_candidate(decision, decision->chosen)->kernel;
         tp_decision_destroy(decision);
         cell_list[i].problem = problems[i];
         cell_list[i].purpose = "main";

@@ -56,14 +56,13 @@ void complain(const char *format, ...) {
     vsnprintf(complaint, sizeof complaint, format, arguments);
     va_end(arguments);
 }
-void isa_words(uint32_t isa, char text[64]) { (void)isa, text[0] = 0; }
 int parse_seconds(const char *option, const char *text, double *seconds) {
     (void)option, (void)text;
     *seconds = 0;
     return 0;
 }
 
-static const tp_kernel_info kernel = {.name = "one", .strategy = "prefill"};
+static const tp_kernel_info kernel = {.name = "one", .strategy = "prefill", .dtypes = ~0u, .ops = ~0u};
 static const struct check_kernels kernels = {.selected = {&kernel}, .count = 1};
 
 static void note(void *user, const struct finding *finding) {

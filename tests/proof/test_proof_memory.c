@@ -10,11 +10,15 @@ struct config {
     const char *name;
 };
 
-static tp_status call_parse(void *subject, const void *about, tp_error *error) {
-    const struct config *config = about;
+/* As a llama, where the type is not known. */
+static tp_status parse_config(const struct config *config, tp_model **model, tp_error *error) {
     tp_model_options options = TP_MODEL_OPTIONS_INIT;
-    options.assume = "llama"; /* for the type that is not known */
-    return tp_model_parse_with(config->text, config->size, config->name, &options, subject, error);
+    options.assume = "llama";
+    return tp_model_parse_with(config->text, config->size, config->name, &options, model, error);
+}
+
+static tp_status call_parse(void *subject, const void *about, tp_error *error) {
+    return parse_config(about, subject, error);
 }
 
 static void *open_nothing(const void *about) {
@@ -38,7 +42,7 @@ static void close_model(void *subject) { tp_model_destroy(*(tp_model **)subject)
 static tp_model *parsed(const struct config *config) {
     tp_model *model;
     tp_error error = TP_ERROR_INIT;
-    if (tp_model_parse(config->text, config->size, config->name, &model, &error) != TP_OK) fail_msg("%s", error.text);
+    if (parse_config(config, &model, &error) != TP_OK) fail_msg("%s", error.text);
     return model;
 }
 

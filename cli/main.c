@@ -67,6 +67,7 @@ static const struct command commands[] = {
      "  tileproof model models/*.json -o md          one row a group\n"
      "  tileproof model llama-3.2-1b                 a shipped model, by name\n"
      "  tileproof model config.json -o json\n"
+     "  tileproof model new.json --assume llama      a model_type that is not known, read as a llama\n"
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
     {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",

@@ -105,6 +105,8 @@ static const struct option_row rows[] = {
     {"--memory", NULL, "peak temporary memory, each row in a process of its own", FLAG,
      FIELD(memory), COMMAND_BENCH},
     {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
+    {"--assume", "FAMILY", "read a model_type that is not known as this decoder: llama", TEXT, FIELD(assume),
+     COMMAND_MODEL | COMMAND_QUALIFY},
     {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
      COMMAND_QUALIFY},
     {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},

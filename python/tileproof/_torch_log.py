@@ -41,8 +41,11 @@ class Log:
 _logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so they are the process's
 
 
+listeners: list[Any] = []  # watchers, which hear of every call: note_receipt(receipt)
+
+
 def wants_receipts() -> bool:
-    return any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
+    return bool(listeners) or any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
 
 
 def note_receipt(receipt: Receipt | None) -> None:
@@ -50,6 +53,12 @@ def note_receipt(receipt: Receipt | None) -> None:
     for x in tuple(_logs):
         if receipt is not None or x.limit == 0:
             x._add(x.receipts, receipt)
+    tell_watchers(receipt)
+
+
+def tell_watchers(receipt: Receipt | None) -> None:
+    for x in tuple(listeners):
+        x.note_receipt(receipt)
 
 
 def note_passed(why: str) -> None:

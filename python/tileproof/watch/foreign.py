@@ -46,9 +46,13 @@ def read(given: dict) -> ops.Read:
 def _watched(name: str, kernel: str, given: dict, frame: Any, run: Callable) -> Any:
     if not hooks.listeners or hooks.local.call is not None or hooks.traced(given["q"]):
         return run()
-    call = hooks.Call(name, kernel, read(given), frame)
-    call.engine = "flash_attn"
-    return hooks.watched(call, run)
+
+    def make() -> hooks.Call:
+        call = hooks.Call(name, kernel, read(given), frame)
+        call.engine = "flash_attn"
+        return call
+
+    return hooks.watched(make, run)
 
 
 def _hook_op(name: str, kernel: str) -> None:

@@ -84,6 +84,7 @@ class _Local(threading.local):
 
 local = _Local()
 listeners: tuple = ()  # read without a lock: replaced as a whole
+failures: dict[str, int] = {}  # what went wrong here, which the watched program must not feel
 _lock = threading.Lock()
 _library: Optional[torch.library.Library] = None
 
@@ -96,11 +97,33 @@ def traced(x: Any) -> bool:
     return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ or x.is_meta
 
 
-def watched(call: Call, run: Callable[[], Any]) -> Any:
+def failed(op: str, error: Exception) -> None:
+    text = f"{op}: {type(error).__name__}: {error}"[:200]
+    failures[text] = failures.get(text, 0) + 1
+
+
+def _tell(call: Call, functions: list) -> None:
+    """What a listener refuses or warns of reaches the program; its own faults are counted."""
+    for function in functions:
+        try:
+            function(call)
+        except (Refused, Warning):
+            raise
+        except Exception as error:
+            failed(call.op, error)
+
+
+def watched(make: Callable[[], Optional[Call]], run: Callable[[], Any]) -> Any:
     """The kernel, between begins() and ends() of the listeners."""
     told = listeners
-    for x in told:
-        x.begins(call)
+    try:
+        call = make()
+    except Exception as error:
+        failed("arguments", error)
+        call = None
+    if call is None:
+        return run()
+    _tell(call, [x.begins for x in told])
     wanted, device = call.measure and call.start_ns == 0, call.read.q.is_cuda
     local.call = call
     try:
@@ -116,8 +139,7 @@ def watched(call: Call, run: Callable[[], Any]) -> Any:
             call.stopwatch[1].record()
     finally:
         local.call = None
-    for x in told:
-        x.ends(call)
+    _tell(call, [x.ends for x in told])
     return result
 
 
@@ -140,9 +162,9 @@ def _hook(op: ops.Op, old: Callable) -> Callable:
             if outer.kernel == "native_mha" and op.fused:
                 outer.inner = op.kernel
             return old(keyset, *args, **options)
-        kernel = _flash_version(op.kernel) if op.kernel == "flash" else op.kernel
-        call = Call(op.name, kernel, op.read(*args, **options), sys._getframe(1), op.backward)
-        return watched(call, lambda: old(keyset, *args, **options))
+        kernel, frame = _flash_version(op.kernel) if op.kernel == "flash" else op.kernel, sys._getframe(1)
+        make = lambda: Call(op.name, kernel, op.read(*args, **options), frame, op.backward)
+        return watched(make, lambda: old(keyset, *args, **options))
 
     return attention
 

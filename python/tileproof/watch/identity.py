@@ -2,6 +2,7 @@
 """Which engine runs here: versions and devices, detected."""
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import sys
@@ -33,8 +34,8 @@ def _driver() -> str:
         return ""
 
 
-def identity() -> dict[str, Any]:
-    """Only what is there: nothing of CUDA on a host without a GPU."""
+@functools.lru_cache(None)
+def _found() -> dict[str, Any]:
     import torch
 
     from .. import _core
@@ -51,3 +52,8 @@ def identity() -> dict[str, Any]:
         found["gpu"], found["driver"] = torch.cuda.get_device_name(), _driver()
     found.update({name: _version(name) for name in PACKAGES})
     return {name: value for name, value in found.items() if value}
+
+
+def identity() -> dict[str, Any]:
+    """Only what is there: nothing of CUDA on a host without a GPU."""
+    return dict(_found())

@@ -16,6 +16,7 @@ from .hooks import Call, local, traced, watched
 
 MASKS = ("attention_mask", "attn_mask", "mask", "causal_mask")
 NAMES = (*MASKS, "key", "softcap", "dropout", "scaling", "query", "score_mod", "block_mask")
+WEIGHTS = 7  # how many fields say what a softmax gave; scores have fewer
 _generated: dict[tuple, bool] = {}
 
 
@@ -78,37 +79,40 @@ def _read(weights: tuple, a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, st
 
 def _is_generated_softmax(frame: Any, since: Any) -> bool:
     """Does the code of a compiled graph between two of its lines call a kernel with a softmax in its name?"""
-    code, first, last = frame.f_code, since[1], frame.f_lineno
-    if code is not since[0] or where.kind_of(code) != where.COMPILED:
+    code, (file, first), last = frame.f_code, since, frame.f_lineno
+    if code.co_filename != file or where.kind_of(code) != where.COMPILED:
         return False
-    key = (code, first, last)
+    key = (file, first, last)
     if key not in _generated:
-        lines = (linecache.getline(code.co_filename, n) for n in range(first, last))
+        lines = (linecache.getline(file, n) for n in range(first, last))
         _generated[key] = any("softmax" in x and not x.lstrip().startswith("#") for x in lines)
     return _generated[key]
 
 
-def _second(a: Any, b: Any, frame: Any) -> Optional[Call]:
+def _follows(a: Any, b: Any) -> Optional[tuple]:
+    """The scores or weights that this product takes up, by their shape."""
+    found = local.weights or local.scores
+    local.weights = None
+    if found is None:
+        return None
+    (batch, rows, _), keys = found[:2]
+    return found if tuple(a.shape) == (batch, rows, keys) and b.shape[1] == keys else None
+
+
+def _second(found: tuple, a: Any, b: Any, frame: Any) -> Optional[Call]:
     """The call, if this product is the last step of one."""
-    weights, scores = local.weights, local.scores
-    if weights is not None:
-        local.weights = None
-        (batch, rows, _), keys = weights[:2]
-        if tuple(a.shape) == (batch, rows, keys) and b.shape[1] == keys:
-            kernel, read, note = _read(weights, a, b, frame)
-            call = Call("bmm, softmax, bmm", kernel, read, frame)
-            call.note, call.peak_bytes = note, weights[4] + weights[6]
-            call.start_ns = weights[3]
-            return call
-    elif scores is not None:
-        (batch, rows, dim), keys, like, start, size, since = scores
-        if tuple(a.shape) == (batch, rows, keys) and b.shape[1] == keys and _is_generated_softmax(frame, since):
-            sizes = (1, batch, rows, dim), (1, batch, keys, dim)
-            read = ops.Read(like, like, like, *sizes, b.shape[2], align="bottom_right")
-            call = Call("bmm, generated softmax, bmm", "compiled_math", read, frame)
-            call.note, call.peak_bytes, call.start_ns = "batch and heads are one number here; mask not seen", size, start
-            return call
-    return None
+    if len(found) == WEIGHTS:
+        kernel, read, note = _read(found, a, b, frame)
+        call = Call("bmm, softmax, bmm", kernel, read, frame)
+        call.note, call.peak_bytes, call.start_ns = note, found[4] + found[6], found[3]
+        return call
+    (batch, rows, dim), keys, like, start, size, since = found
+    if not _is_generated_softmax(frame, since):
+        return None
+    sizes = (1, batch, rows, dim), (1, batch, keys, dim)
+    call = Call("bmm, generated softmax, bmm", "compiled_math", ops.Read(like, like, like, *sizes, b.shape[2]), frame)
+    call.note, call.peak_bytes, call.start_ns = "batch and heads are one number here; mask not seen", size, start
+    return call
 
 
 def _product(old: Callable, at: int) -> Callable:
@@ -116,15 +120,17 @@ def _product(old: Callable, at: int) -> Callable:
         if not _hooks.listeners or local.call is not None or traced(args[at]):
             return old(keyset, *args, **options)
         a, b, frame = args[at], args[at + 1], where.caller(sys._getframe(1))
-        call = _second(a, b, frame)
-        if call is not None:
-            local.scores = None
-            return watched(call, lambda: old(keyset, *args, **options))
+        found = _follows(a, b)
+        made = []
+        make = lambda: made.append(_second(found, a, b, frame)) or made[0]
         start = time.perf_counter_ns()
-        out = old(keyset, *args, **options)
-        size = out.numel() * out.element_size()
-        local.scores = (tuple(a.shape), b.shape[2], _Like(a), start, size, (frame.f_code, frame.f_lineno))
-        local.weights = None
+        run = lambda: old(keyset, *args, **options)
+        out = run() if found is None else watched(make, run)
+        if made and made[0] is not None:
+            local.scores = None
+        else:
+            size = out.numel() * out.element_size()
+            local.scores = (tuple(a.shape), b.shape[2], _Like(a), start, size, (frame.f_code.co_filename, frame.f_lineno))
         return out
 
     return product

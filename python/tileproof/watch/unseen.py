@@ -9,6 +9,8 @@ import re
 import sys
 from typing import Any, Iterator
 
+from . import hooks
+
 FLEX = re.compile(r"flex_attention")
 SHIM = re.compile(r"aoti_torch_\w*(scaled_dot_product|attention)\w*")
 SOFTMAX = re.compile(r"^\s*(?:cpp|triton)\w*softmax\w*(?:\.run)?\(", re.M)
@@ -52,4 +54,5 @@ def not_observable(watch: Any) -> list[str]:
     if watch.calls and any(not x.fused and x.engine == "torch" and x.kernel != "native_mha" for x in list(watch.records.values())):
         if sys.modules["torch"].is_grad_enabled():
             found.append("gradients of unfused attention: plain products, not told from others")
+    found += [f"{n} calls that the watcher could not read: {text}" for text, n in hooks.failures.items()]
     return [*found, ALWAYS]

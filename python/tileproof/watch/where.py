@@ -3,6 +3,7 @@
 call, not from hooks on modules: those cost on every module, and some turn fast paths off."""
 from __future__ import annotations
 
+import os
 import re
 import sys
 import weakref
@@ -21,11 +22,12 @@ class Place(NamedTuple):
 
 
 NOWHERE = Place("", "", -1, "eager")
-_kinds: dict[Any, int] = {}  # of code objects
+_kinds: dict[int, int] = {}  # of code objects, by id: to hash one takes as long as to look at it
+_codes: dict[int, Any] = {}  # weak references to them, which clear both when one goes
 SKIP, MAYBE, COMPILED, GRAPH, INSIDE = range(5)
-INSIDES = re.compile(r"torch[/\\](_ops|utils[/\\]_stats|_dynamo[/\\]eval_frame|_functorch[/\\]_aot_autograd[/\\]\w+)\.py$")  # between a caller and its op
+INSIDES = re.compile(r"torch[/\\](_ops|_compile|utils[/\\]_stats|_dynamo[/\\]eval_frame|_functorch[/\\]_aot_autograd[/\\]\w+)\.py$")  # between a caller and its op
 _paths: dict[int, tuple] = {}  # of modules, by id, with a weak reference that shows whether it is still that one
-_sites: dict[tuple, tuple] = {}  # of compiled graphs: file and line
+_sites: dict[tuple, str] = {}  # of compiled graphs: file and line
 
 
 def _kind(code: Any) -> int:
@@ -64,9 +66,11 @@ def _first(frame: Any, kind: type) -> Optional[Any]:
 
 
 def kind_of(code: Any) -> int:
-    found = _kinds.get(code)
+    found = _kinds.get(id(code))
     if found is None:
-        found = _kinds[code] = _kind(code)
+        known = id(code)
+        _codes[known] = weakref.ref(code, lambda _: (_kinds.pop(known, None), _codes.pop(known, None)))
+        found = _kinds[known] = _kind(code)
     return found
 
 
@@ -79,12 +83,10 @@ def caller(frame: Any) -> Any:
 
 def _site(frame: Any) -> str:
     """file:line inside a graph that inductor wrote: one for each call that stands in it."""
-    code = frame.f_code
-    key = (code, frame.f_lineno)
+    key = (frame.f_code.co_filename, frame.f_lineno)
     found = _sites.get(key)
     if found is None:
-        name = re.split(r"[/\\]", code.co_filename)[-1]
-        found = _sites[key] = f"{name}:{frame.f_lineno}"
+        found = _sites[key] = f"{os.path.basename(key[0])}:{key[1]}"
     return found
 
 
@@ -93,7 +95,8 @@ def _name(module: Any, frame: Any, kind: type) -> tuple:
     root = module
     while frame is not None:
         if kind_of(frame.f_code) == MAYBE:
-            root = _first(frame, kind) or root
+            found = _first(frame, kind)
+            root = root if found is None else found  # not `or`: a module may have a length, or refuse to have one
         frame = frame.f_back
     path = next((name for name, x in root.named_modules() if x is module), "")
     layer = getattr(module, "layer_idx", None)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "problem/side.h"
 
 /* They wrap instead of overflowing: tp_tensors_init and the printer see values nobody has checked.
@@ -21,13 +21,7 @@ static tp_tensor contiguous(const void *data, int64_t tokens, int64_t heads, int
     return (tp_tensor){(void *)(uintptr_t)data, {times(tokens, token), token, dim}};
 }
 
-void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
-                     const void *v, void *o) {
-    const tp_problem *p = problem;
-    if (tensors == NULL) return;
-    memset(tensors, 0, sizeof *tensors);
-    tensors->struct_size = sizeof *tensors;
-    if (problem == NULL) return;
+static void fill(tp_tensors *tensors, const tp_problem *p, const void *q, const void *k, const void *v, void *o) {
     tensors->batch = p->batch;
     tensors->q_len = p->q_len;
     tensors->kv_len = p->kv_len;
@@ -39,6 +33,15 @@ void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void 
     tensors->v = contiguous(v, held, p->kv_heads, p->head_dim_v);
     tensors->o = contiguous(o, p->q_len, p->q_heads, p->head_dim_v);
     tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
+}
+
+void tp_tensors_init_sized(tp_tensors *tensors, size_t size, const tp_problem *problem, const void *q, const void *k,
+                           const void *v, void *o) {
+    tp_problem here;
+    tp_tensors filled = {0};
+    problem = TP_IN(tp_problem, problem, &here, NULL);
+    if (problem != NULL) fill(&filled, problem, q, k, v, o);
+    TP_STRUCT_INIT(tp_tensors, tensors, size, &filled);
 }
 
 static int64_t offset(const tp_tensor *tensor, int packed, int64_t start) {
@@ -201,7 +204,7 @@ static tp_status check_side(const tp_tensors *t, tp__side *s, tp_error *error) {
 
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     const tp_tensors *t = tensors;
-    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
     TP_REQUIRE(t->device == TP_CPU, error, TP_UNSUPPORTED,
                "device is %d: only TP_CPU (0) has kernels", t->device);
     TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,

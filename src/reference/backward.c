@@ -10,7 +10,7 @@
 #include "base/control.h"
 #include "base/arena.h"
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/structs.h"
 
 typedef struct job {
     const tp_problem *problem;
@@ -37,7 +37,6 @@ static tp_status check_served(const tp_problem *problem, tp_error *error) {
 }
 
 static tp_status check_arguments(const job *j, tp_error *error) {
-    TP_REQUIRE_STRUCT(j->out, tp_reference_gradients, error);
     TP_REQUIRE(j->out->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0",
                j->out->reserved);
     TP_REQUIRE(j->precision == TP_DOUBLE || j->precision == TP_NAIVE, error, TP_INVALID,
@@ -89,12 +88,13 @@ static void place(job *j, int64_t row, int64_t head) {
              given->d_lse.data)[start * stride[first] + row * stride[1] + head * stride[2]];
 }
 
-static void add(const job *j, tp__sum *sum, double a, double b, double a_error) {
+static void add(const job *j, tp__sum *sum, const tp__pair *pair, double a, double b, double a_error) {
     if (j->precision == TP_NAIVE)
         sum->value = (float)sum->value + (float)a * (float)b;
     else
         sum->value += a * b;
     if (!j->bounds) return;
+    sum->overflows |= pair->overflows;
     sum->error += a_error * fabs(b);
     sum->size += fabs(a * b);
 }
@@ -111,12 +111,12 @@ static void add_pairs(job *j) {
         double lost = row->scale == 0 ? 0 : (fabs(pair->d_plain) + pair->d_error) * 2 * TINY / fabs((double)row->scale);
         j->rows[key]++;
         for (int64_t x = 0; x < d; x++) {
-            add(j, &j->d_q[x], pair->d_plain, k[x], pair->d_error);
-            add(j, &j->d_k[key * d + x], pair->d_plain, row->q[x], pair->d_error);
+            add(j, &j->d_q[x], pair, pair->d_plain, k[x], pair->d_error);
+            add(j, &j->d_k[key * d + x], pair, pair->d_plain, row->q[x], pair->d_error);
             if (j->bounds && fabs(row->scale * row->q[x]) < 4 * FLT_MIN) j->d_k[key * d + x].error += lost;
         }
         for (int64_t x = 0; x < dv; x++)
-            add(j, &j->d_v[key * dv + x], pair->p, j->at.d_o[x], pair->p_error);
+            add(j, &j->d_v[key * dv + x], pair, pair->p, j->at.d_o[x], pair->p_error);
     }
 }
 
@@ -192,12 +192,15 @@ static void compute(job *j) {
 tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *tensors,
                                 tp_precision precision, int64_t seq, int64_t kv_head,
                                 const tp_reference_gradients *out, tp_error *error) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, error);
+    TP_STRUCT_IN(tp_problem, problem, error);
     tp_problem forward = *problem; /* whose gradients these are */
     forward.op = TP_FORWARD;
     TP_TRY(tp_problem_check(&forward, error));
     TP_TRY(check_served(&forward, error));
-    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, TP_BACKWARD, &here, error));
+    TP_STRUCT_IN(tp_reference_gradients, out, error);
     tp_tensors given = *tensors, inputs; /* o and lse are computed anew */
     given.o = given.lse = (tp_tensor){0};
     TP_TRY(tp__reference_inputs(&forward, &given, &inputs, error));
@@ -209,8 +212,7 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
              .seq = seq,
              .kv_head = kv_head,
              .group = forward.q_heads / forward.kv_heads};
-    if (out != NULL)
-        j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL;
+    j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL;
     TP_TRY(check_arguments(&j, error));
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));

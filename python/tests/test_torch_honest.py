@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tileproof import _torch_patch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as imported_before
+from test_torch_watch import setUpModule, tearDownModule  # noqa: F401
 
 original = F.scaled_dot_product_attention
 

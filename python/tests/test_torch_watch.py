@@ -17,6 +17,17 @@ from torch.profiler import ProfilerActivity, profile
 INSIDE = ("aten::_scaled_dot_product_attention_math", "aten::_native_multi_head_attention")
 
 
+def setUpModule():
+    """One thread: quicker for small problems, on a busy host by far."""
+    global threads
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+
+def tearDownModule():
+    torch.set_num_threads(threads)
+
+
 def inside(event):
     """Is this softmax a part of another op's attention?"""
     while event is not None:

@@ -6,13 +6,20 @@ import warnings
 import tileproof
 import torch
 import torch.nn.functional as F
-from test_torch_watch import profiled
+from test_torch_watch import profiled, setUpModule, tearDownModule  # noqa: F401
 from tileproof.watch import hooks
 
 
 class Block(torch.nn.Module):
+    """Flash, and math with a value of another width."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.width = width
+
     def forward(self, x):
-        return F.scaled_dot_product_attention(x * 2, x, x) + F.scaled_dot_product_attention(x * 3, x, x[..., :1])
+        fused = F.scaled_dot_product_attention(x * 2, x, x)
+        return fused[..., : self.width] + F.scaled_dot_product_attention(x * 3, x, x[..., : self.width])
 
 
 class Compile(unittest.TestCase):
@@ -41,6 +48,14 @@ class Compile(unittest.TestCase):
             self.assertEqual((row["mode"], row["model"]), ("compiled", "Block"))
             self.assertRegex(row["path"], r"\w+\.py:\d+$")
         self.assertEqual(hooks.failures, {})
+        self.assertFalse([x for x in seen.to_dict()["not_observable"] if "softmax" in x])
+
+    def test_a_softmax_between_generated_products_is_named(self):
+        """A product with one column is no bmm any more: nothing of it is an op."""
+        with tileproof.watch() as seen:
+            torch.compile(Block(1))(self.x)
+        self.assertEqual(seen.kernels(), {"flash_for_cpu": 1})
+        self.assertTrue([x for x in seen.to_dict()["not_observable"] if x.startswith("a generated softmax")], seen.table())
 
     def test_compiled_and_eager_are_told_apart(self):
         model, x = Block(), self.x

@@ -18,6 +18,7 @@ from tileproof.watch import hooks
 from tileproof.watch.lock import Lock, LockError
 from tileproof.watch.profile import ProfileError, counts, kernel_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from test_torch_watch import setUpModule, tearDownModule  # noqa: F401
 
 
 def read(path):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from tileproof.watch import hooks, ops, problem, rules
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from test_torch_watch import setUpModule, tearDownModule  # noqa: F401
 
 SEED, DRAWS = 20261117, 400
 

@@ -98,6 +98,7 @@ def _name(module: Any, frame: Any, kind: type) -> tuple:
             found = _first(frame, kind)
             root = root if found is None else found  # not `or`: a module may have a length, or refuse to have one
         frame = frame.f_back
+    root, module = (getattr(x, "_orig_mod", x) for x in (root, module))  # what torch.compile wraps
     path = next((name for name, x in root.named_modules() if x is module), "")
     layer = getattr(module, "layer_idx", None)
     if not isinstance(layer, int):

@@ -230,7 +230,8 @@ class Command(Case):
         for words, why in (
             ((), "a script or -m module is needed"), (("none.py",), "none.py: no such file"), (("--every", "0", "script.py"), "--every is 0"),
             (("--lock", "none", "script.py"), "none: No such file"), (("--on-drift", "stop", "script.py"), "invalid choice: 'stop'"),
-            (("--read-profile", "script.py"), "no JSON"),
+            (("--read-profile", "script.py"), "no JSON"), (("--trace", "no/where", "script.py"), "no/where: there is no such folder"),
+            (("--metrics-seconds", "0", "script.py"), "--metrics-seconds is 0"),
         ):  # fmt: skip
             done = self.run_it(*words)
             self.assertEqual(done.returncode, 2, (words, done.stderr))

@@ -73,10 +73,13 @@ class Session:
         from .lock import write_file
 
         o = self.options
-        if o.json:
-            write_file(o.json, json.dumps(self.watch.to_dict(), indent=1) + "\n")
-        if o.save_lock:
-            self.watch.save_lock(o.save_lock)
+        try:
+            if o.json:
+                write_file(o.json, json.dumps(self.watch.to_dict(), indent=1) + "\n")
+            if o.save_lock:
+                self.watch.save_lock(o.save_lock)
+        except OSError as error:
+            print(f"tileproof watch: {error.filename}: {error.strerror}", file=sys.stderr)
         if not o.quiet:
             sys.stdout.flush()
             sys.stderr.write(self.watch.table())
@@ -95,6 +98,11 @@ def main(words: Optional[list] = None) -> Any:
         parser.error(f"{options.script[0]}: no such file")
     if options.every < 1:
         parser.error(f"--every is {options.every}: it must be at least 1")
+    if not options.metrics_seconds > 0:
+        parser.error(f"--metrics-seconds is {options.metrics_seconds:g}: it must be above 0")
+    for path in filter(None, (options.json, options.metrics, options.trace, options.save_lock)):
+        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            parser.error(f"{path}: there is no such folder")
     if options.lock:
         from .lock import Lock, LockError
 

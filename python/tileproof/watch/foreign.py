@@ -89,12 +89,9 @@ def _wrap(function: Callable, kernel: str) -> Callable:
 
 def _look() -> None:
     """Hooks and wraps what has been imported by now."""
-    known = None
     for name, kernel in OPS.items():
-        if name not in _hooked and name.split("::")[0].removesuffix("_3") in " ".join(FUNCTIONS):
-            known = known if known is not None else set(torch._C._dispatch_get_all_op_names())
-            if name in known:
-                _hook_op(name, kernel)
+        if name not in _hooked and torch._C._dispatch_has_kernel(name):
+            _hook_op(name, kernel)
     for module_name, (names, kernel) in FUNCTIONS.items():
         module = sys.modules.get(module_name)
         for name in names:

@@ -32,12 +32,11 @@ class Call:
     measure = False  # a listener asks for it in begins()
     stopwatch: Optional[tuple] = None  # CUDA's events
     note = ""
-    fallback: Optional[bool] = None  # None: an unfused kernel is one
     time_ns = 0
     start_ns = 0  # set before the last of several ops runs: the time of the first; such calls bring their peak_bytes along
 
     def __init__(self, op: str, kernel: str, read: ops.Read, frame: Any, backward: bool = False) -> None:
-        self.op, self.kernel, self.read, self.frame, self.backward = op, kernel, read, frame, backward
+        self.op, self.kernel, self.read, self.backward = op, kernel, read, backward
         self.place = where.place(frame)
         batch, heads, rows, dim = read.q_size
         kv_heads, keys = read.k_size[1:3]
@@ -170,7 +169,9 @@ def _hook(op: ops.Op, old: Callable) -> Callable:
 
 
 def _kernels(op: ops.Op) -> list[tuple[str, str]]:
-    """(the key to register at, the key to fetch the kernel by)."""
+    """(the key to register at, the key to fetch the kernel by); none where this PyTorch has no such op."""
+    if not torch._C._dispatch_has_kernel(f"aten::{op.name}"):
+        return []
     if op.composite:
         return [("CompositeImplicitAutograd", "CPU")]
     has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -181,9 +182,8 @@ def _register() -> torch.library.Library:
     from . import unfused  # it needs this module
 
     library = torch.library.Library("aten", "IMPL")
-    known = set(torch._C._dispatch_get_all_op_names())
     for op in ops.OPS:
-        for key, source in _kernels(op) if f"aten::{op.name}" in known else ():
+        for key, source in _kernels(op):
             old = torch.library.get_kernel(f"aten::{op.name}", source).call_boxed
             library.impl(op.name, _hook(op, old), key, with_keyset=True)
     for key in ("CPU", "CUDA"):

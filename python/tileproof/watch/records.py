@@ -98,12 +98,13 @@ class Watch:
     def _start(self) -> None:
         if self.stale:
             warnings.warn(f"{self.lock.path} is of another engine: {'; '.join(self.stale)}", DriftWarning, stacklevel=4)
+        if self._metrics_path is not None:
+            write_file(self._metrics_path, self.metrics())  # a wrong path is told at once
         hooks.listen(self)
         foreign.watch_packages()
         _torch_log.listeners.append(self)
         self.open = True
         if self._metrics_path is not None:
-            write_file(self._metrics_path, self.metrics())  # a wrong path is told at once
             threading.Thread(target=self._write_metrics, name="tileproof-metrics", daemon=True).start()
 
     def _write_metrics(self) -> None:

@@ -15,7 +15,7 @@ from . import ops, where
 from .hooks import Call, local, traced, watched
 
 MASKS = ("attention_mask", "attn_mask", "mask", "causal_mask")
-NAMES = (*MASKS, "key", "softcap", "dropout", "scaling", "query", "score_mod", "block_mask")
+NAMES = (*MASKS, "key", "softcap", "dropout", "scaling")
 WEIGHTS = 7  # how many fields say what a softmax gave; scores have fewer
 _generated: dict[tuple, bool] = {}
 
@@ -51,7 +51,7 @@ def _read(weights: tuple, a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, st
     """Kernel, arguments and a note. What the shapes do not say is looked up in the frame that multiplies."""
     (_, rows, dim), keys, like, _, _, shape, _ = weights
     batch, heads = (shape[0], shape[1]) if len(shape) == 4 else (1, a.shape[0])
-    kernel, kv_heads, options, words = "eager", heads, (), ()
+    kernel, kv_heads, options = "eager", heads, ()
     if frame.f_globals.get("__name__", "").endswith("_higher_order_ops.flex_attention"):
         kernel, mask, note = "flex_eager", None, "its mask and score functions are not in the text"
         while frame.f_back is not None and frame.f_code.co_name != "sdpa_dense":
@@ -72,7 +72,7 @@ def _read(weights: tuple, a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, st
     sizes = (batch, heads, rows, dim), (batch, kv_heads, keys, dim)
     read = ops.Read(
         like, like, like, *sizes, b.shape[2], mask, float(dropout) if isinstance(dropout, (int, float)) else 0.0, False,
-        scale if isinstance(scale, float) else None, "bottom_right", words, options,
+        scale if isinstance(scale, float) else None, "bottom_right", (), options,
     )  # fmt: skip
     return kernel, read, note
 

@@ -598,7 +598,7 @@ typedef struct tp_decision {
     double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
                                  five products: 2 * pairs * (3 * head_dim_qk + 2 * head_dim_v)  */
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
-    int64_t scores_per_head;  /* q_len * kv_len, or the keys of lists: never written by a fused kernel */
+    int64_t scores_per_head;  /* q_len * kv_len, or q_len * sparse_len: never written by a fused kernel */
     int64_t bytes_compulsory; /* each element of q, k, v and o once; backward: gradients and lse, too */
     int64_t workspace_bytes;  /* with one task                                                  */
     int64_t bytes_kv;         /* of bytes_compulsory, those of k and v, and of their gradients  */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The labels of a call: a walk over its sequences, which stops as soon as all are known. */
+/* The labels of a call: a walk over its sequences, which stops as soon as all are known. Of a call whose lengths the host
+   cannot read they are those of the bounds. */
 #include <string.h>
 
 #include "problem/sequence.h"
@@ -30,7 +31,8 @@ tp__labels tp__labels_of(const tp_problem *problem, const tp_tensors *tensors) {
     tp__labels l = {.dtype = (uint8_t)problem->k_dtype,
                     .phase = phase_of(problem->q_len, problem->kv_len),
                     .bucket = bucket_of(problem, problem->q_len)};
-    for (int64_t s = 0; tensors != NULL && s < tensors->batch; s++) {
+    int read = tensors != NULL && tp__reads_indices(tensors);
+    for (int64_t s = 0; read && s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         uint8_t phase = phase_of(seq.q_len, seq.kv_len), bucket = bucket_of(problem, seq.q_len);
         l.phase = s == 0 || l.phase == phase ? phase : TP__MIXES;

@@ -31,7 +31,7 @@ extern "C" {
 
 /* The one source of the version; the build reads it here. The SONAME is the major number. */
 #define TP_VERSION_MAJOR 0
-#define TP_VERSION_MINOR 1
+#define TP_VERSION_MINOR 2
 #define TP_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -40,7 +40,7 @@ extern "C" {
 #define TP_API
 #endif
 
-/* "0.1.0" of the library that is loaded, which may differ from the header's. */
+/* "0.2.0" of the library that is loaded, which may differ from the header's. */
 TP_API const char *tp_version(void);
 /* SHA-256, in hex, of what that library was built from: every source, compiler, flags and options. Two libraries
    with one hash do the same, wherever they were built; a library of the same sources by another compiler has
@@ -313,7 +313,8 @@ typedef struct tp_problem {
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
    do nothing for NULL. */
-TP_API void tp_problem_init(tp_problem *problem);
+TP_API void tp_problem_init_sized(tp_problem *problem, size_t size);
+static inline void tp_problem_init(tp_problem *problem) { tp_problem_init_sized(problem, sizeof *problem); }
 TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and o */
 /* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule; the problem is then as
    it was. There is no tp_error: these set a problem up, and what can be wrong is the problem's struct_size, a tree of
@@ -439,8 +440,12 @@ TP_API tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int
 /* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
    then batch times the bound), or pools of NHD pages when paged. No lse, no length arrays, no page tables.
    Change what differs afterwards. */
-TP_API void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q,
-                            const void *k, const void *v, void *o);
+TP_API void tp_tensors_init_sized(tp_tensors *tensors, size_t size, const tp_problem *problem, const void *q,
+                                  const void *k, const void *v, void *o);
+static inline void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
+                                   const void *v, void *o) {
+    tp_tensors_init_sized(tensors, sizeof *tensors, problem, q, k, v, o);
+}
 
 typedef struct tp_receipt tp_receipt; /* section 4 */
 
@@ -704,8 +709,12 @@ typedef struct tp_lengths {
 
 /* Both structs are filled in whole, sizes too. Lengths may be NULL: then a text with seqs= is refused
    and `padded` says nothing. */
-TP_API tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
-                                  tp_error *error);
+TP_API tp_status tp_problem_parse_sized(const char *text, tp_problem *problem, size_t problem_size,
+                                        tp_lengths *lengths, size_t lengths_size, tp_error *error);
+static inline tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
+                                         tp_error *error) {
+    return tp_problem_parse_sized(text, problem, sizeof *problem, lengths, sizeof *lengths, error);
+}
 /* Prints the problem or, when tensors are given, the call, checked or not. TP_INVALID when size is too small,
    mask_nodes is not in 0..TP_MAX_MASK_NODES, or the lengths cannot be read: no array, or not aligned. */
 TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
@@ -724,24 +733,18 @@ TP_API tp_status tp_problem_class(const tp_problem *problem, char *text, size_t 
  * 4  Receipt: caller-owned, filled by a run. The leaves that executed wrote their own ids.
  * ------------------------------------------------------------------------------------------ */
 
-#define TP_MAX_RECEIPT_FUNCTIONS 16
-
 struct tp_receipt {
     uint32_t struct_size;
     int32_t status;
     int32_t fallback;
     int32_t tasks;                /* that the work was cut into */
     uint32_t rewrites;
-    int32_t function_count;
-    struct {
-        const char *name;         /* symbol of the leaf, as a profiler shows it */
-        int64_t calls;
-    } function[TP_MAX_RECEIPT_FUNCTIONS];
+    int32_t function_count;       /* kernel functions that ran: tp_receipt_function */
     const char *kernel;           /* the candidate whose leaf did the scores */
     const tp_decision *decision;  /* the plan's; lives as long as the plan. NULL from tp_attention,
                                      whose plans belong to its cache: use tp_explain there         */
     char problem[512];            /* the call's text form */
-    char numerics_id[64];
+    char numerics_id[128];
     int64_t pairs_visible;        /* row-key pairs over all query heads                        */
     int64_t pairs_computed;       /* the same, with what whole tiles computed beyond           */
     int64_t padded_rows;          /* rows of tiles that held no query: 0 while every leaf has
@@ -760,8 +763,14 @@ struct tp_receipt {
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
     int64_t panels_conservative;   /* of the tiles full and partial, those classed without looking at all
                                      that hides keys: with a bias, whose -inf is seen in the tile only */
+    uint16_t function_id[40];     /* private: tp_receipt_function reads them */
+    int64_t function_calls[40];
 };
-TP_API void tp_receipt_init(tp_receipt *receipt);
+TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
+static inline void tp_receipt_init(tp_receipt *receipt) { tp_receipt_init_sized(receipt, sizeof *receipt); }
+/* Kernel function `index` of those that ran, in 0..function_count-1: its symbol, as a profiler shows it, and how often it was
+   called; name and calls may be NULL. 1, or 0 where there is none. */
+TP_API int tp_receipt_function(const tp_receipt *receipt, int index, const char **name, int64_t *calls);
 TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
                                   void *cookie);
 
@@ -772,7 +781,10 @@ typedef struct tp_counters {
     int32_t reserved;
     int64_t calls, plans, cache_hits, fallbacks, refusals;
 } tp_counters;
-TP_API tp_status tp_context_counters(const tp_context *context, tp_counters *counters);
+TP_API tp_status tp_context_counters_sized(const tp_context *context, tp_counters *counters, size_t size);
+static inline tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
+    return tp_context_counters_sized(context, counters, sizeof *counters);
+}
 
 /*
  * Watching. docs/operations.md shows each of them at work.
@@ -823,7 +835,10 @@ typedef struct tp_count {
 } tp_count;
 /* Start with *at = 0; 1 as long as *count was filled in, 0 at the end and for bad arguments. In no order. Calls
    on other threads go on; each figure is read once. */
-TP_API int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count);
+TP_API int tp_context_count_next_sized(const tp_context *context, int64_t *at, tp_count *count, size_t size);
+static inline int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count) {
+    return tp_context_count_next_sized(context, at, count, sizeof *count);
+}
 
 /* What is known of the lock and the canary, for metrics and trace: nothing decides by it. */
 typedef enum tp_lock_status { TP_LOCK_ABSENT = 0, TP_LOCK_MATCHES = 1, TP_LOCK_STALE = 2 } tp_lock_status;
@@ -858,11 +873,17 @@ struct tp_machine {
     char arch[16];                   /* "x86-64" */
     char name[64];                   /* CPU model */
 };
-TP_API tp_status tp_machine_detect(tp_machine *machine, tp_error *error);
+TP_API tp_status tp_machine_detect_sized(tp_machine *machine, size_t size, tp_error *error);
+static inline tp_status tp_machine_detect(tp_machine *machine, tp_error *error) {
+    return tp_machine_detect_sized(machine, sizeof *machine, error);
+}
 /* Text form, for records that are replayed:
    "x86-64 isa=avx2,avx512 threads=2 l1d=49152 l2=2097152 l3=0 name=...", isa=none for no bit */
 TP_API tp_status tp_machine_print(const tp_machine *machine, char *text, size_t size);
-TP_API tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *error);
+TP_API tp_status tp_machine_parse_sized(const char *text, tp_machine *machine, size_t size, tp_error *error);
+static inline tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *error) {
+    return tp_machine_parse_sized(text, machine, sizeof *machine, error);
+}
 
 /* ------------------------------------------------------------------------------------------
  * 6  Truth and merge

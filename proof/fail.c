@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 tp_status tp__proof_fail(tp_error *error, tp_status status, const char *format, ...) {
-    if (error != NULL && error->struct_size >= sizeof(tp_error)) {
+    if (error != NULL && error->struct_size >= offsetof(tp_error, text) + sizeof error->text) {
         va_list arguments;
         error->status = status;
         va_start(arguments, format);

@@ -197,9 +197,8 @@ static int receipts(struct check_env *env) {
             for (int64_t j = 0; j < tensors.kv_lens[s]; j++)
                 for (int64_t h = 0; h < tensors.problem.q_heads; h++)
                     pairs += tp_mask_visible(&tensors.problem, &tensors.call, s, h, r, j);
-    int64_t calls = 0;
-    for (int i = 0; !failed && i < receipt.function_count && i < TP_MAX_RECEIPT_FUNCTIONS; i++)
-        calls += receipt.function[i].calls;
+    int64_t calls = 0, more;
+    for (int i = 0; !failed && tp_receipt_function(&receipt, i, NULL, &more); i++) calls += more;
     if (!failed && receipt.pairs_visible != pairs)
         failed = check_fail(env, "pairs_visible: expected %lld, got %lld", (long long)pairs,
                             (long long)receipt.pairs_visible);

@@ -167,7 +167,7 @@ static int run_canaries(struct qualifier *q, struct subject *s) {
     int threads = tp_context_threads(q->context);
     if (subject_run(q, s, 1, &receipt)) return 1;
     if (receipt.kernel) snprintf(cell->kernel, sizeof cell->kernel, "%s", receipt.kernel);
-    snprintf(cell->numerics_id, sizeof cell->numerics_id, "%s", receipt.numerics_id);
+    snprintf(cell->numerics_id, sizeof cell->numerics_id, "%.*s", (int)sizeof cell->numerics_id - 1, receipt.numerics_id);
     cell->panels_full = receipt.panels_full;
     cell->panels_partial = receipt.panels_partial;
     cell->panels_skipped = receipt.panels_skipped;

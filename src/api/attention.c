@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "base/error.h"
+#include "base/structs.h"
+#include "telemetry/receipt.h"
 
 /* Grow-only, by a quarter at least where there is memory: a sequence that grows from call to call does not get a new
    one each time. The old content is of no use, so it is freed first. */
@@ -51,9 +52,8 @@ static tp_status attend(tp_context *context, const tp_problem *problem, const tp
 
 tp_status tp_backward(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                       const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, error);
-    tp_problem back;
-    memcpy(&back, problem, sizeof back);
+    TP_STRUCT_IN(tp_problem, problem, error);
+    tp_problem back = *problem;
     back.struct_size = sizeof back;
     back.op = TP_BACKWARD;
     return tp_attention(context, &back, choice, tensors, receipt, error);
@@ -63,10 +63,17 @@ tp_status tp_attention(tp_context *context, const tp_problem *problem, const tp_
                        const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp__context_usable(context, error));
+    TP_STRUCT_IN(tp_problem, problem, error);
+    TP_STRUCT_IN_OR_NULL(tp_choice, choice, error);
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, problem->op, &here, error));
+    tp_receipt *filled = receipt, receipt_here;
+    TP_TRY(tp__receipt_in(&filled, &receipt_here, error));
     tp__watch watch;
     tp__watch_begin(&watch, context);
     pthread_mutex_lock(&context->lock);
-    tp_status status = attend(context, problem, choice, tensors, receipt, &watch, error);
+    tp_status status = attend(context, problem, choice, tensors, filled, &watch, error);
     pthread_mutex_unlock(&context->lock);
+    if (status == TP_OK) tp__receipt_out(receipt, filled);
     return tp__watch_end(&watch, context, tensors, status);
 }

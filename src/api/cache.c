@@ -121,7 +121,6 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     *planned = 0;
     *plan = NULL;
     TP_TRY(tp_problem_check(problem, error));
-    if (choice != NULL) TP_REQUIRE_STRUCT(choice, tp_choice, error);
     int keep = make_key(problem, choice, context, &k);
     entry *found = keep ? find(cache, &k) : NULL;
     if (found == NULL) {

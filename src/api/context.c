@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "machine/trial.h"
 
 #define THREADS_MAX 1024
@@ -21,7 +21,6 @@ const char *tp_version(void) {
 }
 
 static tp_status check_options(const tp_context_options *options, tp_error *error) {
-    TP_REQUIRE_STRUCT(options, tp_context_options, error);
     TP_REQUIRE(options->threads >= 0 && options->threads <= THREADS_MAX, error, TP_INVALID,
                "threads is %d: it must be in 0..%d", options->threads, THREADS_MAX);
     TP_TRY(tp__policy_check(options->policy, error));
@@ -30,7 +29,6 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
                "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
     TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
-    if (options->machine != NULL) TP_REQUIRE_STRUCT(options->machine, tp_machine, error);
     return tp__names_check("disable", options->disable, error);
 }
 
@@ -53,14 +51,17 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL: it must point to a pointer");
     *context = NULL;
     if (options == NULL) options = &defaults;
+    TP_STRUCT_IN(tp_context_options, options, error);
+    const tp_machine *machine = options->machine;
+    TP_STRUCT_IN_OR_NULL(tp_machine, machine, error);
     TP_TRY(check_options(options, error));
 
-    tp_machine host = {.struct_size = sizeof host};
+    tp_machine host;
     TP_TRY(tp_machine_detect(&host, error));
     tp_context *made = calloc(1, sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a context of %zu bytes",
                sizeof *made);
-    made->machine = options->machine != NULL ? *options->machine : host;
+    made->machine = machine != NULL ? *machine : host;
     made->machine.struct_size = sizeof made->machine;
     made->host_isa = host.isa;
     made->policy = options->policy;

@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "base/error.h"
+#include "base/structs.h"
 #include "strategies/prepare.h"
 
 static tp_status check_choice(const tp_choice *choice, tp_error *error) {
     if (choice == NULL) return TP_OK;
-    TP_REQUIRE_STRUCT(choice, tp_choice, error);
     TP_TRY(tp__policy_check(choice->policy, error));
     TP_TRY(tp__names_check("disable", choice->disable, error));
     if (choice->kernel == NULL) return TP_OK;
@@ -118,6 +117,8 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL: it must point to a pointer");
     *plan = NULL;
     TP_TRY(check_context(context, error));
+    TP_STRUCT_IN(tp_problem, problem, error);
+    TP_STRUCT_IN_OR_NULL(tp_choice, choice, error);
     tp_plan *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
     tp_status status = tp__plan_make(context, problem, choice, made, error);
@@ -154,6 +155,8 @@ tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_ch
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;
     TP_TRY(check_context(context, error));
+    TP_STRUCT_IN(tp_problem, problem, error);
+    TP_STRUCT_IN_OR_NULL(tp_choice, choice, error);
     tp_decision *made = malloc(sizeof *made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
                sizeof *made);

@@ -5,14 +5,13 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/control.h"
-#include "base/error.h"
+#include "base/structs.h"
 #include "problem/sequence.h"
 #include "strategies/prepare.h"
 #include "strategies/schedule.h"
 #include "telemetry/receipt.h"
 
 static tp_status check_exec(const tp_exec *exec, tp_error *error) {
-    TP_REQUIRE_STRUCT(exec, tp_exec, error);
     TP_REQUIRE(exec->threads >= 0 && exec->threads <= 1024, error, TP_INVALID,
                "exec.threads is %d: it must be in 0..1024", exec->threads);
     TP_REQUIRE(exec->queue == NULL && exec->memory_kind == 0, error, TP_INVALID,
@@ -46,9 +45,15 @@ static int useful_threads(const tp_plan *plan, const tp_tensors *tensors, int as
 tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
                       tp_receipt *receipt, tp_error *error) {
     TP_REQUIRE(plan != NULL, error, TP_INVALID, "plan is NULL");
+    TP_STRUCT_IN(tp_exec, exec, error);
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, plan->problem.op, &here, error));
+    tp_receipt *filled = receipt, receipt_here;
+    TP_TRY(tp__receipt_in(&filled, &receipt_here, error));
     tp__watch watch;
     tp__watch_begin(&watch, plan->context);
-    tp_status status = tp__run(plan, &plan->problem, tensors, exec, receipt, &watch, error);
+    tp_status status = tp__run(plan, &plan->problem, tensors, exec, filled, &watch, error);
+    if (status == TP_OK) tp__receipt_out(receipt, filled);
     return tp__watch_end(&watch, plan->context, tensors, status);
 }
 
@@ -122,7 +127,6 @@ tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensor
                   const tp_exec *exec, tp_receipt *receipt, tp__watch *watch, tp_error *error) {
     ran told = {"none", {0, 0, 0}};
     watch->record.start_ns = tp__now_ns();
-    if (receipt != NULL) TP_REQUIRE_STRUCT(receipt, tp_receipt, error);
     TP_TRY(tp__context_usable(plan->context, error));
     int wanted = tp__watch_wants_receipt(watch, plan);
     tp_receipt *filled = receipt == NULL && wanted ? &watch->receipt : receipt;

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Doors to what a context has counted and recorded. */
 #include "api/context.h"
-#include "base/error.h"
+#include "base/structs.h"
 #include "telemetry/metrics.h"
 
-tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {
-    TP_REQUIRE(context != NULL, NULL, TP_INVALID, "context is NULL");
-    TP_REQUIRE_STRUCT(counters, tp_counters, (tp_error *)NULL);
+tp_status tp_context_counters_sized(const tp_context *context, tp_counters *counters, size_t size) {
+    if (context == NULL || counters == NULL) return TP_INVALID;
+    TP_REQUIRE_SIZE(tp_counters, size, NULL);
     TP_TRY(tp__context_here(context, NULL));
-    counters->calls = atomic_load(&context->calls);
-    counters->plans = atomic_load(&context->plans);
-    counters->cache_hits = atomic_load(&context->cache_hits);
-    counters->fallbacks = atomic_load(&context->fallbacks);
-    counters->refusals = atomic_load(&context->refusals);
+    const tp_counters found = {.calls = atomic_load(&context->calls),
+                               .plans = atomic_load(&context->plans),
+                               .cache_hits = atomic_load(&context->cache_hits),
+                               .fallbacks = atomic_load(&context->fallbacks),
+                               .refusals = atomic_load(&context->refusals)};
+    tp__struct_out(counters, size, &found, sizeof found);
     return TP_OK;
 }
 
-int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count) {
-    if (context == NULL || at == NULL || count == NULL || count->struct_size < sizeof *count) return 0;
-    if (tp__context_here(context, NULL) != TP_OK) return 0;
-    return tp__counts_next(context->counts, at, count);
+int tp_context_count_next_sized(const tp_context *context, int64_t *at, tp_count *count, size_t size) {
+    tp_count found;
+    if (context == NULL || at == NULL || count == NULL) return 0;
+    if (tp__size_check("tp_count", size, TP__FIRST_tp_count, NULL) != TP_OK) return 0;
+    if (tp__context_here(context, NULL) != TP_OK || !tp__counts_next(context->counts, at, &found)) return 0;
+    tp__struct_out(count, size, &found, sizeof found);
+    return 1;
 }
 
 const char *tp_lock_status_name(tp_lock_status status) {
@@ -30,7 +34,7 @@ const char *tp_lock_status_name(tp_lock_status status) {
 tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp__context_here(context, error));
-    TP_REQUIRE_STRUCT(state, tp_lock_state, error);
+    TP_STRUCT_IN(tp_lock_state, state, error);
     TP_REQUIRE(state->status >= TP_LOCK_ABSENT && state->status <= TP_LOCK_STALE, error, TP_INVALID,
                "lock status is %d: it must be absent (0), matches (1) or stale (2)", state->status);
     TP_REQUIRE(state->scratch_bytes >= 0 && state->canary_success >= 0, error, TP_INVALID,
@@ -46,7 +50,6 @@ tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cook
     if (context == NULL || write == NULL) return TP_INVALID;
     TP_TRY(tp__context_here(context, NULL));
     tp__metrics m = {.counts = context->counts,
-                     .totals = {.struct_size = sizeof(tp_counters)},
                      .lock = {.status = atomic_load(&context->lock_status),
                               .scratch_bytes = atomic_load(&context->lock_scratch),
                               .canary_success = atomic_load(&context->canary_success)},

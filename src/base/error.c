@@ -5,9 +5,10 @@
 #include <stdio.h>
 
 #include "base/control.h"
+#include "base/structs.h"
 
 tp_status tp__fail(tp_error *error, tp_status status, const char *format, ...) {
-    if (error != NULL && error->struct_size >= sizeof(tp_error)) {
+    if (error != NULL && error->struct_size >= TP__FIRST_tp_error) {
         va_list arguments;
         error->status = status;
         va_start(arguments, format);

@@ -22,13 +22,4 @@ tp_status tp__fail(tp_error *error, tp_status status, const char *format, ...)
         if (try_status_ != TP_OK) return try_status_;                                              \
     } while (0)
 
-/* A struct of the caller's: given, and at least as large as version 0.1's. */
-#define TP_REQUIRE_STRUCT(pointer, type, error)                                                    \
-    do {                                                                                           \
-        TP_REQUIRE((pointer) != NULL, error, TP_INVALID, #type " is NULL");                        \
-        TP_REQUIRE((pointer)->struct_size >= sizeof(type), error, TP_INVALID,                      \
-                   #type ".struct_size is %u: it must be at least %zu (use its init)",             \
-                   (unsigned)(pointer)->struct_size, sizeof(type));                                \
-    } while (0)
-
 #endif

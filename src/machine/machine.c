@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "machine/threads.h"
 
 #if defined(__x86_64__)
@@ -71,12 +71,12 @@ void tp__machine_model(const char *cpuinfo, char *name, size_t size) {
     snprintf(name, size, "unknown");
 }
 
-tp_status tp_machine_detect(tp_machine *machine, tp_error *error) {
+tp_status tp_machine_detect_sized(tp_machine *machine, size_t size, tp_error *error) {
     TP_REQUIRE(machine != NULL, error, TP_INVALID, "tp_machine is NULL");
+    TP_REQUIRE_SIZE(tp_machine, size, error);
     tp_machine found;
     char cpuinfo[4096];
     memset(&found, 0, sizeof found);
-    found.struct_size = sizeof found;
     found.threads = tp__usable_threads();
     TP_REQUIRE(found.threads > 0, error, TP_MACHINE,
                "threads is %d: neither the affinity mask nor sysconf tells how many CPUs there are",
@@ -88,6 +88,6 @@ tp_status tp_machine_detect(tp_machine *machine, tp_error *error) {
     snprintf(found.arch, sizeof found.arch, "%s", ARCH);
     if (!tp__read_text("/proc/cpuinfo", cpuinfo, sizeof cpuinfo)) cpuinfo[0] = 0;
     tp__machine_model(cpuinfo, found.name, sizeof found.name);
-    *machine = found;
+    tp__struct_out(machine, size, &found, sizeof found);
     return TP_OK;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "tileproof.h"
 
 static const struct {
@@ -42,7 +42,7 @@ static int printable(const tp_machine *m) {
 }
 
 tp_status tp_machine_print(const tp_machine *machine, char *text, size_t size) {
-    TP_REQUIRE_STRUCT(machine, tp_machine, NULL);
+    TP_STRUCT_IN(tp_machine, machine, NULL);
     char isa[32], line[256];
     if (text == NULL || size == 0) return TP_INVALID;
     text[0] = 0;
@@ -136,15 +136,15 @@ static tp_status read_text(reader *r, const char *key, size_t length, int blanks
     return TP_OK;
 }
 
-tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *error) {
+tp_status tp_machine_parse_sized(const char *text, tp_machine *machine, size_t size, tp_error *error) {
     TP_REQUIRE(text != NULL, error, TP_INVALID, "text is NULL: it must be a machine's text form");
     TP_REQUIRE(machine != NULL, error, TP_INVALID, "tp_machine is NULL");
+    TP_REQUIRE_SIZE(tp_machine, size, error);
     reader r = {text, error};
     tp_machine m;
     int64_t threads;
     size_t length = strcspn(text, " ");
     memset(&m, 0, sizeof m);
-    m.struct_size = sizeof m;
     TP_TRY(read_text(&r, "arch", length, 0, m.arch, sizeof m.arch));
     next_word(&r, length);
     TP_TRY(read_isa(&r, &m.isa));
@@ -155,6 +155,6 @@ tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *erro
     TP_TRY(read_number(&r, "l3", 0, INT64_MAX, &m.l3_bytes));
     TP_TRY(find_value(&r, "name", &length));
     TP_TRY(read_text(&r, "name", strlen(r.at), 1, m.name, sizeof m.name));
-    *machine = m;
+    tp__struct_out(machine, size, &m, sizeof m);
     return TP_OK;
 }

@@ -2,6 +2,8 @@
 /* The tree: its rules, and its truth for one pair. */
 #include "masks/kind.h"
 
+#include "base/structs.h"
+
 static const tp__mask_kind *const kinds[] = {
 #define TP_MASK(NAME, KIND) &tp__mask_##NAME,
 #include "masks/masks.inc"
@@ -117,6 +119,8 @@ tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_
 
 int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
                     int64_t key) {
+    tp_problem here;
+    problem = TP_IN(tp_problem, problem, &here, NULL);
     if (problem == NULL || row < 0 || row >= q_len || key < 0 || key >= kv_len) return -1;
     if (tp__mask_check(problem, NULL) != TP_OK || tp__mask_reads_data(problem)) return -1;
     tp__mask_view view = tp__mask_view_plain(problem, q_len, kv_len);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "plan/plan.h"
 #include "problem/sequence.h"
 
@@ -24,6 +24,7 @@ struct tp__permits {
 tp_status tp_problem_class(const tp_problem *problem, char *text, size_t size) {
     if (text == NULL || size == 0) return TP_INVALID;
     text[0] = 0;
+    TP_STRUCT_IN(tp_problem, problem, NULL);
     TP_TRY(tp_problem_check(problem, NULL));
     return tp__class_print(problem, tp__bucket(problem, problem->q_len), text, size);
 }

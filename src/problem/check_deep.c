@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "masks/mask.h"
 #include "problem/overlap.h"
 #include "problem/sequence.h"
@@ -268,7 +268,10 @@ tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, t
 }
 
 tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    TP_STRUCT_IN(tp_problem, problem, error);
     TP_TRY(tp_problem_check(problem, error));
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, problem->op, &here, error));
     TP_TRY(tp__tensors_check(problem, tensors, error));
     return tp__check_deep(problem, tensors, error);
 }

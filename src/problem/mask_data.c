@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/arena.h"
-#include "base/error.h"
+#include "base/structs.h"
 
 #define POSITION_MAX ((int64_t)1 << 40)
 
@@ -232,10 +232,13 @@ tp_status tp__mask_data_check(const tp_problem *problem, const tp_tensors *tenso
 
 int tp_mask_visible(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
                     int64_t row, int64_t key) {
-    if (tp_problem_check(problem, NULL) != TP_OK || tensors == NULL || seq < 0 ||
-        seq >= tensors->batch || head < 0 || head >= problem->q_heads || !tp__reads_indices(tensors) ||
-        !tp__reads_data(tensors))
-        return -1;
+    tp_problem problem_here;
+    tp__tensors_here here;
+    problem = TP_IN(tp_problem, problem, &problem_here, NULL);
+    if (problem == NULL || tp_problem_check(problem, NULL) != TP_OK) return -1;
+    if (tp__tensors_in(&tensors, TP_FORWARD, &here, NULL) != TP_OK || tensors == NULL) return -1;
+    if (!tp__reads_indices(tensors) || !tp__reads_data(tensors)) return -1;
+    if (seq < 0 || seq >= tensors->batch || head < 0 || head >= problem->q_heads) return -1;
     tp__sequence sequence = tp__sequence_at(problem, tensors, seq);
     if (row < 0 || row >= sequence.q_len || key < 0 || key >= sequence.kv_len) return -1;
     tp__mask_view view = tp__sequence_view(problem, &sequence);

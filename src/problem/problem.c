@@ -8,36 +8,37 @@
 #include "base/constants.h"
 #include "base/control.h"
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/structs.h"
 #include "masks/mask.h"
 #include "problem/limits.h"
 
-void tp_problem_init(tp_problem *problem) {
-    if (problem == NULL) return;
-    memset(problem, 0, sizeof *problem);
-    problem->struct_size = sizeof *problem;
-    problem->batch = problem->q_heads = problem->kv_heads = 1;
-    tp_problem_dtype(problem, TP_F32);
+void tp_problem_init_sized(tp_problem *problem, size_t size) {
+    static const tp_problem plain = {
+        .q_dtype = TP_F32, .k_dtype = TP_F32, .v_dtype = TP_F32, .o_dtype = TP_F32, .batch = 1, .q_heads = 1, .kv_heads = 1};
+    TP_STRUCT_INIT(tp_problem, problem, size, &plain);
 }
 
 void tp_problem_dtype(tp_problem *problem, tp_dtype all) {
-    if (problem == NULL) return;
+    if (problem == NULL || problem->struct_size < TP__FIRST_tp_problem) return;
     problem->q_dtype = problem->k_dtype = problem->v_dtype = problem->o_dtype = all;
 }
 
 /* Only the tree is checked: the rest of the problem may not have been filled in yet. */
 static tp_status append(tp_problem *problem, int32_t join, tp_mask_node node) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
+    tp_problem here;
+    const tp_problem *given = TP_IN(tp_problem, problem, &here, NULL);
+    if (given == NULL) return TP_INVALID;
     int n = problem->mask_nodes, needed = n > 0 ? 2 : 1;
     if (n < 0 || n > TP_MAX_MASK_NODES - needed) return TP_INVALID;
     if (join != TP_MASK_AND && join != TP_MASK_OR) return TP_INVALID;
-    tp_problem before = *problem;
-    problem->mask[n] = node;
-    if (n > 0) problem->mask[n + 1] = (tp_mask_node){.kind = join};
-    problem->mask_nodes = n + needed;
-    tp_status status = tp__mask_check(problem, NULL);
-    if (status != TP_OK) *problem = before;
-    return status;
+    tp_problem grown = *given;
+    grown.mask[n] = node;
+    if (n > 0) grown.mask[n + 1] = (tp_mask_node){.kind = join};
+    grown.mask_nodes = n + needed;
+    TP_TRY(tp__mask_check(&grown, NULL));
+    memcpy(problem->mask, grown.mask, sizeof grown.mask);
+    problem->mask_nodes = grown.mask_nodes;
+    return TP_OK;
 }
 
 tp_status tp_problem_mask(tp_problem *problem, tp_mask_kind join, tp_mask_kind kind, int64_t a,
@@ -210,7 +211,7 @@ static tp_status check_backward(const tp_problem *p, tp_error *error) {
 }
 
 static tp_status check_all(const tp_problem *problem, tp_error *error) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, error);
+    TP_STRUCT_IN(tp_problem, problem, error);
     TP_REQUIRE(problem->op == TP_FORWARD || problem->op == TP_BACKWARD, error, TP_INVALID,
                "op is %d: it must be TP_FORWARD (0) or TP_BACKWARD (1)", problem->op);
     TP_TRY(check_dtype("q_dtype", problem->q_dtype, error));

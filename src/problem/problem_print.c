@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/structs.h"
 #include "problem/number_text.h"
 #include "problem/mask_text.h"
 
@@ -182,7 +183,7 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
 
 /* The arrays that the walk over the sequences reads must be there, and lie as their elements must. */
 static int can_walk(const tp_problem *problem, const tp_tensors *tensors) {
-    if (tensors->struct_size < sizeof *tensors || tensors->batch < 0) return 0;
+    if (tensors->batch < 0) return 0;
     if (tensors->index_type != TP_I32 && tensors->index_type != TP_I64) return 0;
     const void *const arrays[] = {tensors->cu_seqlens_q, tensors->cu_seqlens_kv, tensors->q_lens, tensors->kv_lens};
     for (int i = 0; i < 4; i++)
@@ -193,7 +194,9 @@ static int can_walk(const tp_problem *problem, const tp_tensors *tensors) {
 
 tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
                            size_t size) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, NULL);
+    tp__tensors_here here;
+    TP_STRUCT_IN(tp_problem, problem, NULL);
+    TP_TRY(tp__tensors_in(&tensors, TP_FORWARD, &here, NULL)); /* gradients are not printed */
     if (text == NULL || size == 0) return TP_INVALID;
     text[0] = 0;
     if (problem->mask_nodes < 0 || problem->mask_nodes > TP_MAX_MASK_NODES) return TP_INVALID;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "problem/mask_text.h"
 
 /* What a word is about; one text says one thing about each, except that masks add up. */
@@ -216,18 +216,19 @@ static tp_status finish(tp__words *w, int want_lengths) {
     return tp_problem_check(p, w->error);
 }
 
-tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
-                           tp_error *error) {
+tp_status tp_problem_parse_sized(const char *text, tp_problem *problem, size_t problem_size, tp_lengths *lengths,
+                                 size_t lengths_size, tp_error *error) {
     TP_REQUIRE(text != NULL, error, TP_INVALID, "text is NULL: it must be a problem's text form");
     TP_REQUIRE(problem != NULL, error, TP_INVALID, "tp_problem is NULL");
+    TP_REQUIRE_SIZE(tp_problem, problem_size, error);
+    if (lengths != NULL) TP_REQUIRE_SIZE(tp_lengths, lengths_size, error);
     tp__words w;
     memset(&w, 0, sizeof w);
     w.error = error;
-    w.lengths.struct_size = sizeof w.lengths;
     tp_problem_init(&w.problem);
     TP_TRY(take_words(&w, text));
     TP_TRY(finish(&w, lengths != NULL));
-    *problem = w.problem;
-    if (lengths != NULL) *lengths = w.lengths;
+    tp__struct_out(problem, problem_size, &w.problem, sizeof w.problem);
+    if (lengths != NULL) tp__struct_out(lengths, lengths_size, &w.lengths, sizeof w.lengths);
     return TP_OK;
 }

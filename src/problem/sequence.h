@@ -6,6 +6,15 @@
 #include "masks/mask.h"
 #include "tileproof.h"
 
+/* Takes a caller's tensors in, as TP_STRUCT_IN does, and the structs that they point to: tags, and gradients where op is TP_BACKWARD.
+   NULL stays NULL: what needs tensors refuses it. */
+typedef struct tp__tensors_here {
+    tp_tensors tensors;
+    tp_gradients gradients;
+    tp_tags tags;
+} tp__tensors_here;
+tp_status tp__tensors_in(const tp_tensors **tensors, int32_t op, tp__tensors_here *here, tp_error *error);
+
 typedef struct tp__sequence {
     int64_t q_len, kv_len;
     const tp_tensors *tensors;

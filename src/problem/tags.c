@@ -19,7 +19,6 @@ static tp_status check_tag(const char *what, const char *text, tp_error *error) 
 
 tp_status tp__tags_check(const tp_tags *tags, tp_error *error) {
     if (tags == NULL) return TP_OK;
-    TP_REQUIRE_STRUCT(tags, tp_tags, error);
     TP_REQUIRE(tags->layer >= -1, error, TP_INVALID, "tags.layer is %d: it must be >= 0, or -1 for none",
                tags->layer);
     TP_TRY(check_tag("model", tags->model, error));

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "base/error.h"
+#include "base/structs.h"
 #include "problem/side.h"
 
 /* They wrap instead of overflowing: tp_tensors_init and the printer see values nobody has checked.
@@ -21,13 +21,7 @@ static tp_tensor contiguous(const void *data, int64_t tokens, int64_t heads, int
     return (tp_tensor){(void *)(uintptr_t)data, {times(tokens, token), token, dim}};
 }
 
-void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
-                     const void *v, void *o) {
-    const tp_problem *p = problem;
-    if (tensors == NULL) return;
-    memset(tensors, 0, sizeof *tensors);
-    tensors->struct_size = sizeof *tensors;
-    if (problem == NULL) return;
+static void fill(tp_tensors *tensors, const tp_problem *p, const void *q, const void *k, const void *v, void *o) {
     tensors->batch = p->batch;
     tensors->q_len = p->q_len;
     tensors->kv_len = p->kv_len;
@@ -39,6 +33,15 @@ void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void 
     tensors->v = contiguous(v, held, p->kv_heads, p->head_dim_v);
     tensors->o = contiguous(o, p->q_len, p->q_heads, p->head_dim_v);
     tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
+}
+
+void tp_tensors_init_sized(tp_tensors *tensors, size_t size, const tp_problem *problem, const void *q, const void *k,
+                           const void *v, void *o) {
+    tp_problem here;
+    tp_tensors filled = {0};
+    problem = TP_IN(tp_problem, problem, &here, NULL);
+    if (problem != NULL) fill(&filled, problem, q, k, v, o);
+    TP_STRUCT_INIT(tp_tensors, tensors, size, &filled);
 }
 
 static int64_t offset(const tp_tensor *tensor, int packed, int64_t start) {
@@ -219,7 +222,7 @@ tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors
 
 tp_status tp__tensors_check_on(const tp_problem *problem, const tp_tensors *tensors, int device, tp_error *error) {
     const tp_tensors *t = tensors;
-    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
     TP_TRY(check_places(t, device, error));
     TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,
                "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", t->index_type);

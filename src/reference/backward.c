@@ -10,7 +10,7 @@
 #include "base/control.h"
 #include "base/arena.h"
 #include "base/dtype.h"
-#include "base/error.h"
+#include "base/structs.h"
 
 typedef struct job {
     const tp_problem *problem;
@@ -37,7 +37,6 @@ static tp_status check_served(const tp_problem *problem, tp_error *error) {
 }
 
 static tp_status check_arguments(const job *j, tp_error *error) {
-    TP_REQUIRE_STRUCT(j->out, tp_reference_gradients, error);
     TP_REQUIRE(j->out->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0",
                j->out->reserved);
     TP_REQUIRE(j->precision == TP_DOUBLE || j->precision == TP_NAIVE, error, TP_INVALID,
@@ -192,12 +191,15 @@ static void compute(job *j) {
 tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *tensors,
                                 tp_precision precision, int64_t seq, int64_t kv_head,
                                 const tp_reference_gradients *out, tp_error *error) {
-    TP_REQUIRE_STRUCT(problem, tp_problem, error);
+    TP_STRUCT_IN(tp_problem, problem, error);
     tp_problem forward = *problem; /* whose gradients these are */
     forward.op = TP_FORWARD;
     TP_TRY(tp_problem_check(&forward, error));
     TP_TRY(check_served(&forward, error));
-    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, TP_BACKWARD, &here, error));
+    TP_STRUCT_IN(tp_reference_gradients, out, error);
     tp_tensors given = *tensors, inputs; /* o and lse are computed anew */
     given.o = given.lse = (tp_tensor){0};
     TP_TRY(tp__reference_inputs(&forward, &given, &inputs, error));
@@ -209,8 +211,7 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
              .seq = seq,
              .kv_head = kv_head,
              .group = forward.q_heads / forward.kv_heads};
-    if (out != NULL)
-        j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL;
+    j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL;
     TP_TRY(check_arguments(&j, error));
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));

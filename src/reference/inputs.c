@@ -115,7 +115,7 @@ static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tenso
 
 tp_status tp__reference_inputs(const tp_problem *problem, const tp_tensors *tensors, tp_tensors *inputs,
                                tp_error *error) {
-    TP_REQUIRE_STRUCT(tensors, tp_tensors, error);
+    TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
     *inputs = *tensors;
     if (tensors->o.data != NULL) TP_TRY(tp__tensors_check(problem, tensors, error));
     inputs->o = inputs->lse = (tp_tensor){0};
@@ -137,7 +137,7 @@ tp_status tp__reference_data(const tp_tensors *inputs, int64_t seq, const tp__se
 
 tp_status tp__reference_d_o(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     const tp_gradients *given = tensors->gradients;
-    TP_REQUIRE_STRUCT(given, tp_gradients, error);
+    TP_REQUIRE(given != NULL, error, TP_INVALID, "tp_gradients is NULL");
     int packed = problem->q_layout == TP_PACKED;
     const int64_t extent[3] = {packed ? 1 : tensors->batch, packed ? tensors->q_tokens : tensors->q_len,
                                problem->q_heads};

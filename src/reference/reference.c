@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/control.h"
-#include "base/error.h"
+#include "base/structs.h"
 
 static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors, int64_t i,
                            const tp_row *row, int64_t *kv_len, tp_error *error) {
@@ -29,7 +29,10 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
 tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_precision precision,
                        int64_t count, const tp_row *rows, double *o, double *lse, double *bound,
                        double *lse_bound, tp_error *error) {
+    TP_STRUCT_IN(tp_problem, problem, error);
     TP_TRY(tp_problem_check(problem, error));
+    tp__tensors_here here;
+    TP_TRY(tp__tensors_in(&tensors, problem->op, &here, error));
     tp_tensors inputs; /* outputs are neither read nor written */
     TP_TRY(tp__reference_inputs(problem, tensors, &inputs, error));
     TP_REQUIRE(precision == TP_DOUBLE || precision == TP_NAIVE, error, TP_INVALID,

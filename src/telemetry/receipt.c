@@ -1,17 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/receipt.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/structs.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
 #include "strategies/visibility.h"
 
-void tp_receipt_init(tp_receipt *receipt) {
-    if (receipt == NULL) return;
-    memset(receipt, 0, sizeof *receipt);
-    receipt->struct_size = sizeof *receipt;
+#define SLOTS ((int)(sizeof(((tp_receipt *)0)->function_id) / sizeof(uint16_t)))
+_Static_assert((int)TP__FUNCTIONS_PER_SET <= SLOTS, "a receipt has a slot for every function of a kernel set");
+
+void tp_receipt_init_sized(tp_receipt *receipt, size_t size) {
+    static const tp_receipt none;
+    TP_STRUCT_INIT(tp_receipt, receipt, size, &none);
+}
+
+tp_status tp__receipt_in(tp_receipt **filled, tp_receipt *here, tp_error *error) {
+    if (*filled == NULL || (*filled)->struct_size == sizeof *here) return TP_OK;
+    TP_REQUIRE_SIZE(tp_receipt, (*filled)->struct_size, error);
+    *filled = here;
+    return TP_OK;
+}
+
+void tp__receipt_out(tp_receipt *receipt, const tp_receipt *filled) {
+    if (receipt != filled) tp__struct_out(receipt, receipt->struct_size, filled, sizeof *filled);
+}
+
+int tp_receipt_function(const tp_receipt *receipt, int index, const char **name, int64_t *calls) {
+    tp_receipt here;
+    receipt = TP_IN(tp_receipt, receipt, &here, NULL);
+    if (receipt == NULL || index < 0 || index >= receipt->function_count || index >= SLOTS) return 0;
+    if (name != NULL) *name = tp_kernel_function(receipt->function_id[index]);
+    if (calls != NULL) *calls = receipt->function_calls[index];
+    return 1;
 }
 
 /* Keys that any row sees; with lists, the entries of all that the mask does not hide. */
@@ -82,16 +106,16 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     tp_receipt_init(receipt);
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
-    for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < TP_MAX_RECEIPT_FUNCTIONS; i++) {
+    for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < SLOTS; i++) {
         if (trace->calls[i] == 0) continue;
-        receipt->function[receipt->function_count].name = tp_kernel_function(i);
-        receipt->function[receipt->function_count++].calls = trace->calls[i];
+        receipt->function_id[receipt->function_count] = (uint16_t)i;
+        receipt->function_calls[receipt->function_count++] = trace->calls[i];
     }
     receipt->kernel = kernel_of(trace);
     receipt->decision = decision;
     if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
         strcpy(receipt->problem, "(its text form is too long)");
-    memcpy(receipt->numerics_id, decision->numerics_id, sizeof receipt->numerics_id);
+    snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;

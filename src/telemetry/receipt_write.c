@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A receipt as people and as programs read it. */
-#include "base/error.h"
+#include "base/structs.h"
 #include "telemetry/emit.h"
 
 /* The plain numbers, once for both forms. */
@@ -13,9 +13,10 @@ static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "problem          %s\n", r->problem);
     tp__emit_text(e, "kernel           %s%s\n", r->kernel, r->fallback ? ", a FALLBACK" : "");
     tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, r->lossy ? "lossy" : "exact");
-    for (int i = 0; i < r->function_count; i++)
-        tp__emit_text(e, "function         %s x %lld\n", r->function[i].name,
-                      (long long)r->function[i].calls);
+    const char *function;
+    int64_t calls;
+    for (int i = 0; tp_receipt_function(r, i, &function, &calls); i++)
+        tp__emit_text(e, "function         %s x %lld\n", function, (long long)calls);
     if (r->rewrites & TP_REWRITE_PADDED_V)
         tp__emit_text(e, "rewritten        head_dim_v padded in the workspace (exact)\n");
     tp__emit_text(e, "tasks            %d\n", r->tasks);
@@ -41,7 +42,9 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_bool(e, "lossy", r->lossy);
     tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_open(e, "functions", '{');
-    for (int i = 0; i < r->function_count; i++) tp__json_int(e, r->function[i].name, r->function[i].calls);
+    const char *function;
+    int64_t calls;
+    for (int i = 0; tp_receipt_function(r, i, &function, &calls); i++) tp__json_int(e, function, calls);
     tp__json_close(e, '}');
     tp__json_int(e, "tasks", r->tasks);
     tp__json_bool(e, "planned", r->planned);
@@ -69,7 +72,7 @@ tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write
                            void *cookie) {
     tp__emit e = {write, cookie, 0, 0};
     if (write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
-    TP_REQUIRE_STRUCT(receipt, tp_receipt, (tp_error *)NULL);
+    TP_STRUCT_IN(tp_receipt, receipt, NULL);
     if (receipt->kernel == NULL) return TP_INVALID; /* no run has filled it in */
     if (format == TP_TEXT)
         write_text(&e, receipt);

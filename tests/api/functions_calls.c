@@ -12,8 +12,9 @@ void case_ends(void);
 __attribute__((noinline)) void case_ends(void) { fflush(stdout); }
 
 static void print(const tp_receipt *receipt) {
-    for (int i = 0; i < receipt->function_count; i++)
-        printf("%s %lld\n", receipt->function[i].name, (long long)receipt->function[i].calls);
+    const char *name;
+    int64_t calls;
+    for (int i = 0; tp_receipt_function(receipt, i, &name, &calls); i++) printf("%s %lld\n", name, (long long)calls);
 }
 
 int main(void) {

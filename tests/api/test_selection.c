@@ -305,14 +305,19 @@ static void receipts_of_every_kernel(void **state) {
         assert_int_equal(receipt.tasks, 1);
         assert_string_equal(receipt.problem, "prefill b2 h6/3 q20 k30 d16 bf16 causal");
         assert_true(receipt.time_ns >= 0);
-        for (int i = 0; i < receipt.function_count; i++) { /* leaves exist, and ran on this kernel */
+        const char *name;
+        int64_t calls;
+        for (int i = 0; tp_receipt_function(&receipt, i, &name, &calls); i++) { /* they exist, and ran on this kernel */
             int known = 0;
-            for (int j = 0; tp_kernel_function(j) != NULL; j++)
-                known |= tp_kernel_function(j) == receipt.function[i].name;
-            assert_true(known && receipt.function[i].calls > 0);
-            attends += strstr(receipt.function[i].name, "attend_") != NULL;
-            if (info->max_head_dim > 0) assert_non_null(strstr(receipt.function[i].name, info->name));
+            for (int j = 0; tp_kernel_function(j) != NULL; j++) known |= tp_kernel_function(j) == name;
+            assert_true(known && calls > 0);
+            attends += strstr(name, "attend_") != NULL;
+            if (info->max_head_dim > 0) assert_non_null(strstr(name, info->name));
         }
+        assert_true(tp_receipt_function(&receipt, receipt.function_count - 1, NULL, NULL));
+        assert_false(tp_receipt_function(&receipt, receipt.function_count, &name, &calls));
+        assert_false(tp_receipt_function(&receipt, -1, &name, &calls));
+        assert_false(tp_receipt_function(NULL, 0, &name, &calls));
         assert_int_equal(attends, info->max_head_dim > 0);
     }
     call_free(c);
@@ -468,8 +473,8 @@ static void writing_a_receipt(void **state) {
             assert_non_null(strstr(s.text, receipt.problem));
             assert_non_null(strstr(s.text, call_kernel(k)));
             assert_non_null(strstr(s.text, receipt.numerics_id));
-            for (int i = 0; i < receipt.function_count; i++)
-                assert_non_null(strstr(s.text, receipt.function[i].name));
+            const char *name;
+            for (int i = 0; tp_receipt_function(&receipt, i, &name, NULL); i++) assert_non_null(strstr(s.text, name));
             for (size_t limit = 0; limit < whole; limit += 1 + whole / 40) {
                 s = (sink){.limit = limit};
                 assert_int_equal(tp_receipt_write(&receipt, format, write_to_sink, &s), TP_INVALID);

@@ -567,11 +567,8 @@ static int64_t packed_blocks(const char *text, const char *kernel) {
     tp_receipt_init(&receipt);
     call *c = call_new(text, NULL);
     call_run(c, &(call_how){.kernel = kernel}, &receipt);
-    int64_t calls = 0;
-    for (int i = 0; i < receipt.function_count; i++)
-        if (strstr(receipt.function[i].name, "pack_k")) calls += receipt.function[i].calls;
     call_free(c);
-    return calls;
+    return call_count_of(&receipt, "tp_pack_k_");
 }
 
 /* The first keys and a window near the end: two blocks of seventeen, and the one the window may begin in. */

@@ -105,6 +105,9 @@ tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *
 tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, const call_how *how,
                         void (*poison)(void *cookie, int byte), void *cookie, tp_receipt *receipt, tp_error *error);
 
+/* Calls of the kernel functions whose name holds the part. */
+int64_t call_count_of(const tp_receipt *receipt, const char *part);
+
 /* Kernels of the table that this host can run; NULL ends the list. */
 const tp_kernel_info *call_kernel_info(int index);
 const char *call_kernel(int index);

@@ -131,3 +131,11 @@ void call_check_all(const char *text, const call_shape *shape) {
     }
     call_free(c);
 }
+
+int64_t call_count_of(const tp_receipt *receipt, const char *part) {
+    const char *name;
+    int64_t calls, sum = 0;
+    for (int i = 0; tp_receipt_function(receipt, i, &name, &calls); i++)
+        if (strstr(name, part) != NULL) sum += calls;
+    return sum;
+}

@@ -106,7 +106,6 @@ int is_utf8(const char *text);
 void add_name(char *list, size_t size, const char *name);
 const char *grouped(int64_t value, char text[32]);               /* 67,108,864 */
 const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
-void isa_words(uint32_t isa, char text[64]);                     /* "avx2 avx512", or "none" */
 
 /* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);

@@ -136,17 +136,3 @@ const char *readable_bytes(double bytes, char text[32]) {
     snprintf(text, 32, "%.4g %s", bytes, units[unit]);
     return text;
 }
-
-void isa_words(uint32_t isa, char text[64]) {
-    static const struct {
-        uint32_t bit;
-        const char *name;
-    } names[] = {{TP_ISA_AVX2, "avx2"}, {TP_ISA_AVX512, "avx512"}};
-    text[0] = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (isa & names[i].bit) {
-            if (text[0]) strcat(text, " ");
-            strcat(text, names[i].name);
-        }
-    if (!text[0]) strcpy(text, "none");
-}

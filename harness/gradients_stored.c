@@ -11,7 +11,7 @@ static tp_status all_lse(const struct tensors *tensors, const float *slopes, con
                          tp_error *error) {
     tp_tensors call = tensors->call;
     call.alibi_slopes = slopes;
-    return tp_reference(&tensors->problem, &call, TP_DOUBLE, count, rows, NULL, lse, NULL, NULL, error);
+    return tp_reference(&tensors->problem, &call, TP_DOUBLE, TP_ARITHMETIC_F32, count, rows, NULL, lse, NULL, NULL, error);
 }
 
 /* The keys' mean distance, as P weighs it, is what the lse loses for a step of the slope: by a small step of every slope. */

@@ -77,7 +77,7 @@ tp_status timed_case_open(struct timed_case *one, struct workload *workload, con
         return status;
     }
     const tp_decision *decision = tp_plan_decision(one->plan);
-    one->ran = one->receipt.kernel ? one->receipt.kernel : decision->candidate[decision->chosen].kernel;
+    one->ran = one->receipt.kernel ? one->receipt.kernel : tp_decision_candidate(decision, decision->chosen)->kernel;
     one->isa = limits_isa(limits, one->ran);
     one->flops = useful_flops(&workload->tensors.problem, one->receipt.pairs_visible);
     one->kv_bytes = kv_bytes(one);

@@ -119,6 +119,12 @@ TP_API const char *tp_dtype_name(tp_dtype dtype); /* "bf16"; "dtype?" when unkno
 /* Bytes of one element; 0 for unknown dtypes and for i4, which packs two in a byte. */
 TP_API size_t tp_dtype_bytes(tp_dtype dtype);
 
+/* How a kernel rounds its products and sums: tp_reference's bounds depend on it. Numbers are fixed for ever. */
+typedef enum tp_arithmetic {
+    TP_ARITHMETIC_F32 = 0 /* float32 throughout: elements of 16 bits are widened, which is exact */
+} tp_arithmetic;
+TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32"; "arithmetic?" when unknown */
+
 /* Where kernels run and memory lies: TP_CPU, or the number of the context's backend, 1..255. */
 typedef enum tp_device { TP_CPU = 0 } tp_device;
 
@@ -590,6 +596,8 @@ typedef enum tp_reason_code {
     TP_WHY_OP = 8,        /* it has no backward: have, need are tp_op                           */
     TP_WHY_NOT_LOCKED = 9, /* would serve, but the policy is locked and no permit names it for
                              the problem's class: have: permits of that class; need: 1          */
+    TP_WHY_DTYPE = 10,    /* it does not serve the dtype of q, k or v: have: the first such dtype;
+                             need: those it serves, as in tp_kernel_info.dtypes                 */
     TP_WHY_DEVICE = 11,   /* it runs on another device than was asked for: have: tp_choice.device;
                              need: its own                                                      */
     TP_WHY_ABSENT = 12,   /* its device, or the driver of it, is not there: the text says what  */
@@ -597,30 +605,32 @@ typedef enum tp_reason_code {
 } tp_reason_code;
 TP_API const char *tp_reason_name(tp_reason_code code);
 
+/* Relative to what this host could serve this problem with. What is disabled by hand, or not asked for, counts as
+   something it could; a kernel that does not serve the problem's dtype, head dim or op does not. */
 typedef enum tp_tier {
-    TP_TIER_BEST = 0,  /* fused, on the best ISA this host has          */
-    TP_TIER_LOWER = 1, /* fused, on a lower one: a fallback             */
-    TP_TIER_MATH = 2   /* materialises the scores: a fallback           */
+    TP_TIER_BEST = 0,  /* fused, and no better fused candidate could serve  */
+    TP_TIER_LOWER = 1, /* fused, behind one that could serve: a fallback    */
+    TP_TIER_MATH = 2   /* materialises the scores: a fallback               */
 } tp_tier;
 
+/* Decisions, candidates and reasons are the library's own: read them, and reach the next one by its function. Texts
+   live as long as the decision. */
 typedef struct tp_reason {
+    uint32_t struct_size;
     int32_t code; /* tp_reason_code */
-    int32_t reserved;
     int64_t have, need;
-    char text[96]; /* "head_dim 640, need <= 576" */
+    const char *text; /* "head_dim 640, need <= 576" */
 } tp_reason;
 
-#define TP_MAX_REASONS 4
-#define TP_MAX_CANDIDATES 8
-
 typedef struct tp_candidate {
-    const char *kernel;   /* "generic", "math": the name that disable and tp_choice take */
-    const char *strategy; /* "prefill", "decode", "backward", "math" */
+    uint32_t struct_size;
     int32_t tier;         /* tp_tier */
     int32_t chosen;
     int32_t reason_count; /* 0 when chosen */
+    const char *kernel;   /* "generic", "math": the name that disable and tp_choice take */
+    const char *strategy; /* "prefill", "decode", "backward", "math" */
+    int32_t arithmetic;   /* tp_arithmetic */
     int32_t reserved;
-    tp_reason reason[TP_MAX_REASONS];
 } tp_candidate;
 
 #define TP_REWRITE_PADDED_V 1u /* head_dim_v padded with zero columns inside the workspace: exact */
@@ -632,10 +642,10 @@ typedef struct tp_decision {
     int32_t fallback; /* the chosen one is not of the first tier */
     int32_t candidate_count;
     uint32_t rewrites; /* TP_REWRITE_* */
-    tp_candidate candidate[TP_MAX_CANDIDATES];
-    char hint[192];       /* the single change that unlocks a faster path, or "" */
-    char problem[512];    /* its text form */
-    char numerics_id[64]; /* equal id and equal input: equal bits */
+    const char *hint;          /* the single change that unlocks a faster path, or "" */
+    const char *problem;       /* its text form */
+    const char *problem_class; /* what a permit names: tp_problem_class */
+    const char *numerics_id;   /* equal id and equal input: equal bits; "" when nothing was chosen */
     /* at the problem's bounds */
     int64_t pairs;            /* visible (row, key) pairs over all heads                        */
     double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
@@ -650,8 +660,13 @@ typedef struct tp_decision {
     int64_t chunks;           /* of one sequence                                                */
     int32_t decode;           /* 1: sequences go by the decode loop, 0: by prefill's, or math   */
     int32_t threads;          /* of the context's, how many can be kept busy                    */
-    char problem_class[512];  /* what a permit names: tp_problem_class                          */
+    int32_t arithmetic;       /* tp_arithmetic of the chosen candidate                          */
+    int32_t reserved;
 } tp_decision;
+
+/* Candidates best first; reasons in the order in which they were found. NULL for an index that is not there. */
+TP_API const tp_candidate *tp_decision_candidate(const tp_decision *decision, int index);
+TP_API const tp_reason *tp_candidate_reason(const tp_candidate *candidate, int index);
 
 /* On TP_OK, TP_FALLBACK_REFUSED, TP_UNSUPPORTED and TP_NOT_LOCKED *decision is set and to be destroyed. */
 TP_API tp_status tp_explain(tp_context *context, const tp_problem *problem,
@@ -763,6 +778,8 @@ struct tp_receipt {
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
     int64_t panels_conservative;   /* of the tiles full and partial, those classed without looking at all
                                      that hides keys: with a bias, whose -inf is seen in the tile only */
+    int32_t arithmetic;           /* tp_arithmetic of the kernel: what tp_reference's bounds go by */
+    int32_t reserved;
     uint16_t function_id[40];     /* private: tp_receipt_function reads them */
     int64_t function_calls[40];
 };
@@ -884,6 +901,9 @@ TP_API tp_status tp_machine_parse_sized(const char *text, tp_machine *machine, s
 static inline tp_status tp_machine_parse(const char *text, tp_machine *machine, tp_error *error) {
     return tp_machine_parse_sized(text, machine, sizeof *machine, error);
 }
+/* The names of ISA bits in the order of their numbers, as that text has them: "avx2,avx512", "none". TP_INVALID when
+   size is too small or a bit has no name. 64 bytes hold all there are. */
+TP_API tp_status tp_isa_print(uint32_t isa, char *text, size_t size);
 
 /* ------------------------------------------------------------------------------------------
  * 6  Truth and merge
@@ -901,14 +921,15 @@ typedef struct tp_row {
 
 /* Computes the chosen rows only, so that a check can use real lengths:
        o[i*head_dim_v + x], lse[i]        for i in 0..count-1
-   bound[i] receives the derived absolute error bound of row i's output for a kernel that follows
-   docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
+   bound[i] receives the derived absolute error bound of row i's output for a kernel of this arithmetic
+   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
    dtype may overflow, 0 for rows that are empty, NaN or have only a sink, which must match as such; columns that are not
    finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
    tensors are not touched. No SIMD, one thread, always in the library. */
 TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors,
-                              tp_precision precision, int64_t count, const tp_row *rows, double *o,
-                              double *lse, double *bound, double *lse_bound, tp_error *error);
+                              tp_precision precision, tp_arithmetic arithmetic, int64_t count,
+                              const tp_row *rows, double *o, double *lse, double *bound,
+                              double *lse_bound, tp_error *error);
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
@@ -955,11 +976,15 @@ TP_API tp_status tp_merge(int64_t parts, int64_t rows, int64_t dim, const float 
  * ------------------------------------------------------------------------------------------ */
 
 typedef struct tp_kernel_info {
+    uint32_t struct_size;
+    uint32_t needs;       /* TP_ISA_* bits */
     const char *name;     /* the candidate */
     const char *strategy;
-    uint32_t needs;       /* TP_ISA_* bits */
     int32_t mr, nr;       /* register tile: rows x keys */
     int32_t max_head_dim; /* 0: no limit */
+    uint32_t dtypes;      /* of q, k and v that it serves: bits 1u << tp_dtype; o may have any */
+    int32_t arithmetic;   /* tp_arithmetic */
+    int32_t reserved;
 } tp_kernel_info;
 TP_API const tp_kernel_info *tp_kernel_at(int index);
 /* Keys a block of the online softmax holds at this head dim, and a chunk. Tile borders for tests. */

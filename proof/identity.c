@@ -10,19 +10,11 @@
 #include "fail.h"
 #include "identity.h"
 
-static const struct {
-    uint32_t bit;
-    const char *name;
-} isa_bits[] = {{TP_ISA_AVX2, "avx2"}, {TP_ISA_AVX512, "avx512"}};
-
-void tp__isa_text(uint32_t isa, char text[64]) {
-    text[0] = 0;
-    for (size_t i = 0; i < sizeof isa_bits / sizeof *isa_bits; i++)
-        if (isa & isa_bits[i].bit) {
-            if (text[0]) strcat(text, ",");
-            strcat(text, isa_bits[i].name);
-        }
-    if (!text[0]) strcpy(text, "none");
+void tp__lock_key(uint32_t isa, char key[64]) {
+    uint32_t used = 0;
+    const tp_kernel_info *kernel;
+    for (int i = 0; (kernel = tp_kernel_at(i)) != NULL; i++) used |= kernel->needs;
+    tp_isa_print(isa & used, key, 64);
 }
 
 static int by_text(const void *left, const void *right) {
@@ -78,7 +70,7 @@ tp_status tp_identity_detect(const char *declared, tp_identity *identity, tp_err
     snprintf(identity->version, sizeof identity->version, "%s", tp_version());
     snprintf(identity->build, sizeof identity->build, "%s", tp_build_hash());
     snprintf(identity->compiler, sizeof identity->compiler, "%s", tp_build_compiler());
-    tp__isa_text(machine.isa, identity->isa);
+    tp__lock_key(machine.isa, identity->isa);
     snprintf(identity->cpu, sizeof identity->cpu, "%s", machine.name);
     snprintf(identity->os, sizeof identity->os, "%.70s %.80s", system.sysname, system.release);
     snprintf(identity->libc, sizeof identity->libc, "glibc %.50s", gnu_get_libc_version());

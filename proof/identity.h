@@ -4,7 +4,8 @@
 
 #include "tileproof_proof.h"
 
-/* "avx2,avx512", or "none": the key under which a lock keeps cells. */
-void tp__isa_text(uint32_t isa, char text[64]);
+/* "avx2,avx512", or "none": the key under which a lock keeps cells. It names the bits of a host that any kernel of this
+   library needs: others decide nothing. */
+void tp__lock_key(uint32_t isa, char key[64]);
 
 #endif

@@ -79,6 +79,37 @@ json_t *tp__lock_cells(const tp_lock *lock, const char *isa) {
     return json_object_get(json_object_get(lock->isas, isa), "cells");
 }
 
+/* Whether the last name of a key is one that came after the first locks. */
+static int is_later(const char *key, size_t length) {
+    static const char *const first[] = {"avx2", "avx512", "none"};
+    size_t name = 0;
+    while (name < length && key[length - name - 1] != ',') name++;
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        if (strlen(first[i]) == name && !memcmp(key + length - name, first[i], name)) return 0;
+    return 1;
+}
+
+json_t *tp__lock_entry(const tp_lock *lock, const char *isa, const char **name) {
+    char key[64];
+    size_t length = strlen(isa);
+    json_t *entry = json_object_get(lock->isas, isa);
+    if (length >= sizeof key) return NULL;
+    memcpy(key, isa, length + 1);
+    while (!entry && is_later(key, length)) {
+        while (length && key[length - 1] != ',') length--;
+        if (length) length--;
+        key[length] = 0;
+        if (!length) length = strlen(strcpy(key, "none"));
+        entry = json_object_get(lock->isas, key);
+    }
+    if (entry && name) *name = json_object_iter_key(json_object_iter_at(lock->isas, key));
+    return entry;
+}
+
+static json_t *cells_for(const tp_lock *lock, const char *isa) {
+    return json_object_get(tp__lock_entry(lock, isa, NULL), "cells");
+}
+
 size_t tp__lock_index(const json_t *cells, const char *problem) {
     size_t i, count = json_array_size(cells);
     for (i = 0; i < count; i++)
@@ -97,13 +128,13 @@ static tp_status give_cell(json_t *record, tp_cell *cell) {
 
 tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int index, tp_cell *cell) {
     if (!lock || !isa || index < 0) return TP_INVALID;
-    return give_cell(json_array_get(tp__lock_cells(lock, isa), (size_t)index), cell);
+    return give_cell(json_array_get(cells_for(lock, isa), (size_t)index), cell);
 }
 
 tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
                             tp_cell *cell) {
     if (!lock || !isa || !problem) return TP_INVALID;
-    const json_t *cells = tp__lock_cells(lock, isa);
+    const json_t *cells = cells_for(lock, isa);
     return give_cell(json_array_get(cells, tp__lock_index(cells, problem)), cell);
 }
 
@@ -167,7 +198,7 @@ tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text,
     const char *name;
     if (!lock || !now || !text || !size) return TP_INVALID;
     text[0] = 0;
-    json_t *isa = json_object_get(lock->isas, now->isa);
+    json_t *isa = tp__lock_entry(lock, now->isa, &name);
     if (!isa) {
         char names[256] = "";
         json_object_foreach(lock->isas, name, host) {
@@ -177,7 +208,9 @@ tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text,
         add_difference(text, size, "ISA", names, now->isa);
         return TP_UNSUPPORTED;
     }
-    int count = differences(json_object_get(isa, "library"), now, tp__library_fields, "library", text, size);
+    int count = strcmp(name, now->isa) != 0;
+    if (count) add_difference(text, size, "ISA", name, now->isa);
+    count += differences(json_object_get(isa, "library"), now, tp__library_fields, "library", text, size);
     json_array_foreach(json_object_get(isa, "hosts"), i, host) {
         char unused[1024] = "";
         last = host;

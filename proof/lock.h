@@ -29,7 +29,10 @@ extern const tp__field tp__history_fields[];
 void tp__lock_take(tp_lock *lock, json_t *root); /* this is the lock's tree from now on */
 /* SHA-256 of everything but the checksum itself. 0, or nonzero when memory ran out. */
 int tp__lock_checksum(const json_t *root, char text[65]);
-json_t *tp__lock_cells(const tp_lock *lock, const char *isa); /* borrowed; NULL: no such ISA */
+json_t *tp__lock_cells(const tp_lock *lock, const char *isa); /* borrowed; NULL: no such ISA, by just this key */
+/* What a lock has for hosts of this key: its entry, or the one of a library that did not know the last names of the key,
+   down to avx2 and avx512, which all do. *name: the entry's own key. NULL: none. */
+json_t *tp__lock_entry(const tp_lock *lock, const char *isa, const char **name);
 /* The cell's index in the list, or its size. */
 size_t tp__lock_index(const json_t *cells, const char *problem);
 tp_status tp__lock_check(const tp__file *file, json_t *root);

@@ -133,7 +133,7 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
         return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
     TP_TRY(tp_identity_detect(declared, &now, error));
     /* a context may plan for another machine */
-    tp__isa_text(tp_context_machine(context)->isa, now.isa);
+    tp__lock_key(tp_context_machine(context)->isa, now.isa);
     tp_status status = tp_lock_fresh(lock, &now, why, sizeof why);
     if (status != TP_OK) {
         tp_context_lock_state(context, &state, NULL);

@@ -87,7 +87,7 @@ static const char *host_kernel(const struct isolated *isolated, const char *word
     if (bench_words_check(words, &problem, &error) != TP_OK ||
         tp_explain(isolated->context, &problem, &choice, &decision, &error) != TP_OK)
         return NULL;
-    snprintf(name, 64, "%s", decision->candidate[decision->chosen].kernel);
+    snprintf(name, 64, "%s", tp_decision_candidate(decision, decision->chosen)->kernel);
     tp_decision_destroy(decision);
     return name;
 }

@@ -91,7 +91,7 @@ static tp_status time_one(struct calls *calls, int which, double *ns, tp_error *
 /* Its workspace follows the lengths, so it is planned anew each time. */
 static int is_math(const struct calls *calls) {
     const tp_decision *decision = tp_plan_decision(calls->plan);
-    return decision->candidate[decision->chosen].tier == TP_TIER_MATH;
+    return tp_decision_candidate(decision, decision->chosen)->tier == TP_TIER_MATH;
 }
 
 /* Each runs twice and the second time counts: they have workspaces of their own, which must be

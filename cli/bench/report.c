@@ -202,7 +202,7 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
 void bench_print_host(const struct limits *limits, FILE *out) {
     const tp_machine *machine = tp_context_machine(limits->context);
     char isa[64];
-    isa_words(machine->isa, isa);
+    tp_isa_print(machine->isa, isa, sizeof isa);
     fprintf(out, "host: %s, %s, isa %s, %d threads; tileproof %s\n\n", machine->name, machine->arch,
             isa, machine->threads, tp_version());
     for (int i = 0; i < limits->fma_count; i++)

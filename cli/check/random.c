@@ -94,7 +94,7 @@ static double seconds_now(void) {
 static void print_absent(const struct check_kernels *kernels) {
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
-        isa_words(kernels->absent[k]->needs, needs);
+        tp_isa_print(kernels->absent[k]->needs, needs, sizeof needs);
         printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
     }
 }

@@ -77,7 +77,7 @@ long check_print_table(const struct check_list *list, const struct check_kernels
     printf("\n");
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
-        isa_words(kernels->absent[k]->needs, needs);
+        tp_isa_print(kernels->absent[k]->needs, needs, sizeof needs);
         printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
     }
     printf("%ld passed, %ld failed", all.passed, all.failed);

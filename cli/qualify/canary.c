@@ -79,7 +79,7 @@ static void check_choice(struct canary *c, struct qualifier *q, const tp_cell *l
     if (tp_problem_parse(locked->problem, &problem, &lengths, &error) != TP_OK) return;
     tp_explain(q->context, &problem, &q->choice, &decision, &error);
     if (decision && decision->chosen >= 0 &&
-        !strcmp(decision->candidate[decision->chosen].kernel, locked->kernel)) {
+        !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel)) {
         tp_decision_destroy(decision);
         return;
     }

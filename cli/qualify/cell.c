@@ -40,14 +40,14 @@ void qualifier_close(struct qualifier *q) {
 /* "avx512: head_dim 640, need <= 576; math: a fallback ..." */
 static void put_reasons(const tp_decision *decision, char *text, size_t size) {
     text[0] = 0;
-    for (int i = 0; i < decision->candidate_count; i++) {
-        const tp_candidate *candidate = &decision->candidate[i];
-        for (int j = 0; j < candidate->reason_count; j++) {
+    const tp_candidate *candidate;
+    const tp_reason *why;
+    for (int i = 0; (candidate = tp_decision_candidate(decision, i)); i++)
+        for (int j = 0; (why = tp_candidate_reason(candidate, j)); j++) {
             size_t used = strlen(text);
             snprintf(text + used, size - used, "%s%s%s%s", j ? ", " : used ? "; " : "",
-                     j ? "" : candidate->kernel, j ? "" : ": ", candidate->reason[j].text);
+                     j ? "" : candidate->kernel, j ? "" : ": ", why->text);
         }
-    }
 }
 
 static int choose(struct qualifier *q, struct subject *s) {
@@ -57,7 +57,7 @@ static int choose(struct qualifier *q, struct subject *s) {
         return subject_fail(s, TP_CELL_UNSUPPORTED, "%s", error.text);
     tp_status status = tp_explain(q->context, &s->problem, &q->choice, &decision, &error);
     if (status == TP_OK) {
-        const tp_candidate *chosen = &decision->candidate[decision->chosen];
+        const tp_candidate *chosen = tp_decision_candidate(decision, decision->chosen);
         s->cell->status = decision->fallback ? TP_CELL_QUALIFIED_FALLBACK : TP_CELL_QUALIFIED;
         s->cell->scratch = decision->workspace_bytes;
         snprintf(s->cell->kernel, sizeof s->cell->kernel, "%s", chosen->kernel);

@@ -49,12 +49,11 @@ static void print_columns(const struct measurement *columns, double flops_per_pa
 
 static void print_refusals(const tp_decision *decision) {
     printf("\nWhy not the others (tileproof explain):\n");
-    for (int i = 0; i < decision->candidate_count; i++) {
-        const tp_candidate *candidate = &decision->candidate[i];
-        if (candidate->chosen) continue;
-        for (int r = 0; r < candidate->reason_count; r++)
-            printf("  %-12s %s\n", candidate->kernel, candidate->reason[r].text);
-    }
+    const tp_candidate *candidate;
+    const tp_reason *reason;
+    for (int i = 0; (candidate = tp_decision_candidate(decision, i)); i++)
+        for (int r = 0; (reason = tp_candidate_reason(candidate, r)); r++)
+            printf("  %-12s %s\n", candidate->kernel, reason->text);
 }
 
 int command_demo(const struct options *given) {

@@ -4,9 +4,10 @@
 
 /* The best of those that only the policy refuses. */
 static const char *first_refused(const tp_decision *decision) {
-    for (int i = 0; i < decision->candidate_count; i++)
-        if (decision->candidate[i].reason_count == 1 && decision->candidate[i].reason[0].code == TP_WHY_POLICY)
-            return decision->candidate[i].kernel;
+    const tp_candidate *candidate;
+    for (int i = 0; (candidate = tp_decision_candidate(decision, i)); i++)
+        if (candidate->reason_count == 1 && tp_candidate_reason(candidate, 0)->code == TP_WHY_POLICY)
+            return candidate->kernel;
     return "a lower tier";
 }
 

@@ -34,11 +34,21 @@ static void print_block_json(int64_t low, int64_t high, int keys, int first) {
            first ? "" : ",", (long long)low, (long long)high, keys);
 }
 
+/* "f32,bf16" */
+static const char *dtype_words(uint32_t dtypes, char text[64]) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int dtype = TP_F32; dtype <= TP_I4; dtype++)
+        if (dtypes >> dtype & 1)
+            used += (size_t)snprintf(text + used, 64 - used, "%s%s", used ? "," : "", tp_dtype_name((tp_dtype)dtype));
+    return text;
+}
+
 static void print_text(const tp_machine *machine) {
     char words[64], dims[32];
     printf("tileproof    %s\n", tp_version());
     printf("machine      %s, %s\n", machine->arch, machine->name);
-    isa_words(machine->isa, words);
+    tp_isa_print(machine->isa, words, sizeof words);
     printf("isa          %s\n", words);
     printf("threads      %d\n", machine->threads);
     const struct {
@@ -52,16 +62,17 @@ static void print_text(const tp_machine *machine) {
         printf("%s %s %s", i ? "," : "", caches[i].name,
                caches[i].bytes ? readable_bytes((double)caches[i].bytes, size) : "unknown");
     }
-    printf("\n\n%-12s %-10s %-10s %-7s %-9s %s\n", "kernel", "strategy", "needs", "tile",
-           "head dim", "this host");
+    printf("\n\n%-12s %-10s %-12s %-7s %-9s %-13s %s\n", "kernel", "strategy", "needs", "tile", "head dim", "dtypes",
+           "this host");
     const tp_kernel_info *kernel;
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
-        char tile[32];
-        isa_words(kernel->needs, words);
+        char tile[32], dtypes[64];
+        tp_isa_print(kernel->needs, words, sizeof words);
         snprintf(tile, sizeof tile, kernel->mr > 0 ? "%dx%d" : "-", kernel->mr, kernel->nr);
         head_dim_words(kernel->max_head_dim, dims);
-        printf("%-12s %-10s %-10s %-7s %-9s %s\n", kernel->name, kernel->strategy, words, tile,
-               dims, (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
+        printf("%-12s %-10s %-12s %-7s %-9s %-13s %s\n", kernel->name, kernel->strategy, words, tile, dims,
+               dtype_words(kernel->dtypes, dtypes),
+               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
     }
     printf("\nmasks       ");
     for (int i = 0; tp_mask_name(i); i++) printf("%s %s", i ? "," : "", tp_mask_name(i));
@@ -78,23 +89,24 @@ static void print_text(const tp_machine *machine) {
 }
 
 static void print_json(const tp_machine *machine) {
-    char words[64];
+    char words[64], dtypes[64];
     printf("{\n  \"version\": \"%s\",\n  \"machine\": {\"arch\": ", tp_version());
     print_json_text(stdout, machine->arch);
     printf(", \"name\": ");
     print_json_text(stdout, machine->name);
-    isa_words(machine->isa, words);
+    tp_isa_print(machine->isa, words, sizeof words);
     printf(", \"isa\": \"%s\", \"threads\": %d, \"l1d_bytes\": %lld, \"l2_bytes\": %lld, "
            "\"l3_bytes\": %lld},\n  \"kernels\": [",
            words, machine->threads, (long long)machine->l1d_bytes, (long long)machine->l2_bytes,
            (long long)machine->l3_bytes);
     const tp_kernel_info *kernel;
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
-        isa_words(kernel->needs, words);
+        tp_isa_print(kernel->needs, words, sizeof words);
         printf("%s\n    {\"name\": \"%s\", \"strategy\": \"%s\", \"needs\": \"%s\", \"mr\": %d, "
-               "\"nr\": %d, \"max_head_dim\": %d, \"runs_here\": %s}",
+               "\"nr\": %d, \"max_head_dim\": %d, \"dtypes\": \"%s\", \"arithmetic\": \"%s\", \"runs_here\": %s}",
                i ? "," : "", kernel->name, kernel->strategy, words, kernel->mr, kernel->nr,
-               kernel->max_head_dim,
+               kernel->max_head_dim, dtype_words(kernel->dtypes, dtypes),
+               tp_arithmetic_name((tp_arithmetic)kernel->arithmetic),
                (machine->isa & kernel->needs) == kernel->needs ? "true" : "false");
     }
     printf("\n  ],\n  \"masks\": [");

@@ -34,7 +34,7 @@ static tp_status attend(tp_context *context, const tp_problem *problem, const tp
     tp_status status = tp__cache_get(context, problem, choice, &plan, &planned, error);
     watch->record.planned = planned;
     if (status != TP_OK) {
-        if (plan != NULL) tp__watch_refused(watch, context, problem, tensors, &plan->decision);
+        if (plan != NULL) tp__watch_refused(watch, context, problem, tensors, plan->decision);
         return status;
     }
     size_t need = tp_plan_workspace(plan, context->threads);

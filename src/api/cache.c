@@ -51,7 +51,11 @@ tp__cache *tp__cache_create(int max) {
 
 void tp__cache_destroy(tp__cache *cache) {
     if (cache == NULL) return;
-    for (int i = 0; i < cache->count; i++) free(cache->entry[i]);
+    for (int i = 0; i < cache->count; i++) {
+        tp_decision_destroy(cache->entry[i]->plan.decision);
+        free(cache->entry[i]);
+    }
+    tp_decision_destroy(cache->exact.decision);
     free(cache->entry);
     free(cache);
 }
@@ -104,7 +108,7 @@ static entry *find(tp__cache *cache, const key *k) {
 /* A place for one more: a new one while there is room, otherwise the least recently used. */
 static entry *place(tp__cache *cache) {
     if (cache->count < cache->max) {
-        entry *fresh = malloc(sizeof *fresh);
+        entry *fresh = calloc(1, sizeof *fresh);
         if (fresh != NULL) cache->entry[cache->count++] = fresh;
         return fresh;
     }
@@ -127,8 +131,9 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
         *planned = 1;
         /* whether math, a callback's answers or backward's rows fit into memory is decided by the lengths: anew each
            time */
+        tp_decision_destroy(cache->exact.decision);
         tp_status made = tp__plan_make(context, problem, choice, &cache->exact, error);
-        if (cache->exact.decision.candidate_count > 0) *plan = &cache->exact;
+        if (cache->exact.decision != NULL) *plan = &cache->exact;
         if (made != TP_OK) return made;
         if (!keep || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK) ||
             problem->op == TP_BACKWARD)
@@ -136,8 +141,10 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
         found = place(cache);
         TP_REQUIRE(found != NULL, error, TP_NO_MEMORY, "no memory for a plan of %zu bytes",
                    sizeof *found);
+        tp_decision_destroy(found->plan.decision); /* of the plan that had the place */
         found->key = k;
         found->plan = cache->exact;
+        cache->exact.decision = NULL;
     } else {
         atomic_fetch_add(&context->cache_hits, 1);
     }

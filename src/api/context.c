@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/structs.h"
+#include "machine/isa.h"
 #include "machine/trial.h"
 
 #define THREADS_MAX 1024
@@ -29,6 +30,12 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
                "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
     TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
+    if (options->machine != NULL) {
+        char known[64];
+        tp_isa_print(tp__isa_all(), known, sizeof known);
+        TP_REQUIRE((options->machine->isa & ~tp__isa_all()) == 0, error, TP_INVALID,
+                   "machine.isa is %#x: it may have the bits %#x (%s)", options->machine->isa, tp__isa_all(), known);
+    }
     return tp__names_check("disable", options->disable, error);
 }
 

@@ -43,9 +43,9 @@ static tp_status find_path(const tp_problem *problem, const tp_choice *choice, t
 static void remedy_of(const tp_decision *decision, char *text, size_t size) {
     const char *kernel = "";
     for (int i = decision->candidate_count - 1; i >= 0; i--) {
-        const tp_candidate *c = &decision->candidate[i];
-        if (c->reason_count == 1 && (c->reason[0].code == TP_WHY_POLICY || c->reason[0].code == TP_WHY_NOT_LOCKED))
-            kernel = c->kernel; /* the best of them in the end */
+        const tp_candidate *c = tp_decision_candidate(decision, i);
+        int code = c->reason_count == 1 ? tp_candidate_reason(c, 0)->code : 0;
+        if (code == TP_WHY_POLICY || code == TP_WHY_NOT_LOCKED) kernel = c->kernel; /* the best of them in the end */
     }
     text[0] = '\0';
     if (decision->status == TP_FALLBACK_REFUSED)
@@ -59,9 +59,11 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
     char list[400], remedy[128];
     size_t used = 0;
     list[0] = '\0';
-    for (int i = 0; i < decision->candidate_count && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "",
-                                 decision->candidate[i].kernel, decision->candidate[i].reason[0].text);
+    for (int i = 0; i < decision->candidate_count && used < sizeof list; i++) {
+        const tp_candidate *c = tp_decision_candidate(decision, i);
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s: %s", i > 0 ? "; " : "", c->kernel,
+                                 tp_candidate_reason(c, 0)->text);
+    }
     remedy_of(decision, remedy, sizeof remedy);
     const char *hint = remedy[0] == '\0' ? decision->hint : ""; /* one advice is enough */
     return tp__fail(error, (tp_status)decision->status, "%s%s for '%s': %s%s%s",
@@ -71,43 +73,54 @@ static tp_status refuse(const tp_decision *decision, tp_error *error) {
                     remedy, decision->problem, list, hint[0] != '\0' ? "; hint: " : "", hint);
 }
 
-static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice,
-                        tp_decision *decision, const tp__kernel_set **kernels, tp__path *path,
+static void let_go(tp_decision **decision) {
+    tp_decision_destroy(*decision);
+    *decision = NULL;
+}
+
+/* *plan gets all but what belongs to a plan that may be run. Its decision is set as well when that is to refuse. */
+static tp_status decide(tp_context *context, const tp_problem *problem, const tp_choice *choice, tp_plan *plan,
                         tp_error *error) {
+    char text[512];
+    plan->decision = NULL;
     TP_TRY(tp_problem_check(problem, error));
     TP_TRY(check_choice(choice, error));
-    TP_TRY(find_path(problem, choice, path, error));
+    TP_TRY(find_path(problem, choice, &plan->path, error));
     tp__rules rules = {
         .machine = &context->machine,
+        .options = tp__options,
+        .option_count = TP__OPTIONS,
         .policy = choice != NULL ? choice->policy : context->policy,
         .disable = {context->disable, choice != NULL ? choice->disable : NULL},
         .kernel = choice != NULL ? choice->kernel : NULL,
-        .path = *path,
+        .path = plan->path,
         .permits = context->permits,
     };
-    memset(decision, 0, sizeof *decision);
-    decision->struct_size = sizeof *decision;
-    if (tp_problem_class(problem, decision->problem_class, sizeof decision->problem_class) != TP_OK)
-        strcpy(decision->problem_class, "(its text form is too long)");
-    *kernels = NULL;
-    tp_status status = tp__choose(problem, &rules, decision, kernels);
-    tp__figures(problem, status == TP_OK ? tp__option_strategy(&tp__options[decision->chosen], problem) : NULL, *path,
-                *kernels, tp_context_threads(context), decision);
+    tp_decision *made = tp__decision_create(rules.option_count);
+    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision");
+    made->problem_class = tp_problem_class(problem, text, sizeof text) == TP_OK ? tp__decision_text(made, "%s", text)
+                                                                                : "(its text form is too long)";
+    tp_status status = tp__choose(problem, &rules, made);
+    const tp__option *chosen = status == TP_OK ? &rules.options[made->chosen] : NULL;
+    plan->strategy = chosen != NULL ? chosen->executor->strategy[problem->op] : NULL;
+    plan->kernels = chosen != NULL ? tp__option_kernels(chosen, &rules) : NULL;
+    plan->policy = rules.policy;
+    tp__figures(problem, plan->strategy, plan->path, plan->kernels, tp_context_threads(context), made);
+    if (tp__decision_failed(made)) let_go(&made);
+    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision");
+    plan->decision = made;
     if (status == TP_OK) return TP_OK;
     atomic_fetch_add(&context->refusals, 1);
-    return refuse(decision, error);
+    return refuse(made, error);
 }
 
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error) {
-    plan->decision.candidate_count = 0;
-    TP_TRY(decide(context, problem, choice, &plan->decision, &plan->kernels, &plan->path, error));
+    TP_TRY(decide(context, problem, choice, plan, error));
     plan->context = context;
-    plan->policy = choice != NULL ? choice->policy : context->policy;
-    plan->why = tp__reasons_of(&plan->decision);
+    plan->why = tp__reasons_of(plan->decision);
     memcpy(&plan->problem, problem, sizeof plan->problem);
     plan->problem.struct_size = sizeof plan->problem;
-    plan->strategy = tp__option_strategy(&tp__options[plan->decision.chosen], problem);
     atomic_fetch_add(&context->plans, 1);
     return TP_OK;
 }
@@ -126,20 +139,24 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
         *plan = made;
         return TP_OK;
     }
-    if (made->decision.candidate_count > 0) {
+    if (made->decision != NULL) {
         tp__watch watch;
         tp__watch_begin(&watch, context);
-        tp__watch_refused(&watch, context, problem, NULL, &made->decision);
+        tp__watch_refused(&watch, context, problem, NULL, made->decision);
         tp__watch_end(&watch, context, NULL, status);
     }
-    free(made);
+    tp_plan_destroy(made);
     return status;
 }
 
-void tp_plan_destroy(tp_plan *plan) { free(plan); }
+void tp_plan_destroy(tp_plan *plan) {
+    if (plan == NULL) return;
+    tp_decision_destroy(plan->decision);
+    free(plan);
+}
 
 const tp_decision *tp_plan_decision(const tp_plan *plan) {
-    return plan != NULL ? &plan->decision : NULL;
+    return plan != NULL ? plan->decision : NULL;
 }
 
 size_t tp_plan_workspace(const tp_plan *plan, int threads) {
@@ -150,23 +167,13 @@ size_t tp_plan_workspace(const tp_plan *plan, int threads) {
 
 tp_status tp_explain(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                      tp_decision **decision, tp_error *error) {
-    const tp__kernel_set *kernels;
-    tp__path path;
+    tp_plan plan;
     TP_REQUIRE(decision != NULL, error, TP_INVALID, "decision is NULL: it must point to a pointer");
     *decision = NULL;
     TP_TRY(check_context(context, error));
     TP_STRUCT_IN(tp_problem, problem, error);
     TP_STRUCT_IN_OR_NULL(tp_choice, choice, error);
-    tp_decision *made = malloc(sizeof *made);
-    TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision of %zu bytes",
-               sizeof *made);
-    made->candidate_count = 0;
-    tp_status status = decide(context, problem, choice, made, &kernels, &path, error);
-    if (made->candidate_count > 0) /* decided, be it to refuse */
-        *decision = made;
-    else
-        free(made);
+    tp_status status = decide(context, problem, choice, &plan, error);
+    *decision = plan.decision; /* be it to refuse */
     return status;
 }
-
-void tp_decision_destroy(tp_decision *decision) { free(decision); }

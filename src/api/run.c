@@ -110,11 +110,11 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     plan->strategy->run(&job);
     tp__control_restore(saved);
     atomic_fetch_add(&context->calls, 1);
-    if (plan->decision.fallback) atomic_fetch_add(&context->fallbacks, 1);
+    if (plan->decision->fallback) atomic_fetch_add(&context->fallbacks, 1);
     told->kernel = tp__trace_kernel(&trace);
     told->amounts = (tp__amounts){tp__now_ns() - start, trace.bytes, (int64_t)need};
     if (receipt != NULL) {
-        tp__receipt_fill(receipt, &plan->problem, tensors, &plan->decision, &trace,
+        tp__receipt_fill(receipt, &plan->problem, tensors, plan->decision, &trace,
                          job.prepared.seen != NULL ? tp__prepared_keys(&job) : -1);
         receipt->tasks = threads;
         receipt->workspace_bytes = (int64_t)need;

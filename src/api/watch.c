@@ -9,6 +9,7 @@
 
 void tp__watch_begin(tp__watch *watch, const tp_context *context) {
     watch->told = watch->event = watch->detail = 0;
+    watch->decision = NULL;
     watch->record.planned = 0;
     watch->listening = !tp__inside_task() && (context->options.event != NULL || context->options.trace != NULL ||
                                               context->options.dump != NULL);
@@ -18,7 +19,7 @@ static int is_served(int32_t policy) { return policy == TP_SERVE || policy == TP
 
 int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan) {
     const tp_context_options *to = &plan->context->options;
-    if (plan->decision.fallback && is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
+    if (plan->decision->fallback && is_served(plan->policy)) watch->event = TP_EVENT_FALLBACK;
     int event = to->event != NULL && watch->event != 0;
     watch->detail = watch->listening && (event || to->trace != NULL);
     return watch->detail;
@@ -44,7 +45,7 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
     r->why = *why;
     if (context->recorder != NULL) tp__recorder_add(context->recorder, r, problem);
     watch->problem = problem;
-    if (watch->detail) watch->decision = *decision;
+    if (watch->detail) watch->decision = tp__decision_hold(decision);
     watch->told = watch->detail || (watch->listening && r->status != TP_OK);
 }
 
@@ -74,15 +75,15 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
     r->labels.kernel = (uint8_t)tp__kernel_index(kernel);
     r->amounts = *amounts;
     r->status = status;
-    fill(watch, context, problem, tensors, &plan->decision, &plan->why);
+    fill(watch, context, problem, tensors, plan->decision, &plan->why);
     if (status != TP_OK) {
         watch->event = 0;
         return; /* no call was completed */
     }
     tp__counts_add(context->counts, r->labels, amounts);
-    if (!plan->decision.fallback) return;
+    if (!plan->decision->fallback) return;
     r->labels.kind = TP_COUNT_FALLBACKS;
-    r->labels.reason = (uint8_t)tp__first_reason(&plan->decision);
+    r->labels.reason = (uint8_t)tp__first_reason(plan->decision);
     tp__counts_add(context->counts, r->labels, NULL);
 }
 
@@ -91,17 +92,17 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
     int ran = status == TP_OK;
     char bounds[512];
     if (!ran) tp__bounds_text(watch->problem, bounds);
-    watch->receipt.decision = &watch->decision; /* the cache's own may be gone by now */
+    watch->receipt.decision = watch->decision; /* the cache's own may be gone by now */
     watch->receipt.planned = watch->record.planned;
     if (to->trace != NULL && watch->detail && !atomic_load(&context->trace_ended) &&
-        tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, &watch->decision, to->trace,
+        tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, watch->decision, to->trace,
                         to->trace_cookie) != 0)
         atomic_store(&context->trace_ended, 1);
     if (to->event != NULL && watch->event != 0) {
         tp_event event = {.struct_size = sizeof event,
                           .kind = watch->event,
                           .status = status,
-                          .decision = &watch->decision,
+                          .decision = watch->decision,
                           .receipt = ran ? &watch->receipt : NULL,
                           .tags = tags};
         to->event(to->event_user, &event);
@@ -114,5 +115,6 @@ tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors 
     int outer = tp__set_inside(1);
     tell(watch, context, tags_of(tensors), status);
     tp__set_inside(outer);
+    tp_decision_destroy(watch->decision);
     return status;
 }

@@ -18,7 +18,7 @@ typedef struct tp__watch {
     int event;           /* tp_event_kind; 0: none */
     const tp_problem *problem; /* as asked */
     tp__record record;
-    tp_decision decision;
+    tp_decision *decision; /* when detail: held until the end */
     tp_receipt receipt;  /* of a run; its status is the call's */
 } tp__watch;
 

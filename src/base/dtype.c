@@ -21,6 +21,10 @@ const char *tp_dtype_name(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].
 
 size_t tp_dtype_bytes(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].bytes : 0; }
 
+const char *tp_arithmetic_name(tp_arithmetic arithmetic) {
+    return arithmetic == TP_ARITHMETIC_F32 ? "f32" : "arithmetic?";
+}
+
 /* Of a dtype without a conversion nothing is read. */
 float tp_to_float(tp_dtype dtype, const void *element) {
     return tp__dtype_is_float((int)dtype) ? tp__load(dtype, element, 0) : NAN;

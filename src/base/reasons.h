@@ -5,9 +5,15 @@
 
 #include "tileproof.h"
 
-/* tp_reason_code of each candidate; 0: no more. */
+#define TP__CANDIDATES_MAX 16 /* of one decision */
+
+/* Of each candidate: bits 1u << tp_reason_code. */
 typedef struct tp__reasons {
-    uint8_t code[TP_MAX_CANDIDATES][TP_MAX_REASONS];
+    uint32_t codes[TP__CANDIDATES_MAX];
 } tp__reasons;
+
+/* Reasons that say what a candidate cannot do for a problem on a host. The others say what people forbid, or prefer. */
+#define TP__UNABLE                                                                                     \
+    (1u << TP_WHY_ISA | 1u << TP_WHY_HEAD_DIM | 1u << TP_WHY_MEMORY | 1u << TP_WHY_OP | 1u << TP_WHY_DTYPE)
 
 #endif

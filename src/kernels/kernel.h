@@ -20,6 +20,9 @@
 #include "base/philox.h"
 #include "tileproof.h"
 
+/* Dtypes as bits: those of floats, which every set but a special one serves. */
+#define TP__FLOATS (1u << TP_F32 | 1u << TP_F16 | 1u << TP_BF16)
+
 enum tp__function {
 #define TP_FUNCTION(op, dtype) TP__FUNCTION_##op##_##dtype,
 #include "kernels/functions.inc"
@@ -28,14 +31,16 @@ enum tp__function {
 };
 
 enum tp__set {
-#define TP_ISA_ROW(isa, needs, mr, nr) TP__SET_##isa,
+#define TP_ISA_ROW(isa, ...) TP__SET_##isa,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__SETS
 };
 
 enum {
-#define TP_ISA_ROW(isa, needs, mr, nr) TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr,
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic)                                                    \
+    TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr, TP__DTYPES_##isa = dtypes,                 \
+    TP__ARITHMETIC_##isa = arithmetic,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__FUNCTION_COUNT = TP__FUNCTIONS_PER_SET * TP__SETS,
@@ -265,7 +270,9 @@ typedef tp__exp2_fn tp__tanh_fn;
 /* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
 typedef struct tp__kernel_set {
     const char *isa;
-    uint32_t needs;
+    uint32_t needs;  /* TP_ISA_* */
+    uint32_t dtypes; /* of q, k and v that it serves: bits 1u << tp_dtype */
+    int arithmetic;  /* tp_arithmetic */
     int mr, nr, lanes;
     int tile_rows; /* rows that attend should get at a time: a multiple of mr */
     const char *function_name[TP__FUNCTIONS_PER_SET];
@@ -287,7 +294,7 @@ typedef struct tp__kernel_set {
     tp__tanh_fn *tanh; /* tanh(x * ln2 / 2) */
 } tp__kernel_set;
 
-#define TP_ISA_ROW(isa, needs, mr, nr) extern const tp__kernel_set tp__kernel_set_##isa;
+#define TP_ISA_ROW(isa, ...) extern const tp__kernel_set tp__kernel_set_##isa;
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
 

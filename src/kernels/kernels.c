@@ -3,7 +3,7 @@
 #include "kernels/kernel.h"
 
 const tp__kernel_set *const tp__kernel_sets[TP__SETS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) &tp__kernel_set_##isa,
+#define TP_ISA_ROW(isa, ...) &tp__kernel_set_##isa,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
 };

@@ -16,6 +16,8 @@ _Static_assert(TP__CAT(TP__MR_, TP_ISA) == VEC_MR && TP__CAT(TP__NR_, TP_ISA) ==
 const tp__kernel_set SET = {
     .isa = STRING(TP_ISA),
     .needs = TP__CAT(TP__NEEDS_, TP_ISA),
+    .dtypes = TP__CAT(TP__DTYPES_, TP_ISA),
+    .arithmetic = TP__CAT(TP__ARITHMETIC_, TP_ISA),
     .mr = VEC_MR,
     .nr = VEC_NR,
     .lanes = VEC_LANES,

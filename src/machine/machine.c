@@ -12,6 +12,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #define ARCH "x86-64"
+#define has __builtin_cpu_supports /* which takes nothing but a literal */
 
 /* clang 14 knows no __builtin_cpu_supports("f16c"). The operating system's side, saving the wide
    registers, is covered by asking for avx2 as well. */
@@ -19,26 +20,23 @@ static int has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
 }
-
-static uint32_t detect_isa(void) {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return 0;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
-        return TP_ISA_AVX2;
-    return TP_ISA_AVX2 | TP_ISA_AVX512;
-}
-#else
-#if defined(__aarch64__)
+#elif defined(__aarch64__)
 #define ARCH "aarch64"
 #else
 #define ARCH "unknown"
 #endif
 
 static uint32_t detect_isa(void) {
-    return 0;
-}
+    uint32_t isa = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
 #endif
+#define TP_ISA_BIT(name, bit, besides, test) \
+    if ((isa & (besides)) == (besides) && (test)) isa |= bit;
+#include "machine/isa_bits.inc"
+#undef TP_ISA_BIT
+    return isa;
+}
 
 static int64_t cache_bytes(int name) {
     long bytes = sysconf(name);

@@ -9,13 +9,8 @@
 #include <string.h>
 
 #include "base/structs.h"
+#include "machine/isa.h"
 #include "tileproof.h"
-
-static const struct {
-    const char *name;
-    uint32_t bit;
-} isas[] = {{"avx2", TP_ISA_AVX2}, {"avx512", TP_ISA_AVX512}};
-enum { ISAS = sizeof isas / sizeof isas[0] };
 
 /* A field's text must end within it, hold printable ASCII alone, and blanks only where allowed. */
 static int good_text(const char *text, size_t size, int blanks) {
@@ -26,28 +21,19 @@ static int good_text(const char *text, size_t size, int blanks) {
     return text[0] != ' ' && text[length - 1] != ' ';
 }
 
-static void print_isa(uint32_t isa, char *text, size_t size) {
-    size_t used = 0;
-    snprintf(text, size, "none");
-    for (int i = 0; i < ISAS; i++)
-        if (isa & isas[i].bit)
-            used +=
-                (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", isas[i].name);
-}
-
 static int printable(const tp_machine *m) {
-    return (m->isa & ~(TP_ISA_AVX2 | TP_ISA_AVX512)) == 0 && m->threads >= 1 && m->l1d_bytes >= 0 &&
+    return (m->isa & ~tp__isa_all()) == 0 && m->threads >= 1 && m->l1d_bytes >= 0 &&
            m->l2_bytes >= 0 && m->l3_bytes >= 0 && good_text(m->arch, sizeof m->arch, 0) &&
            good_text(m->name, sizeof m->name, 1);
 }
 
 tp_status tp_machine_print(const tp_machine *machine, char *text, size_t size) {
     TP_STRUCT_IN(tp_machine, machine, NULL);
-    char isa[32], line[256];
+    char isa[64], line[288];
     if (text == NULL || size == 0) return TP_INVALID;
     text[0] = 0;
     if (!printable(machine)) return TP_INVALID;
-    print_isa(machine->isa, isa, sizeof isa);
+    tp_isa_print(machine->isa, isa, sizeof isa);
     int length =
         snprintf(line, sizeof line, "%s isa=%s threads=%d l1d=%lld l2=%lld l3=%lld name=%s",
                  machine->arch, isa, machine->threads, (long long)machine->l1d_bytes,
@@ -97,27 +83,21 @@ static tp_status read_number(reader *r, const char *key, int64_t min, int64_t ma
     return TP_OK;
 }
 
-static uint32_t isa_named(const char *name, size_t length) {
-    for (int i = 0; i < ISAS; i++)
-        if (strlen(isas[i].name) == length && memcmp(isas[i].name, name, length) == 0)
-            return isas[i].bit;
-    return 0;
-}
-
 static tp_status read_isa(reader *r, uint32_t *isa) {
+    char known[64];
     size_t length, name;
     TP_TRY(find_value(r, "isa", &length));
+    tp_isa_print(tp__isa_all(), known, sizeof known);
     if (length == 4 && memcmp(r->at, "none", 4) == 0) {
         next_word(r, length);
         return TP_OK;
     }
     for (size_t i = 0; i <= length; i += name + 1) {
         name = strcspn(r->at + i, ", ");
-        uint32_t bit = isa_named(r->at + i, name);
+        uint32_t bit = tp__isa_named(r->at + i, name);
         TP_REQUIRE(bit != 0 && (*isa & bit) == 0, r->error, TP_INVALID,
-                   "machine word 'isa=%.*s': it takes none, or avx2 and avx512 once each with a "
-                   "comma between",
-                   length < 80 ? (int)length : 80, r->at);
+                   "machine word 'isa=%.*s': it takes none, or some of %s, once each with a comma between",
+                   length < 80 ? (int)length : 80, r->at, known);
         *isa |= bit;
     }
     next_word(r, length);

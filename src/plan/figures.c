@@ -2,9 +2,6 @@
 /* What a decision says of the problem at its bounds: text, numerics id, pairs, flops, bytes. */
 #include "plan/plan.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/control.h"
 #include "masks/mask.h"
@@ -16,15 +13,24 @@
 static double times(int64_t a, int64_t b) { return (double)a * (double)b; }
 
 /* Each path's own constants, so that equal ids mean equal bits: of both where rows decide. */
-static void fused_id(tp__path path, const char *isa, int64_t dim, tp_dtype k_dtype, char id[64]) {
-    int block = tp_block_keys(dim), few = tp_decode_block_keys(dim, k_dtype);
+static const char *fused_id(const tp_problem *p, tp__path path, const char *isa, int64_t dim, tp_decision *decision) {
+    int block = tp_block_keys(dim), few = tp_decode_block_keys(dim, (tp_dtype)p->k_dtype);
     if (path == TP__PREFILL)
-        snprintf(id, 64, "prefill/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, block, TP_CHUNK_KEYS);
-    else if (path == TP__DECODE)
-        snprintf(id, 64, "decode/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, few, TP_DECODE_CHUNK_KEYS);
-    else
-        snprintf(id, 64, "fused/%s-%d bk%d c%d r%d:bk%d,c%d exp2p5", isa, NUMERICS_VERSION, block,
-                 TP_CHUNK_KEYS, tp_decode_rows(k_dtype), few, TP_DECODE_CHUNK_KEYS);
+        return tp__decision_text(decision, "prefill/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, block, TP_CHUNK_KEYS);
+    if (path == TP__DECODE)
+        return tp__decision_text(decision, "decode/%s-%d bk%d c%d exp2p5", isa, NUMERICS_VERSION, few,
+                                 TP_DECODE_CHUNK_KEYS);
+    return tp__decision_text(decision, "fused/%s-%d bk%d c%d r%d:bk%d,c%d exp2p5", isa, NUMERICS_VERSION, block,
+                             TP_CHUNK_KEYS, tp_decode_rows((tp_dtype)p->k_dtype), few, TP_DECODE_CHUNK_KEYS);
+}
+
+/* What else decides bits. */
+static void finish_id(const tp_problem *p, tp_decision *decision) {
+    int plain = decision->arithmetic == TP_ARITHMETIC_F32;
+    decision->numerics_id = tp__decision_text(
+        decision, "%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
+        plain ? "" : tp_arithmetic_name((tp_arithmetic)decision->arithmetic), p->softcap > 0 ? " tanhp6" : "",
+        p->dropout > 0 ? " philox" : "");
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */
@@ -44,8 +50,8 @@ static void split_figures(const tp_problem *p, int decode, int threads, int64_t 
 static void backward_figures(const tp_problem *p, const char *isa, int64_t dim, int threads,
                              tp_decision *decision) {
     int block = tp__back_block(dim);
-    snprintf(decision->numerics_id, sizeof decision->numerics_id, "backward/%s-%d bk%d r%d exp2p5", isa,
-             NUMERICS_VERSION, block, TP__BACK_ROWS);
+    decision->numerics_id = tp__decision_text(decision, "backward/%s-%d bk%d r%d exp2p5", isa, NUMERICS_VERSION, block,
+                                              TP__BACK_ROWS);
     decision->chunk_keys = block;
     decision->chunks = p->kv_len / block + (p->kv_len % block > 0);
     int64_t tasks = tp__times(tp__times(p->batch, p->kv_heads), tp__max(decision->chunks, 1));
@@ -68,8 +74,10 @@ static void count_flops(const tp_problem *problem, tp_decision *decision) {
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
                  const tp__kernel_set *kernels, int threads, tp_decision *decision) {
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
-    if (tp_problem_print(problem, NULL, decision->problem, sizeof decision->problem) != TP_OK)
-        strcpy(decision->problem, "(its text form is too long)");
+    char text[512];
+    decision->problem = tp_problem_print(problem, NULL, text, sizeof text) == TP_OK
+                            ? tp__decision_text(decision, "%s", text)
+                            : "(its text form is too long)";
     /* of lists that may be in any order no more is known than their length */
     int64_t listed = tp__times(problem->q_len, tp__row_keys_max(problem));
     decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len);
@@ -96,19 +104,13 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     if (problem->op == TP_BACKWARD) {
         backward_figures(problem, kernels->isa, dim, threads, decision);
     } else if (strategy->fused) {
-        fused_id(tp__path_of(problem, path), kernels->isa, dim, (tp_dtype)problem->k_dtype,
-                 decision->numerics_id);
+        decision->numerics_id = fused_id(problem, tp__path_of(problem, path), kernels->isa, dim, decision);
         split_figures(problem, tp__decodes(problem, tp__path_of(problem, path), problem->q_len), threads,
                       tp__row_keys_max(problem), decision);
     } else
-        snprintf(decision->numerics_id, sizeof decision->numerics_id, "%s/%s-%d bk%d c%d exp2p5",
-                 strategy->name, kernels->isa, NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
-    if (problem->softcap > 0)
-        strncat(decision->numerics_id, " tanhp6",
-                sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
-    if (problem->dropout > 0)
-        strncat(decision->numerics_id, " philox",
-                sizeof decision->numerics_id - strlen(decision->numerics_id) - 1);
+        decision->numerics_id = tp__decision_text(decision, "%s/%s-%d bk%d c%d exp2p5", strategy->name, kernels->isa,
+                                                  NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
+    finish_id(problem, decision);
     decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

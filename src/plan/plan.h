@@ -3,23 +3,40 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
-#include "base/reasons.h"
 #include "kernels/kernel.h"
+#include "plan/decision.h"
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
 #include "tileproof.h"
 
-/* What can be chosen: one strategy on one set of leaves. */
-typedef struct tp__option {
-    const char *name; /* of the ISA when fused, otherwise of the strategy */
-    const tp__strategy *strategy;
-    const tp__kernel_set *kernels; /* NULL: the best set this host has and nobody disabled */
-} tp__option;
+typedef struct tp__option tp__option;
+typedef struct tp__rules tp__rules;
 
-enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused strategy on each set, and math */
+/* Who runs a problem. The two of the CPU are in candidates.c; a device brings its own. */
+typedef struct tp__executor {
+    const char *name; /* "fused", "math" */
+    int fused;        /* never writes the score matrix */
+    const tp__strategy *strategy[2]; /* by tp_op; NULL: it lacks the op */
+    /* Adds a reason for each thing that the candidate cannot do for the problem on the rules' machine. What people
+       forbid is no matter of its own. */
+    void (*serves)(const tp__option *option, const tp_problem *problem, const tp__rules *rules, const tp__why *why);
+} tp__executor;
+
+/* What can be chosen. */
+struct tp__option {
+    const char *name; /* of the kernel set when fused, otherwise of the executor */
+    const tp__executor *executor;
+    const tp__kernel_set *kernels; /* NULL: the best set this host has and nobody disabled */
+    int32_t arithmetic;            /* tp_arithmetic */
+};
+
+enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused executor on each set, and math */
 extern const tp__option tp__options[TP__OPTIONS];
-/* The strategy by which an option serves the problem: its own, or backward in place of fused. */
-const tp__strategy *tp__option_strategy(const tp__option *option, const tp_problem *problem);
+_Static_assert(TP__OPTIONS <= TP__CANDIDATES_MAX, "a record keeps the reasons of so many candidates");
+
+/* On the CPU: the kernel set by which an option serves, and what it can serve. */
+const tp__kernel_set *tp__option_kernels(const tp__option *option, const tp__rules *rules);
+void tp__cpu_serves(const tp__option *option, const tp_problem *problem, const tp__rules *rules, const tp__why *why);
 
 /* "a,b" names nothing but options: TP_OK, or TP_INVALID that lists the known names. */
 tp_status tp__names_check(const char *what, const char *names, tp_error *error);
@@ -31,9 +48,6 @@ int tp__names_head_dim(const char *names, int64_t head_dim);
 /* A policy that exists, or TP_INVALID. */
 tp_status tp__policy_check(int32_t policy, tp_error *error);
 
-/* The decision's reasons in short. */
-tp__reasons tp__reasons_of(const tp_decision *decision);
-
 /* What policy locked permits: permits.c. Safe to use from many threads. */
 typedef struct tp__permits tp__permits;
 tp__permits *tp__permits_create(void);
@@ -44,19 +58,22 @@ void tp__permits_clear(tp__permits *permits);
 int64_t tp__permits_find(tp__permits *permits, const char *problem_class, const char *kernel, int *named);
 
 /* All that a choice depends on. */
-typedef struct tp__rules {
+struct tp__rules {
     const tp_machine *machine;
+    const tp__option *options; /* best first */
+    int option_count;
     int32_t policy;
     const char *disable[2]; /* the context's and the choice's; NULL: none */
     const char *kernel;     /* NULL: any */
     tp__path path;          /* of the fused strategy */
     tp__permits *permits;   /* for policy locked */
-} tp__rules;
+};
 
-/* Fills in the decision's candidates, status, chosen, fallback, hint; the option's leaves come out in
-   *kernels. The problem has passed tp_problem_check, and its class stands in the decision. */
-tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision,
-                     const tp__kernel_set **kernels);
+int tp__disabled(const tp__rules *rules, const char *name);
+
+/* Fills in the decision's candidates, status, chosen, fallback, hint. The problem has passed tp_problem_check, and its
+   class stands in the decision, which was made for as many candidates as the rules have. */
+tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decision *decision);
 
 /* Fills in the decision's text, numerics id and figures; kernels NULL when nothing was chosen. */
 void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__path path,
@@ -70,7 +87,7 @@ struct tp_plan {
     tp__path path;
     int32_t policy;
     tp__reasons why; /* the decision's, in short */
-    tp_decision decision;
+    tp_decision *decision; /* one holder of it */
 };
 
 #endif

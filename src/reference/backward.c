@@ -216,7 +216,7 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));
 
-    j.at.row = (tp__reference_row){.problem = &forward, .tensors = &inputs};
+    j.at.row = (tp__reference_row){.problem = &forward, .rounding = tp__rounding_of(TP_ARITHMETIC_F32), .tensors = &inputs};
     size_t bytes = lay_out(&j, NULL);
     void *memory = bytes == SIZE_MAX ? NULL : calloc(1, bytes);
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for the gradients of %lld keys",

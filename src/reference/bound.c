@@ -64,7 +64,8 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
     for (int step = LANES / 2; step > 0; step /= 2)
         for (int i = 0; i < step; i++) lanes_walk += fabs(lane[i] += lane[i + step]);
     walk = fmax(walk, lanes_walk);
-    return (UNIT * (walk + size + fabs(sum)) + input + 2 * d * TINY) / (1 - 2 * (d + 4) * UNIT);
+    double unit = row->rounding->sum, operands = tp__product_error(row->rounding->query, row->rounding->key) * size;
+    return (unit * (walk + size + fabs(sum)) + operands + input + 2 * d * TINY) / (1 - 2 * (d + 4) * unit);
 }
 
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
@@ -296,11 +297,13 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
 
 static double column_bound(const tp__reference_row *row, int64_t x, const walk *w, double sum_error) {
     const tp__columns *c = &row->columns;
-    double min = fmax(w->shrunk, DBL_MIN), o = row->o[x];
+    double min = fmax(w->shrunk, DBL_MIN), o = row->o[x], unit = row->rounding->sum;
+    double operands = tp__product_error(row->rounding->weight, row->rounding->value);
     double weights = fmin(c->spread[x] / min, c->farthest[x]);
     double sums =
-        UNIT * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * UNIT) / min;
-    sums = fmin(sums, 2 * w->steps * UNIT * c->largest[x]);
+        unit * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * unit) / min;
+    sums = fmin(sums, 2 * w->steps * unit * c->largest[x]);
+    if (operands > 0) sums += operands * fmin((c->size[x] + c->shift[x]) / min, 2 * c->largest[x]);
     sums += (2 * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
     error *= SECOND_ORDER;

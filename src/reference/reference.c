@@ -6,6 +6,7 @@
 
 #include "base/control.h"
 #include "base/structs.h"
+#include "reference/rounding.h"
 
 static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors, int64_t i,
                            const tp_row *row, int64_t *kv_len, tp_error *error) {
@@ -27,8 +28,8 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
 }
 
 tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_precision precision,
-                       int64_t count, const tp_row *rows, double *o, double *lse, double *bound,
-                       double *lse_bound, tp_error *error) {
+                       tp_arithmetic arithmetic, int64_t count, const tp_row *rows, double *o, double *lse,
+                       double *bound, double *lse_bound, tp_error *error) {
     TP_STRUCT_IN(tp_problem, problem, error);
     TP_TRY(tp_problem_check(problem, error));
     tp__tensors_here here;
@@ -37,6 +38,8 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     TP_TRY(tp__reference_inputs(problem, tensors, &inputs, error));
     TP_REQUIRE(precision == TP_DOUBLE || precision == TP_NAIVE, error, TP_INVALID,
                "precision is %d: it must be TP_DOUBLE (0) or TP_NAIVE (1)", (int)precision);
+    TP_REQUIRE(tp__rounding_of(arithmetic) != NULL, error, TP_INVALID,
+               "arithmetic is %d: it must be TP_ARITHMETIC_F32 (0), or what a receipt says", (int)arithmetic);
     TP_REQUIRE(count >= 0, error, TP_INVALID, "count is %lld: it must be >= 0", (long long)count);
     TP_REQUIRE(rows != NULL || count == 0, error, TP_INVALID,
                "rows is NULL: it must hold count = %lld rows", (long long)count);
@@ -49,7 +52,8 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld keys",
                (long long)kv_len);
     tp__control saved = tp__control_take();
-    tp__reference_row row = {.problem = problem, .tensors = &inputs, .scale = tp__scale(problem)};
+    tp__reference_row row = {.problem = problem, .rounding = tp__rounding_of(arithmetic), .tensors = &inputs,
+                             .scale = tp__scale(problem)};
     tp__row_memory(&row, kv_len, memory);
     for (int64_t i = 0; i < count; i++) {
         double row_bound = 0, row_lse_bound = 0;

@@ -33,6 +33,7 @@ typedef struct tp__columns {
 
 typedef struct tp__reference_row {
     const tp_problem *problem;
+    const struct tp__rounding *rounding; /* bound.c: of the kernel's arithmetic */
     const tp_tensors *tensors;
     tp__sequence sequence;
     tp__mask_view view;

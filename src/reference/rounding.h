@@ -5,6 +5,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdint.h>
 
 #include "base/constants.h"
 #include "tileproof.h"
@@ -17,6 +18,22 @@
 #define OVERFLOWS    0x1.ffffffp127 /* a result of this size rounds to infinity */
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
 #define LN_2         0.69314718055994530942
+
+/* What an arithmetic does to the operands of its two products, and to their sums: relative errors. Everything else, the
+   softmax and what lies between chunks, is float32 in every arithmetic. */
+typedef struct tp__rounding {
+    double sum;    /* of one step of a sum q.k or p.v */
+    double query;  /* of an element of q as it meets a key; 0: it is as the tensor has it */
+    double key;    /* of an element of k as it meets q */
+    double weight; /* of a weight as it meets its value; the row sum takes it before */
+    double value;  /* of an element of v as it meets a weight */
+} tp__rounding;
+
+/* NULL: no such arithmetic. */
+const tp__rounding *tp__rounding_of(int32_t arithmetic);
+
+/* Of a product whose operands have these errors. */
+static inline double tp__product_error(double a, double b) { return a + b + a * b; }
 
 /* Half the distance between neighbours of an output's dtype at this magnitude. f32 has no rounding beyond that of
    the last operation. */

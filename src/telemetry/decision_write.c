@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/control.h"
-#include "base/error.h"
 #include "telemetry/emit.h"
 
 static const char *tier_name(int32_t tier) {
@@ -12,32 +11,32 @@ static const char *tier_name(int32_t tier) {
 }
 
 static void write_text(tp__emit *e, const tp_decision *d) {
+    const tp_candidate *taken = tp_decision_candidate(d, d->chosen);
     tp__emit_text(e, "problem    %s\n", d->problem);
     tp__emit_text(e, "class      %s\n", d->problem_class);
-    if (d->chosen >= 0)
-        tp__emit_text(e, "kernel     %s (%s)%s\n", d->candidate[d->chosen].kernel,
-                      d->candidate[d->chosen].strategy, d->fallback ? ", a FALLBACK" : "");
+    if (taken != NULL)
+        tp__emit_text(e, "kernel     %s (%s)%s\n", taken->kernel, taken->strategy, d->fallback ? ", a FALLBACK" : "");
     else
         tp__emit_text(e, "kernel     none: %s\n", tp_status_name((tp_status)d->status));
     for (int i = 0; i < d->candidate_count; i++) {
-        const tp_candidate *c = &d->candidate[i];
+        const tp_candidate *c = tp_decision_candidate(d, i);
         tp__emit_text(e, "  %-8s %-8s %-10s %s", c->kernel, c->strategy, tier_name(c->tier),
                       c->chosen ? "taken" : "refused:");
-        for (int r = 0; r < c->reason_count; r++)
-            tp__emit_text(e, "%s %s [%s]", r > 0 ? ";" : "", c->reason[r].text,
-                          tp_reason_name((tp_reason_code)c->reason[r].code));
+        const tp_reason *why;
+        for (int r = 0; (why = tp_candidate_reason(c, r)) != NULL; r++)
+            tp__emit_text(e, "%s %s [%s]", r > 0 ? ";" : "", why->text, tp_reason_name((tp_reason_code)why->code));
         tp__emit_text(e, "\n");
     }
     if (d->hint[0] != '\0') tp__emit_text(e, "hint       %s\n", d->hint);
-    if (d->chosen >= 0) tp__emit_text(e, "numerics   %s\n", d->numerics_id);
+    if (taken != NULL) tp__emit_text(e, "numerics   %s\n", d->numerics_id);
     if (d->rewrites & TP_REWRITE_PADDED_V)
         tp__emit_text(e, "rewritten  head_dim_v padded with zero columns in the workspace (exact)\n");
-    int writes = d->chosen >= 0 && d->candidate[d->chosen].tier == TP_TIER_MATH;
+    int writes = taken != NULL && taken->tier == TP_TIER_MATH;
     tp__emit_text(e, "scores     %lld elements a head (%.6g MiB at 16 bits) %s\n",
                   (long long)d->scores_per_head, (double)d->scores_per_head * 2.0 / 1048576.0,
-                  writes           ? "WRITTEN to memory, and as many probabilities"
-                  : d->chosen >= 0 ? "never written"
-                                   : "that a fused kernel never writes");
+                  writes          ? "WRITTEN to memory, and as many probabilities"
+                  : taken != NULL ? "never written"
+                                  : "that a fused kernel never writes");
     tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
                   d->flops, (long long)d->pairs, d->flops_usual);
     tp__emit_text(e, "bytes      %lld compulsory (%s once), %lld of them k and v\n",
@@ -47,11 +46,11 @@ static void write_text(tp__emit *e, const tp_decision *d) {
     if (d->pages > 0)
         tp__emit_text(e, "pages      %lld, of which those that some row sees are read\n",
                       (long long)d->pages);
-    if (d->chunk_keys > 0 && d->chosen >= 0)
+    if (d->chunk_keys > 0 && taken != NULL)
         tp__emit_text(e, "loop       %s: %lld chunk%s of %lld keys a sequence, up to %d thread%s busy here\n",
-                      d->candidate[d->chosen].strategy, (long long)d->chunks, d->chunks == 1 ? "" : "s",
+                      taken->strategy, (long long)d->chunks, d->chunks == 1 ? "" : "s",
                       (long long)d->chunk_keys, d->threads, d->threads == 1 ? "" : "s");
-    if (d->chosen >= 0)
+    if (taken != NULL)
         tp__emit_text(e, "workspace  %lld bytes with one task\n", (long long)d->workspace_bytes);
 }
 
@@ -60,23 +59,25 @@ static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_string(e, "problem", d->problem);
     tp__json_string(e, "problem_class", d->problem_class);
     tp__json_string(e, "status", tp_status_name((tp_status)d->status));
-    if (d->chosen >= 0) tp__json_string(e, "kernel", d->candidate[d->chosen].kernel);
+    if (d->chosen >= 0) tp__json_string(e, "kernel", tp_decision_candidate(d, d->chosen)->kernel);
     tp__json_bool(e, "fallback", d->fallback);
     tp__json_open(e, "candidates", '[');
     for (int i = 0; i < d->candidate_count; i++) {
-        const tp_candidate *c = &d->candidate[i];
+        const tp_candidate *c = tp_decision_candidate(d, i);
         tp__json_open(e, NULL, '{');
         tp__json_string(e, "kernel", c->kernel);
         tp__json_string(e, "strategy", c->strategy);
         tp__json_string(e, "tier", tier_name(c->tier));
+        tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)c->arithmetic));
         tp__json_bool(e, "chosen", c->chosen);
         tp__json_open(e, "reasons", '[');
-        for (int r = 0; r < c->reason_count; r++) {
+        const tp_reason *why;
+        for (int r = 0; (why = tp_candidate_reason(c, r)) != NULL; r++) {
             tp__json_open(e, NULL, '{');
-            tp__json_string(e, "code", tp_reason_name((tp_reason_code)c->reason[r].code));
-            tp__json_int(e, "have", c->reason[r].have);
-            tp__json_int(e, "need", c->reason[r].need);
-            tp__json_string(e, "text", c->reason[r].text);
+            tp__json_string(e, "code", tp_reason_name((tp_reason_code)why->code));
+            tp__json_int(e, "have", why->have);
+            tp__json_int(e, "need", why->need);
+            tp__json_string(e, "text", why->text);
             tp__json_close(e, '}');
         }
         tp__json_close(e, ']');
@@ -85,6 +86,7 @@ static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_close(e, ']');
     tp__json_string(e, "hint", d->hint);
     tp__json_string(e, "numerics_id", d->numerics_id);
+    tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)d->arithmetic));
     tp__json_bool(e, "rewrite_padded_v", (d->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_int(e, "pairs", d->pairs);
     tp__json_number(e, "flops", d->flops);
@@ -105,8 +107,7 @@ static void write_json(tp__emit *e, const tp_decision *d) {
 tp_status tp_decision_write(const tp_decision *decision, tp_format format, tp_write write,
                             void *cookie) {
     tp__emit e = {write, cookie, 0, 0};
-    if (write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
-    if (decision == NULL || decision->struct_size != sizeof *decision) return TP_INVALID; /* none of this library */
+    if (decision == NULL || write == NULL || (format != TP_TEXT && format != TP_JSON)) return TP_INVALID;
     fenv_t saved = tp__fenv_take(); /* numbers are printed by the rounding mode */
     if (format == TP_TEXT)
         write_text(&e, decision);

@@ -71,14 +71,15 @@ static void put_family(tp__emit *e, const family *f, const tp__counts *counts) {
 }
 
 static void put_info(tp__emit *e, const tp__metrics *m) {
-    static const char *const isas[] = {"none", "avx2", "avx512", "avx2,avx512"};
+    char isa[64];
     static const char *const policies[] = {"refuse", "permit", "serve", "locked"};
     put_head(e, "tileproof_build_info", "gauge", "1; its labels say which library runs where, and how.");
     tp__emit_text(e, "tileproof_build_info{");
     e->comma = 0;
     put_label(e, "version", tp_version());
     put_label(e, "compiler", __VERSION__);
-    put_label(e, "isa", isas[m->isa & 3u]);
+    tp_isa_print(m->isa, isa, sizeof isa);
+    put_label(e, "isa", isa);
     put_label(e, "policy", policies[m->policy]);
     tp__emit_text(e, "} 1\n");
 }

@@ -116,6 +116,7 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
         strcpy(receipt->problem, "(its text form is too long)");
     snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
+    receipt->arithmetic = decision->arithmetic;
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;

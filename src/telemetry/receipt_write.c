@@ -25,10 +25,11 @@ static void write_text(tp__emit *e, const tp_receipt *r) {
 #undef NUMBER
     if (r->decision == NULL) return;
     for (int i = 0; i < r->decision->candidate_count; i++) {
-        const tp_candidate *c = &r->decision->candidate[i];
-        for (int k = 0; k < c->reason_count; k++)
-            tp__emit_text(e, "refused          %s: %s [%s]\n", c->kernel, c->reason[k].text,
-                          tp_reason_name((tp_reason_code)c->reason[k].code));
+        const tp_candidate *c = tp_decision_candidate(r->decision, i);
+        const tp_reason *why;
+        for (int k = 0; (why = tp_candidate_reason(c, k)) != NULL; k++)
+            tp__emit_text(e, "refused          %s: %s [%s]\n", c->kernel, why->text,
+                          tp_reason_name((tp_reason_code)why->code));
     }
 }
 
@@ -39,6 +40,7 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_string(e, "kernel", r->kernel);
     tp__json_bool(e, "fallback", r->fallback);
     tp__json_string(e, "numerics_id", r->numerics_id);
+    tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)r->arithmetic));
     tp__json_bool(e, "lossy", r->lossy);
     tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_open(e, "functions", '{');
@@ -53,13 +55,14 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
 #undef NUMBER
     tp__json_open(e, "refused", '[');
     for (int i = 0; r->decision != NULL && i < r->decision->candidate_count; i++) {
-        const tp_candidate *c = &r->decision->candidate[i];
-        for (int k = 0; k < c->reason_count; k++) {
+        const tp_candidate *c = tp_decision_candidate(r->decision, i);
+        const tp_reason *why;
+        for (int k = 0; (why = tp_candidate_reason(c, k)) != NULL; k++) {
             tp__json_open(e, NULL, '{');
             tp__json_string(e, "kernel", c->kernel);
-            tp__json_string(e, "code", tp_reason_name((tp_reason_code)c->reason[k].code));
-            tp__json_int(e, "have", c->reason[k].have);
-            tp__json_int(e, "need", c->reason[k].need);
+            tp__json_string(e, "code", tp_reason_name((tp_reason_code)why->code));
+            tp__json_int(e, "have", why->have);
+            tp__json_int(e, "need", why->need);
             tp__json_close(e, '}');
         }
     }

@@ -9,32 +9,56 @@
 
 #include "base/clock.h"
 
-int tp__first_reason(const tp_decision *decision) {
-    int first = 0;
-    /* what this host lacks is no reason: the best tier is the best it has */
-    for (int i = 0; i < decision->candidate_count && first == 0; i++) {
-        const tp_candidate *c = &decision->candidate[i];
-        if (c->tier == TP_TIER_BEST && c->reason_count > 0 && c->reason[0].code != TP_WHY_ISA)
-            first = c->reason[0].code;
+/* The first reason of the first candidate of the best tier that has one, and none of these. */
+static int first_but(const tp_decision *decision, uint32_t codes) {
+    for (int i = 0; i < decision->candidate_count; i++) {
+        const tp_candidate *c = tp_decision_candidate(decision, i);
+        const tp_reason *why;
+        int besides = c->tier == TP_TIER_BEST && c->reason_count > 0;
+        for (int r = 0; besides && (why = tp_candidate_reason(c, r)) != NULL; r++)
+            besides = !(codes >> why->code & 1);
+        if (besides) return tp_candidate_reason(c, 0)->code;
     }
-    return first;
+    return 0;
+}
+
+int tp__first_reason(const tp_decision *decision) {
+    /* of the kernel that could have served; where there is none, of one that is meant for this host and dtype */
+    int first = first_but(decision, TP__UNABLE);
+    return first != 0 ? first : first_but(decision, 1u << TP_WHY_ISA | 1u << TP_WHY_DTYPE);
 }
 
 /* A candidate that would have served after the one taken was not refused. */
-static int told(int code) { return code != 0 && code != TP_WHY_NOT_BEST; }
+static int told(int code) { return code != TP_WHY_NOT_BEST; }
+
+static void open_reason(tp__emit *e, const char *kernel, int code) {
+    tp__json_open(e, NULL, '{');
+    tp__json_string(e, "kernel", kernel);
+    tp__json_string(e, "code", tp_reason_name((tp_reason_code)code));
+}
+
+static void write_decided(tp__emit *e, const tp_decision *decision) {
+    for (int i = 0; i < decision->candidate_count; i++) {
+        const tp_candidate *c = tp_decision_candidate(decision, i);
+        const tp_reason *why;
+        for (int r = 0; (why = tp_candidate_reason(c, r)) != NULL; r++) {
+            if (!told(why->code)) continue;
+            open_reason(e, c->kernel, why->code);
+            tp__json_int(e, "have", why->have);
+            tp__json_int(e, "need", why->need);
+            tp__json_string(e, "text", why->text);
+            tp__json_close(e, '}');
+        }
+    }
+}
 
 static void write_refused(tp__emit *e, const tp__record *r, const tp_decision *decision) {
     tp__json_open(e, "refused", '[');
-    for (int i = 0; i < TP_MAX_CANDIDATES; i++)
-        for (int k = 0; k < TP_MAX_REASONS && told(r->why.code[i][k]); k++) {
-            tp__json_open(e, NULL, '{');
-            tp__json_string(e, "kernel", tp_kernel_at(i)->name);
-            tp__json_string(e, "code", tp_reason_name((tp_reason_code)r->why.code[i][k]));
-            if (decision != NULL) {
-                tp__json_int(e, "have", decision->candidate[i].reason[k].have);
-                tp__json_int(e, "need", decision->candidate[i].reason[k].need);
-                tp__json_string(e, "text", decision->candidate[i].reason[k].text);
-            }
+    if (decision != NULL) write_decided(e, decision);
+    for (int i = 0; decision == NULL && i < TP__CANDIDATES_MAX; i++)
+        for (int code = 1; r->why.codes[i] >> code != 0; code++) {
+            if (!(r->why.codes[i] >> code & 1) || !told(code)) continue;
+            open_reason(e, tp_kernel_at(i)->name, code);
             tp__json_close(e, '}');
         }
     tp__json_close(e, ']');

@@ -28,9 +28,10 @@ static void listen(void *user, const tp_event *event) {
     strcpy(h->problem_class, d->problem_class);
     strcpy(h->kernel, event->receipt != NULL ? event->receipt->kernel : "none");
     strcpy(h->first_reason, "");
-    for (int i = 0; i < d->candidate_count && h->first_reason[0] == '\0'; i++)
-        if (d->candidate[i].reason_count > 0 && d->candidate[i].reason[0].code != TP_WHY_ISA)
-            strcpy(h->first_reason, tp_reason_name((tp_reason_code)d->candidate[i].reason[0].code));
+    for (int i = 0; i < d->candidate_count && h->first_reason[0] == '\0'; i++) {
+        const tp_reason *why = tp_candidate_reason(tp_decision_candidate(d, i), 0);
+        if (why != NULL && why->code != TP_WHY_ISA) strcpy(h->first_reason, tp_reason_name((tp_reason_code)why->code));
+    }
     if (event->receipt != NULL) assert_ptr_equal(event->receipt->decision, d);
     strcpy(h->model, event->tags != NULL && event->tags->model != NULL ? event->tags->model : "");
     strcpy(h->request, event->tags != NULL && event->tags->request != NULL ? event->tags->request : "");
@@ -238,10 +239,10 @@ static void locked_serves_what_is_permitted(void **state) {
     assert_non_null(strstr(error.text, "not permitted by policy locked"));
     assert_non_null(strstr(d->hint, "update the lock"));
     int best = 0;
-    while (strcmp(d->candidate[best].kernel, BEST) != 0) best++;
-    assert_int_equal(d->candidate[best].reason[0].code, TP_WHY_NOT_LOCKED);
-    assert_int_equal(d->candidate[best].reason[0].have, 0);
-    assert_int_equal(d->candidate[best].reason[0].need, 1);
+    while (strcmp(tp_decision_candidate(d, best)->kernel, BEST) != 0) best++;
+    assert_int_equal(tp_candidate_reason(tp_decision_candidate(d, best), 0)->code, TP_WHY_NOT_LOCKED);
+    assert_int_equal(tp_candidate_reason(tp_decision_candidate(d, best), 0)->have, 0);
+    assert_int_equal(tp_candidate_reason(tp_decision_candidate(d, best), 0)->need, 1);
     permit(context, d->problem_class, BEST);
     tp_decision_destroy(d);
     assert_int_equal(attend(context, c), TP_OK);
@@ -311,8 +312,8 @@ static void locked_may_name_a_fallback(void **state) {
     assert_string_equal(h.first_reason, "not_locked");
     assert_int_equal(tp_explain(context, &c->problem, NULL, &d, NULL), TP_OK);
     int best = 0;
-    while (strcmp(d->candidate[best].kernel, BEST) != 0) best++;
-    assert_int_equal(d->candidate[best].reason[0].have, 1); /* of its class, but not this kernel */
+    while (strcmp(tp_decision_candidate(d, best)->kernel, BEST) != 0) best++;
+    assert_int_equal(tp_candidate_reason(tp_decision_candidate(d, best), 0)->have, 1); /* of its class, but not this kernel */
     tp_decision_destroy(d);
     assert_int_equal(attend(context, wide), TP_OK);
     assert_string_equal(h.first_reason, "head_dim");

@@ -39,6 +39,23 @@ static tp_problem problem_of(const char *text) {
     return p;
 }
 
+static int append(void *cookie, const char *bytes, size_t size) {
+    char *text = cookie;
+    size_t used = strlen(text);
+    assert_true(used + size < 16384);
+    memcpy(text + used, bytes, size);
+    text[used + size] = '\0';
+    return 0;
+}
+
+static void expect_same(const tp_decision *a, const tp_decision *b) {
+    static char text[2][16384];
+    text[0][0] = text[1][0] = '\0';
+    assert_int_equal(tp_decision_write(a, TP_JSON, append, text[0]), TP_OK);
+    assert_int_equal(tp_decision_write(b, TP_JSON, append, text[1]), TP_OK);
+    assert_string_equal(text[0], text[1]);
+}
+
 static tp_decision *explain(tp_context *context, const char *text, const tp_choice *choice,
                             tp_status expected, tp_error *error) {
     tp_problem p = problem_of(text);
@@ -51,7 +68,7 @@ static tp_decision *explain(tp_context *context, const char *text, const tp_choi
     assert_int_equal(decision->chosen >= 0, expected == TP_OK);
     tp_plan *plan; /* which decides by the same code */
     assert_int_equal(tp_plan_create(context, &p, choice, &plan, NULL), expected);
-    if (expected == TP_OK) assert_memory_equal(tp_plan_decision(plan), decision, sizeof *decision);
+    if (expected == TP_OK) expect_same(tp_plan_decision(plan), decision);
     tp_plan_destroy(plan);
     return decision;
 }
@@ -74,9 +91,9 @@ static int math_at(void) {
 }
 
 static const tp_reason *reason(const tp_decision *d, int candidate, int code) {
-    for (int r = 0; r < d->candidate[candidate].reason_count; r++)
-        if (d->candidate[candidate].reason[r].code == code)
-            return &d->candidate[candidate].reason[r];
+    const tp_reason *why;
+    for (int r = 0; (why = tp_candidate_reason(tp_decision_candidate(d, candidate), r)) != NULL; r++)
+        if (why->code == code) return why;
     return NULL;
 }
 
@@ -84,7 +101,7 @@ static void expect_reason(const tp_decision *d, int candidate, int code, int64_t
                           int64_t need) {
     const tp_reason *why = reason(d, candidate, code);
     if (why == NULL)
-        fail_msg("%s lacks the reason %s", d->candidate[candidate].kernel, tp_reason_name(code));
+        fail_msg("%s lacks the reason %s", tp_decision_candidate(d, candidate)->kernel, tp_reason_name(code));
     assert_int_equal(why->have, have);
     assert_int_equal(why->need, need);
     assert_true(strlen(why->text) > 0);
@@ -102,7 +119,7 @@ static void recorded_machines(void **state) {
         assert_int_equal(d->fallback, 0);
         for (; tp_kernel_at(i) != NULL; i++) {
             const tp_kernel_info *info = tp_kernel_at(i);
-            const tp_candidate *c = &d->candidate[i];
+            const tp_candidate *c = tp_decision_candidate(d, i);
             assert_string_equal(c->kernel, info->name);
             assert_string_equal(c->strategy, info->mr > 0 ? "prefill" : "math");
             assert_int_equal(c->chosen, i == best);
@@ -139,15 +156,15 @@ static void disabled_kernels(void **state) {
 
             tp_decision *d = explain(context, "q64 k64 d64 f32", &one, TP_FALLBACK_REFUSED, &error);
             expect_reason(d, best, TP_WHY_DISABLED, 0, 0);
-            expect_reason(d, next, TP_WHY_POLICY, d->candidate[next].tier, TP_TIER_BEST);
-            assert_true(d->candidate[next].tier > TP_TIER_BEST);
+            expect_reason(d, next, TP_WHY_POLICY, tp_decision_candidate(d, next)->tier, TP_TIER_BEST);
+            assert_true(tp_decision_candidate(d, next)->tier > TP_TIER_BEST);
             assert_non_null(strstr(d->hint, name));
             assert_non_null(strstr(d->hint, "enable"));
             assert_int_equal(error.status, TP_FALLBACK_REFUSED);
             assert_non_null(strstr(error.text, "q64 k64 d64 f32"));
             assert_non_null(strstr(error.text, "policy TP_PERMIT, in tp_choice or tp_context_options, lets"));
             for (int i = 0; i < d->candidate_count; i++)
-                assert_non_null(strstr(error.text, d->candidate[i].kernel));
+                assert_non_null(strstr(error.text, tp_decision_candidate(d, i)->kernel));
             tp_decision_destroy(d);
 
             d = explain(context, "q64 k64 d64 f32", &other, TP_OK, NULL);
@@ -170,7 +187,7 @@ static void everything_disabled(void **state) {
     tp_choice choice = permit;
     tp_error error = TP_ERROR_INIT;
     tp_decision *d = explain(context, "q64 k64 d64 f32", &choice, TP_OK, NULL);
-    assert_string_equal(d->candidate[d->chosen].kernel, "math");
+    assert_string_equal(tp_decision_candidate(d, d->chosen)->kernel, "math");
     tp_decision_destroy(d);
     choice.disable = "math";
     d = explain(context, "q64 k64 d64 f32", &choice, TP_UNSUPPORTED, &error);
@@ -199,7 +216,7 @@ static void a_kernel_by_name(void **state) {
         for (int j = 0; j < d->candidate_count; j++)
             if (j != i) assert_non_null(reason(d, j, TP_WHY_NOT_ASKED));
         if (here && i != best) {
-            expect_reason(d, i, TP_WHY_POLICY, d->candidate[i].tier, TP_TIER_BEST);
+            expect_reason(d, i, TP_WHY_POLICY, tp_decision_candidate(d, i)->tier, TP_TIER_BEST);
             assert_non_null(strstr(d->hint, tp_kernel_at(best)->name));
         }
         tp_decision_destroy(d);
@@ -425,11 +442,15 @@ static void expect_complete(const tp_decision *d, const char *text) {
     assert_non_null(strstr(text, d->problem));
     assert_non_null(strstr(text, d->hint));
     for (int i = 0; i < d->candidate_count; i++) {
-        assert_non_null(strstr(text, d->candidate[i].kernel));
-        for (int r = 0; r < d->candidate[i].reason_count; r++) {
-            assert_non_null(strstr(text, d->candidate[i].reason[r].text));
-            assert_non_null(strstr(text, tp_reason_name(d->candidate[i].reason[r].code)));
+        const tp_candidate *c = tp_decision_candidate(d, i);
+        const tp_reason *why;
+        int count = 0;
+        assert_non_null(strstr(text, c->kernel));
+        for (; (why = tp_candidate_reason(c, count)) != NULL; count++) {
+            assert_non_null(strstr(text, why->text));
+            assert_non_null(strstr(text, tp_reason_name(why->code)));
         }
+        assert_int_equal(count, c->reason_count);
     }
 }
 

@@ -140,7 +140,7 @@ static void check_rows(server *s, const tp_problem *problem, const tp_tensors *t
         while (s->cu[seq + 1] <= at) seq++;
         row[i] = (tp_row){seq, (int64_t)next(s, HEADS), at - s->cu[seq]};
     }
-    if (tp_reference(problem, t, TP_DOUBLE, 4, row, o[0], lse, bound, lse_bound, &error))
+    if (tp_reference(problem, t, TP_DOUBLE, TP_ARITHMETIC_F32, 4, row, o[0], lse, bound, lse_bound, &error))
         fail_msg("%s", error.text);
     for (int i = 0; i < 4; i++) {
         int64_t at = s->cu[row[i].seq] + row[i].row;

@@ -344,13 +344,13 @@ static void null_pointers(void **state) {
     expect_text(&e, tp_machine_parse(NULL, &machine, &e), TP_INVALID, "text", "machine");
     expect_text(&e, tp_machine_parse("x", NULL, &e), TP_INVALID, "machine", "machine");
     expect_text(&e, tp_machine_detect(NULL, &e), TP_INVALID, "machine", "machine");
-    expect_text(&e, tp_reference(NULL, t, 0, 1, &row, o, NULL, NULL, NULL, &e), TP_INVALID,
+    expect_text(&e, tp_reference(NULL, t, 0, TP_ARITHMETIC_F32, 1, &row, o, NULL, NULL, NULL, &e), TP_INVALID,
                 "problem", "ref");
-    expect_text(&e, tp_reference(p, NULL, 0, 1, &row, o, NULL, NULL, NULL, &e), TP_INVALID,
+    expect_text(&e, tp_reference(p, NULL, 0, TP_ARITHMETIC_F32, 1, &row, o, NULL, NULL, NULL, &e), TP_INVALID,
                 "tensors", "ref");
-    expect_text(&e, tp_reference(p, t, 0, 1, NULL, o, NULL, NULL, NULL, &e), TP_INVALID, "rows",
+    expect_text(&e, tp_reference(p, t, 0, TP_ARITHMETIC_F32, 1, NULL, o, NULL, NULL, NULL, &e), TP_INVALID, "rows",
                 "ref");
-    assert_int_equal(tp_reference(p, t, 0, 1, &row, NULL, NULL, NULL, NULL, &e), TP_OK);
+    assert_int_equal(tp_reference(p, t, 0, TP_ARITHMETIC_F32, 1, &row, NULL, NULL, NULL, NULL, &e), TP_OK);
     expect_text(&e, tp_merge(1, 1, 4, NULL, lse_parts, f, lse, &e), TP_INVALID, "o_parts", "merge");
     expect_text(&e, tp_merge(1, 1, 4, parts, NULL, f, lse, &e), TP_INVALID, "lse_parts", "merge");
     expect_text(&e, tp_merge(1, 1, 4, parts, lse_parts, NULL, lse, &e), TP_INVALID, "o is NULL",

@@ -78,7 +78,7 @@ static void ask_reference(answers *to, const call *c) {
     const tp_row rows[] = {{0, 1, 2}, {1, 0, 7}};
     for (int precision = TP_DOUBLE; precision <= TP_NAIVE; precision++) {
         memset(bound, 0, sizeof bound), memset(lse_bound, 0, sizeof lse_bound);
-        tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, 2, rows, o, lse, bound,
+        tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, TP_ARITHMETIC_F32, 2, rows, o, lse, bound,
                                         lse_bound, NULL);
         note(to, &status, sizeof status);
         note(to, o, sizeof o);
@@ -142,7 +142,7 @@ static void ask_runs(answers *to, call *c) {
     decision->flops = 123456789012345.67; /* of more digits than are printed */
     for (int format = TP_TEXT; format <= TP_JSON; format++)
         tp_decision_write(decision, (tp_format)format, note_text, to);
-    ask_measure(to, decision->candidate[decision->chosen].kernel);
+    ask_measure(to, tp_decision_candidate(decision, decision->chosen)->kernel);
     tp_decision_destroy(decision);
 }
 

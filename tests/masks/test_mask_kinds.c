@@ -379,7 +379,7 @@ static void refused(call *c, const char *names) {
     if (strstr(error.text, names) == NULL) fail_msg("'%s' does not name '%s'", error.text, names);
     double o[64];
     tp_row row = {0, 0, 0};
-    assert_int_equal(tp_reference(&c->problem, &c->tensors, TP_DOUBLE, 1, &row, o, NULL, NULL, NULL, &error),
+    assert_int_equal(tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, o, NULL, NULL, NULL, &error),
                      TP_INVALID);
 }
 

@@ -227,8 +227,8 @@ static void refused(void **state) {
     choice.kernel = "math";
     choice.policy = TP_PERMIT;
     assert_int_equal(tp_explain(call_context(), &problem, &choice, &decision, &error), TP_UNSUPPORTED);
-    const tp_candidate *math = &decision->candidate[decision->candidate_count - 1];
-    assert_int_equal(math->reason[0].code, TP_WHY_OP);
+    const tp_candidate *math = tp_decision_candidate(decision, decision->candidate_count - 1);
+    assert_int_equal(tp_candidate_reason(math, 0)->code, TP_WHY_OP);
     assert_string_equal(tp_reason_name(TP_WHY_OP), "op");
     tp_decision_destroy(decision);
     problem.op = 2;
@@ -256,7 +256,7 @@ static void words(void **state) {
     assert_int_equal(tp_explain(call_context(), &problem, NULL, &decision, &error), TP_OK);
     assert_string_equal(decision->problem, form);
     assert_true(decision->flops == 10.0 * 64 * (double)decision->pairs);
-    assert_string_equal(decision->candidate[0].strategy, "backward");
+    assert_string_equal(tp_decision_candidate(decision, 0)->strategy, "backward");
     assert_non_null(strstr(decision->numerics_id, "backward/"));
     assert_non_null(strstr(decision->numerics_id, "bk384 r96"));
     /* three copies of a head's rows, and a block of keys: nothing that grows with q_len * kv_len */

@@ -222,7 +222,7 @@ static verdict judge(const call *c, kernel how) {
     tp_row row = {0, 0, 0};
     verdict is = {0};
     tp_error error = TP_ERROR_INIT;
-    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, 1, &row, oracle, &lse, &is.bound,
+    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, oracle, &lse, &is.bound,
                      &is.lse_bound, &error) != TP_OK)
         fail_msg("%s", error.text);
     float got = run(c, &how, o);
@@ -382,7 +382,7 @@ static void it_is_tight_on_ordinary_data(void **unused) {
 
 static void reference_bounds(const call *c, double *bound, double *lse_bound) {
     tp_row row = {0, 0, 0};
-    assert_int_equal(tp_reference(&c->problem, &c->tensors, TP_NAIVE, 1, &row, NULL, NULL, bound,
+    assert_int_equal(tp_reference(&c->problem, &c->tensors, TP_NAIVE, TP_ARITHMETIC_F32, 1, &row, NULL, NULL, bound,
                                   lse_bound, NULL),
                      TP_OK);
 }
@@ -443,7 +443,7 @@ static void a_row_with_only_a_sink_is_exact(void **unused) {
     c.tensors.sinks = &sink;
     tp_problem_causal(&c.problem);
     assert_int_equal(
-        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 3, rows, o, lse, bound, lse_bound, NULL), TP_OK);
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 3, rows, o, lse, bound, lse_bound, NULL), TP_OK);
     assert_true(bound[0] == INFINITY); /* its scores may overflow */
     assert_true(lse[1] == 3 && bound[1] == 0 && lse_bound[1] == 0);
     assert_true(isfinite(bound[2]) && lse_bound[2] > 0 && lse_bound[2] < 1e-5);

@@ -61,7 +61,7 @@ static void copy(call *to, const call *from) {
 static double row_of(const call *c, tp_precision precision, tp_row row, double *o) {
     double lse = 0;
     tp_error error = TP_ERROR_INIT;
-    if (tp_reference(&c->problem, &c->tensors, precision, 1, &row, o, &lse, NULL, NULL, &error))
+    if (tp_reference(&c->problem, &c->tensors, precision, TP_ARITHMETIC_F32, 1, &row, o, &lse, NULL, NULL, &error))
         fail_msg("%s", error.text);
     return lse;
 }
@@ -355,7 +355,7 @@ static void long_rows_and_many_at_once(void **state) {
     const tp_row rows[] = {{0, 0, 3}, {0, 1, 0}, {0, 0, 2}};
     double o[3], lse[3], bound[3], lse_bound[3];
     assert_int_equal(
-        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 3, rows, o, lse, bound, lse_bound, NULL),
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 3, rows, o, lse, bound, lse_bound, NULL),
         TP_OK);
     assert_near(o[0], 511.5, 1e-7);
     assert_near(o[1], (511.5 * (double)keys - 1023 - 1022 - 1021) / (double)(keys - 3), 1e-7);
@@ -374,7 +374,7 @@ static void outputs_are_each_optional(void **state) {
     tp_row row = {0, 0, 1};
     setup(&c, 1, 1, 1, 2, 3, 2, 2);
 #define ASK(...)                                                                                   \
-    assert_int_equal(tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 1, &row, __VA_ARGS__, NULL),  \
+    assert_int_equal(tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, __VA_ARGS__, NULL),  \
                      TP_OK)
     ASK(o, NULL, NULL, NULL);
     ASK(NULL, &lse, NULL, NULL);
@@ -382,7 +382,7 @@ static void outputs_are_each_optional(void **state) {
     ASK(NULL, NULL, NULL, &lse_bound);
 #undef ASK
     assert_int_equal(
-        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 0, NULL, NULL, NULL, NULL, NULL, NULL),
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, NULL),
         TP_OK);
     assert_true(isfinite(o[0]) && isfinite(lse) && bound > 0 && lse_bound > 0);
 }
@@ -402,12 +402,12 @@ static void tensors_with_an_output_are_checked_whole_and_left_alone(void **state
     for (size_t i = 0; i < sizeof o; i++) assert_int_equal(((unsigned char *)o)[i], 0x77);
     c.tensors.o.data = c.v; /* overlaps an input: no run would take it */
     assert_int_equal(
-        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 1, &row, with, NULL, NULL, NULL, NULL),
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, with, NULL, NULL, NULL, NULL),
         TP_INVALID);
     setup(&c, 2, 4, 2, 3, 5, 4, 3);
     c.tensors.device = 1;
     assert_int_equal(
-        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, 1, &row, with, NULL, NULL, NULL, NULL),
+        tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, with, NULL, NULL, NULL, NULL),
         TP_UNSUPPORTED);
 }
 
@@ -416,7 +416,7 @@ static void refuse(const call *c, int precision, int64_t count, const tp_row *ro
     double o[64], lse[16];
     tp_error error = TP_ERROR_INIT;
     memset(o, 0x33, sizeof o);
-    tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, count, rows,
+    tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, TP_ARITHMETIC_F32, count, rows,
                                     o, lse, NULL, NULL, &error);
     assert_int_equal(status, TP_INVALID);
     assert_int_equal(error.status, TP_INVALID);

@@ -124,7 +124,7 @@ static double loss(const back *b) {
         for (int64_t g = 0; g < b->group; g++) {
             tp_row at = {b->seq, b->kv_head * b->group + g, row};
             tp_error error = TP_ERROR_INIT;
-            if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, 1, &at, o, &lse, NULL, NULL,
+            if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &at, o, &lse, NULL, NULL,
                              &error))
                 fail_msg("%s", error.text);
             if (lse == -INFINITY) continue;

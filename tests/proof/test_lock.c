@@ -65,7 +65,7 @@ static void put_all(tp_lock *lock, const tp_model *model, const tp_identity *ide
             tp_decision *decision;
             assert_int_equal(tp_problem_parse(cells[i].problem, &problem, &lengths, &error), TP_OK);
             assert_int_equal(tp_explain(context, &problem, NULL, &decision, &error), TP_OK);
-            strcpy(cells[i].kernel, decision->candidate[decision->chosen].kernel);
+            strcpy(cells[i].kernel, tp_decision_candidate(decision, decision->chosen)->kernel);
             strcpy(cells[i].numerics_id, decision->numerics_id);
             tp_decision_destroy(decision);
             cells[i].status = TP_CELL_QUALIFIED;

@@ -583,7 +583,7 @@ static int prepare(void **state) {
         }
         assert_int_equal(tp_problem_parse(cell_list[i].problem, &problem, &lengths, &error), TP_OK);
         assert_int_equal(tp_explain(context, &problem, NULL, &decision, &error), TP_OK);
-        strcpy(cell_list[i].kernel, decision->candidate[decision->chosen].kernel);
+        strcpy(cell_list[i].kernel, tp_decision_candidate(decision, decision->chosen)->kernel);
         tp_decision_destroy(decision);
         cell_list[i].status = TP_CELL_QUALIFIED;
         cell_list[i].error = 1.25e-7 / 3;

@@ -77,9 +77,9 @@ static oracle *oracle_of(const call *c) {
     t->naive_lse = t->naive_o + values;
     t->largest_v = largest_value(c);
     tp_error error = TP_ERROR_INIT;
-    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, t->chosen.count, t->chosen.list, t->o, t->lse,
+    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, t->chosen.count, t->chosen.list, t->o, t->lse,
                      t->bound, t->lse_bound, &error) ||
-        tp_reference(&c->problem, &c->tensors, TP_NAIVE, t->chosen.count, t->chosen.list, t->naive_o,
+        tp_reference(&c->problem, &c->tensors, TP_NAIVE, TP_ARITHMETIC_F32, t->chosen.count, t->chosen.list, t->naive_o,
                      t->naive_lse, NULL, NULL, &error))
         fail_msg("%s", error.text);
     return t;

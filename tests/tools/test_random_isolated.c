@@ -56,7 +56,6 @@ void complain(const char *format, ...) {
     vsnprintf(complaint, sizeof complaint, format, arguments);
     va_end(arguments);
 }
-void isa_words(uint32_t isa, char text[64]) { (void)isa, text[0] = 0; }
 int parse_seconds(const char *option, const char *text, double *seconds) {
     (void)option, (void)text;
     *seconds = 0;

@@ -7,18 +7,17 @@
 
 #include "base/error.h"
 
+static const tp__executor fused = {"fused", 1, {&tp__strategy_fused, &tp__strategy_backward}, tp__cpu_serves};
+static const tp__executor math = {"math", 0, {&tp__strategy_math, NULL}, tp__cpu_serves};
+
 const tp__option tp__options[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, &tp__strategy_fused, &tp__kernel_set_##isa},
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic) {#isa, &fused, &tp__kernel_set_##isa, arithmetic},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
-    {"math", &tp__strategy_math, NULL},
+    {"math", &math, NULL, TP_ARITHMETIC_F32},
 };
 
 static const char dim_entry[] = "head_dim=";
-
-const tp__strategy *tp__option_strategy(const tp__option *option, const tp_problem *problem) {
-    return problem->op == TP_BACKWARD && option->strategy->fused ? &tp__strategy_backward : option->strategy;
-}
 
 int tp__names_have(const char *names, const char *name) {
     size_t length = strlen(name);
@@ -72,10 +71,11 @@ tp_status tp__policy_check(int32_t policy, tp_error *error) {
 
 const tp_kernel_info *tp_kernel_at(int index) {
     static const tp_kernel_info infos[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr) {#isa, "fused", needs, mr, nr, TP_MAX_HEAD_DIM},
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic) \
+    {sizeof(tp_kernel_info), needs, #isa, "fused", mr, nr, TP_MAX_HEAD_DIM, dtypes, arithmetic, 0},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
-        {"math", "math", 0, 0, 0, 0},
+        {sizeof(tp_kernel_info), 0, "math", "math", 0, 0, 0, TP__FLOATS, TP_ARITHMETIC_F32, 0},
     };
     return index >= 0 && index < TP__OPTIONS ? &infos[index] : NULL;
 }

@@ -631,6 +631,7 @@ typedef struct tp_candidate {
     const char *strategy; /* "prefill", "decode", "backward", "math" */
     int32_t arithmetic;   /* tp_arithmetic */
     int32_t reserved;
+    const char *device;   /* that it runs on: "cpu", or the backend's name */
 } tp_candidate;
 
 #define TP_REWRITE_PADDED_V 1u /* head_dim_v padded with zero columns inside the workspace: exact */
@@ -653,7 +654,7 @@ typedef struct tp_decision {
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
     int64_t scores_per_head;  /* q_len * kv_len, or the keys of lists: never written by a fused kernel */
     int64_t bytes_compulsory; /* each element of q, k, v and o once; backward: gradients and lse, too */
-    int64_t workspace_bytes;  /* with one task                                                  */
+    int64_t workspace_bytes;  /* with one task; of the device's memory                          */
     int64_t bytes_kv;         /* of bytes_compulsory, those of k and v, and of their gradients  */
     int64_t pages;            /* paged: of all sequences; otherwise 0                           */
     int64_t chunk_keys;       /* keys are cut at its multiples: tasks may take a chunk each     */
@@ -662,6 +663,7 @@ typedef struct tp_decision {
     int32_t threads;          /* of the context's, how many can be kept busy                    */
     int32_t arithmetic;       /* tp_arithmetic of the chosen candidate                          */
     int32_t reserved;
+    const char *device;       /* that was asked for: "cpu", or the backend's name               */
 } tp_decision;
 
 /* Candidates best first; reasons in the order in which they were found. NULL for an index that is not there. */
@@ -780,7 +782,12 @@ struct tp_receipt {
                                      that hides keys: with a bias, whose -inf is seen in the tile only */
     int32_t arithmetic;           /* tp_arithmetic of the kernel: what tp_reference's bounds go by */
     int32_t reserved;
-    uint16_t function_id[40];     /* private: tp_receipt_function reads them */
+    const char *device;           /* where it ran: "cpu", or the backend's name                */
+    int64_t launches;             /* on a device: kernel launches, counted on the host          */
+    int64_t tiles;                /* on a device: tiles, counted by the kernels themselves      */
+    int64_t device_ns;            /* on a device: time by its own clock; 0: not known           */
+    const char *launch_name[8];   /* private, as what follows: tp_receipt_function reads them   */
+    uint16_t function_id[40];
     int64_t function_calls[40];
 };
 TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
@@ -849,6 +856,7 @@ typedef struct tp_count {
     int64_t count;
     int64_t time_ns, bytes_model; /* sums over calls; 0 for the other kinds */
     int64_t workspace_max;        /* the most that one call used */
+    const char *device; /* "cpu", or the backend's name */
 } tp_count;
 /* Start with *at = 0; 1 as long as *count was filled in, 0 at the end and for bad arguments. In no order. Calls
    on other threads go on; each figure is read once. */

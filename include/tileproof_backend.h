@@ -100,7 +100,7 @@ struct tp_backend {
     uint32_t problem_size, tensors_size, gradients_size; /* sizeof of the structs that the backend was compiled with */
     void *user;             /* first argument of every function */
 
-    /* Kernels, best first, 1 to 16; NULL ends the list. Names are 1..31 of the same characters as the device's, and no
+    /* Kernels, best first, 1 to 8; NULL ends the list. Names are 1..31 of the same characters as the device's, and no
        kernel of the CPU has them. strategy "math": it writes the score matrix to memory. What is returned lives as long as the backend. */
     const tp_kernel_info *(*kernel_at)(void *user, int index);
     /* Does this kernel serve the problem? Adds every reason why not, at most 4; none: it does. Quick: it compiles and

@@ -7,7 +7,8 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/error.h"
+#include "base/structs.h"
+#include "problem/overlap.h"
 #include "problem/sequence.h"
 #include "telemetry/receipt.h"
 
@@ -23,7 +24,7 @@ tp_status tp__flight_check(const tp_plan *plan, const tp_problem *bounds, const 
     TP_REQUIRE(unknown == NULL, error, TP_UNSUPPORTED,
                "%s has a field set that is newer than the backend %s: build the backend with this version's headers",
                unknown, device->backend.name);
-    if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(tp__rows_check(bounds, tensors, error));
+    if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(tp__check_deep(bounds, tensors, error));
     TP_REQUIRE(exec->workspace_size >= plan->device_workspace && (exec->workspace != NULL || plan->device_workspace == 0),
                error, TP_WORKSPACE, "workspace is %p of %zu bytes: the plan needs %zu on device %d, %s (tp_plan_workspace)",
                exec->workspace, exec->workspace_size, plan->device_workspace, device->backend.device, device->backend.name);
@@ -51,13 +52,17 @@ static tp_status judge(const tp__flight *flight, const tp_outcome *o, tp_error *
 /* The backend's completion function. */
 static void done(void *completion, const tp_outcome *outcome) {
     tp__flight *flight = completion;
-    tp_outcome o;
-    tp__outcome_in(outcome, &o);
-    flight->error.status = judge(flight, &o, &flight->error);
+    tp_outcome here;
+    outcome = TP_IN(tp_outcome, outcome, &here, &flight->error);
+    tp_status status = TP_DEVICE_FAILED; /* of a backend that gives no outcome, or one of no size */
+    if (outcome != NULL) status = judge(flight, outcome, &flight->error);
+    flight->error.status = status;
     flight->amounts.time_ns = tp__now_ns() - flight->start_ns;
-    flight->amounts.bytes = o.bytes_model;
-    tp__receipt_outcome(&flight->receipt, flight->plan->device, &o);
-    flight->receipt.status = flight->error.status;
+    if (status == TP_OK) {
+        flight->amounts.bytes = outcome->bytes_model;
+        tp__receipt_outcome(&flight->receipt, flight->plan->device, outcome);
+    }
+    flight->receipt.status = status;
     flight->receipt.time_ns = flight->amounts.time_ns;
     if (flight->landed != NULL)
         flight->landed(flight);
@@ -88,7 +93,9 @@ void tp__flight_end(tp__flight *flight) {
 tp_status tp__flight_submit(tp__flight *flight, const tp_problem *bounds, const tp_tensors *tensors, const tp_exec *exec,
                             void **event, tp_error *error) {
     const tp_plan *plan = flight->plan;
-    tp__receipt_begin(&flight->receipt, bounds, tensors, &plan->decision);
+    tp__receipt_begin(&flight->receipt, bounds, tensors, plan->decision);
+    tp__receipt_submitted(&flight->receipt, bounds, tensors);
+    flight->receipt.kernel = "none";
     flight->receipt.workspace_bytes = (int64_t)plan->device_workspace;
     const tp_submission submission = {
         .struct_size = sizeof submission,

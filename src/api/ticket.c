@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "api/flight.h"
-#include "base/error.h"
+#include "base/structs.h"
+#include "problem/sequence.h"
 #include "telemetry/receipt.h"
 
 struct tp_ticket {
@@ -64,6 +65,8 @@ static void told(tp_ticket *ticket) {
     let_go(ticket);
 }
 
+static const tp_tags *tags_of(const tp_ticket *ticket) { return ticket->tags.given ? &ticket->tags.tags : NULL; }
+
 static void landed(tp__flight *flight) {
     tp_ticket *ticket = (tp_ticket *)flight; /* its first field */
     const tp_plan *plan = flight->plan;
@@ -71,8 +74,8 @@ static void landed(tp__flight *flight) {
     tp__ran ran = {flight->receipt.kernel, flight->amounts};
     if (ticket->receipt != NULL) tp__receipt_out(ticket->receipt, &flight->receipt);
     if (ticket->watch.detail) ticket->watch.receipt = flight->receipt;
-    tp__watch_ran(&ticket->watch, plan, &plan->problem, ticket->labels, &ticket->tags.tags, &ran, status);
-    tp__watch_end(&ticket->watch, plan->context, &ticket->tags.tags, status);
+    tp__watch_ran(&ticket->watch, plan, &plan->problem, ticket->labels, tags_of(ticket), &ran, status);
+    tp__watch_end(&ticket->watch, plan->context, tags_of(ticket), status);
     tell(ticket);
     tp__device_close(plan->device, (int64_t *)&plan->open); /* plan and context may go from here on */
     told(ticket);
@@ -101,7 +104,7 @@ static tp_status submit(tp_ticket *ticket, const tp_tensors *tensors, const tp_e
     tp__watch_begin(&ticket->watch, plan->context);
     ticket->watch.record.start_ns = ticket->flight.start_ns;
     tp__watch_wants_receipt(&ticket->watch, plan);
-    tp__tags_copy(&ticket->tags, tensors);
+    tp__tags_copy(&ticket->tags, tp__tags_of(tensors));
     tp__device_open(plan->device, (int64_t *)&plan->open);
     tp_status status = tp__flight_check(plan, &plan->problem, tensors, exec, error);
     if (status == TP_OK) {
@@ -114,9 +117,9 @@ static tp_status submit(tp_ticket *ticket, const tp_tensors *tensors, const tp_e
     }
     tp__device_close(plan->device, (int64_t *)&plan->open);
     const tp__ran nothing = {"none", {0, 0, 0}};
-    tp__watch_ran(&ticket->watch, plan, &plan->problem, tp__labels_of(&plan->problem, NULL), &ticket->tags.tags, &nothing,
+    tp__watch_ran(&ticket->watch, plan, &plan->problem, tp__labels_of(&plan->problem, NULL), tags_of(ticket), &nothing,
                   status);
-    return tp__watch_end(&ticket->watch, plan->context, &ticket->tags.tags, status);
+    return tp__watch_end(&ticket->watch, plan->context, tags_of(ticket), status);
 }
 
 tp_status tp_plan_submit(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec, tp_receipt *receipt,

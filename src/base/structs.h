@@ -28,9 +28,10 @@
     X(tp_backend, release_event, 128)       \
     X(tp_outcome, device_ns, 104)           \
     X(tp_lengths, seq, 400)                 \
-    X(tp_receipt, function_calls, 1192)     \
+    X(tp_receipt, function_calls, 1296)     \
     X(tp_counters, refusals, 48)            \
-    X(tp_count, workspace_max, 88)          \
+    X(tp_count, device, 96)                 \
+    X(tp_kernel_info, reserved, 56)         \
     X(tp_lock_state, canary_success, 24)    \
     X(tp_reference_gradients, d_v_bound, 80)
 

@@ -7,12 +7,12 @@
 
 #include "tileproof_backend.h"
 
-#define TP__DEVICE_KERNELS 16
+#define TP__DEVICE_KERNELS 8
 
 typedef struct tp__device {
     tp_backend backend; /* a copy */
     int kernels;
-    const tp_kernel_info *kernel[TP__DEVICE_KERNELS];
+    tp_kernel_info kernel[TP__DEVICE_KERNELS];
     /* calls that were submitted and are not done */
     pthread_mutex_t lock;
     pthread_cond_t fewer;

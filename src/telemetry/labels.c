@@ -13,10 +13,18 @@ static const char *const buckets[TP__BUCKETS] = {"few-rows", "many-rows", "mixed
 const char *tp__phase_name(int phase) { return phase < TP__PHASES ? phases[phase] : "other"; }
 const char *tp__bucket_name(int bucket) { return bucket < TP__BUCKETS ? buckets[bucket] : "other"; }
 
-int tp__kernel_index(const char *name) {
-    int i = 0;
-    while (tp_kernel_at(i) != NULL && strcmp(tp_kernel_at(i)->name, name) != 0) i++;
-    return i;
+uint8_t tp__kernel_index(const tp__kernel_names *names, const char *name) {
+    for (int i = 0; i < names->count; i++)
+        if (strcmp(names->name[i], name) == 0) return (uint8_t)i;
+    return TP__NO_KERNEL;
+}
+
+const char *tp__kernel_name(const tp__kernel_names *names, int index) {
+    return index < names->count ? names->name[index] : index == TP__OTHER ? "other" : "none";
+}
+
+const char *tp__kernel_device(const tp__kernel_names *names, int device) {
+    return device == 0 ? "cpu" : device == TP__OTHER ? "other" : names->device;
 }
 
 static uint8_t phase_of(int64_t q_len, int64_t kv_len) {

@@ -33,7 +33,8 @@ int tp_receipt_function(const tp_receipt *receipt, int index, const char **name,
     tp_receipt here;
     receipt = TP_IN(tp_receipt, receipt, &here, NULL);
     if (receipt == NULL || index < 0 || index >= receipt->function_count || index >= SLOTS) return 0;
-    if (name != NULL) *name = tp_kernel_function(receipt->function_id[index]);
+    int id = receipt->function_id[index];
+    if (name != NULL) *name = id >= TP__LAUNCHED ? receipt->launch_name[id - TP__LAUNCHED] : tp_kernel_function(id);
     if (calls != NULL) *calls = receipt->function_calls[index];
     return 1;
 }
@@ -101,22 +102,28 @@ static const char *kernel_of(const tp__trace *trace) {
 
 const char *tp__trace_kernel(const tp__trace *trace) { return kernel_of(trace); }
 
-void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
-                      const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
+void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                       const tp_decision *decision) {
     tp_receipt_init(receipt);
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
+    receipt->decision = decision;
+    receipt->device = decision->device;
+    if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
+        strcpy(receipt->problem, "(its text form is too long)");
+    snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
+    receipt->arithmetic = decision->arithmetic;
+}
+
+void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                      const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
+    tp__receipt_begin(receipt, problem, tensors, decision);
     for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < SLOTS; i++) {
         if (trace->calls[i] == 0) continue;
         receipt->function_id[receipt->function_count] = (uint16_t)i;
         receipt->function_calls[receipt->function_count++] = trace->calls[i];
     }
     receipt->kernel = kernel_of(trace);
-    receipt->decision = decision;
-    if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
-        strcpy(receipt->problem, "(its text form is too long)");
-    snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
-    receipt->arithmetic = decision->arithmetic;
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;

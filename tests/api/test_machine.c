@@ -211,6 +211,44 @@ static void test_cgroup_cpus(void **state) {
     assert_int_equal(tp__cgroup_cpus_v1("100000", "rubbish"), 0);
 }
 
+/* Every name there is comes from one table: what is printed is read again, and stands in decisions and metrics. */
+static void test_isa_names(void **state) {
+    (void)state;
+    char text[64], line[160], *tail = " threads=1 l1d=0 l2=0 l3=0 name=x";
+    uint32_t all = 0;
+    for (uint32_t bit = 1; bit != 0; bit <<= 1) {
+        if (tp_isa_print(bit, text, sizeof text) != TP_OK) continue;
+        tp_machine m;
+        all |= bit;
+        snprintf(line, sizeof line, "x86-64 isa=%s%s", text, tail);
+        assert_int_equal(tp_machine_parse(line, &m, NULL), TP_OK);
+        assert_int_equal(m.isa, bit);
+    }
+    assert_int_equal(all & (TP_ISA_AVX2 | TP_ISA_AVX512), TP_ISA_AVX2 | TP_ISA_AVX512);
+    assert_int_equal(tp_isa_print(0, text, sizeof text), TP_OK);
+    assert_string_equal(text, "none");
+    assert_int_equal(tp_isa_print(TP_ISA_AVX512 | TP_ISA_AVX2, text, sizeof text), TP_OK);
+    assert_string_equal(text, "avx2,avx512");
+    for (size_t size = 1; size <= sizeof "avx2,avx512"; size++) {
+        memset(text, '#', sizeof text);
+        assert_int_equal(tp_isa_print(3, text, size), size == sizeof "avx2,avx512" ? TP_OK : TP_INVALID);
+        assert_int_equal(text[size], '#');
+        if (size < sizeof "avx2,avx512") assert_string_equal(text, "");
+    }
+    assert_int_equal(tp_isa_print(all, text, sizeof text), TP_OK); /* as the header promises */
+    assert_int_equal(tp_isa_print(1u << 31, text, sizeof text), TP_INVALID);
+    assert_int_equal(tp_isa_print(0, NULL, 8), TP_INVALID);
+    assert_int_equal(tp_isa_print(0, text, 0), TP_INVALID);
+    tp_machine odd = {.struct_size = sizeof odd, .isa = 1u << 31};
+    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    tp_context *context;
+    tp_error error = TP_ERROR_INIT;
+    options.machine = &odd;
+    assert_int_equal(tp_context_create(&options, &context, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "machine.isa is 0x80000000"));
+    assert_non_null(strstr(error.text, "avx2,avx512"));
+}
+
 static void test_read_text(void **state) {
     (void)state;
     char text[8];
@@ -225,7 +263,7 @@ int main(void) {
         cmocka_unit_test(test_print),         cmocka_unit_test(test_detect),
         cmocka_unit_test(test_model),         cmocka_unit_test(test_cgroup_path),
         cmocka_unit_test(test_cgroup_parent), cmocka_unit_test(test_cgroup_cpus),
-        cmocka_unit_test(test_read_text),
+        cmocka_unit_test(test_read_text),     cmocka_unit_test(test_isa_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void round_trip(void **state) {
         assert_int_equal(cell.phase, use.phase);
     }
     assert_true(uses >= 6);
-    assert_int_equal(tp_lock_cell_at(lock, "no such isa", 0, &cell), TP_INVALID);
+    assert_int_equal(tp_lock_cell_at(lock, "avx512", 0, &cell), TP_INVALID); /* the key of no host */
     tp_lock_destroy(lock);
     tp_model_destroy(model);
     free(text.bytes);
@@ -584,6 +584,63 @@ static void cells_fit(void **state) {
     assert_true(run > 100 && refused > 10);
 }
 
+static int has_cells(const tp_lock *lock, const char *isa) {
+    tp_cell cell;
+    return tp_lock_cell_at(lock, isa, 0, &cell) == TP_OK;
+}
+
+/* ISA names that a lock's library did not know are left out from the end of the key; those it knew are not. */
+static void keys_of_later_libraries(void **state) {
+    (void)state;
+    static const struct {
+        const char *locked, *host;
+        int read;
+    } cases[] = {
+        {"avx2,avx512", "avx2,avx512", 1},
+        {"avx2,avx512", "avx2,avx512,avx512_bf16", 1},
+        {"avx2,avx512", "avx2,avx512,avx512_bf16,amx", 1},
+        {"avx2,avx512,avx512_bf16", "avx2,avx512,avx512_bf16,amx", 1},
+        {"avx2", "avx2,avx_vnni", 1},
+        {"none", "sve", 1},
+        {"none", "none", 1},
+        {"avx2", "avx2,avx512", 0},
+        {"avx2", "avx2,avx512,avx512_bf16", 0},
+        {"none", "avx2", 0},
+        {"avx2,avx512,avx512_bf16", "avx2,avx512", 0},
+        {"avx2,avx512,avx512_bf16", "avx2,avx512,amx", 0},
+        {"avx2,avx512", "avx2,avx512_bf16", 0},
+    };
+    tp_model *model = read_config(config);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tp_identity then = here(), now = here();
+        char why[1024], both[300];
+        strcpy(then.isa, cases[i].locked);
+        strcpy(now.isa, cases[i].host);
+        struct text text = made(model, &then);
+        tp_lock *lock = parse(&text);
+        if (has_cells(lock, now.isa) != cases[i].read) fail_msg("%s on %s", cases[i].locked, cases[i].host);
+        int same = !strcmp(then.isa, now.isa);
+        assert_int_equal(tp_lock_fresh(lock, &now, why, sizeof why), same ? TP_OK : TP_UNSUPPORTED);
+        snprintf(both, sizeof both, "ISA: lock has %s, here %s", then.isa, now.isa);
+        assert_int_equal(strstr(why, both) != NULL, !same);
+        assert_null(strstr(why, "library")); /* what is the same is no difference */
+        put_all(lock, model, &now, "its own entry");
+        struct text after = write_lock(lock);
+        tp_lock *again = parse(&after);
+        char key[2][80];
+        snprintf(key[0], sizeof key[0], "\"%s\": {", then.isa);
+        snprintf(key[1], sizeof key[1], "\"%s\": {", now.isa);
+        assert_true(strstr(after.bytes, key[0]) && strstr(after.bytes, key[1]));
+        assert_int_equal(tp_lock_fresh(again, &now, why, sizeof why), TP_OK);
+        assert_int_equal(tp_lock_fresh(again, &then, why, sizeof why), TP_OK);
+        tp_lock_destroy(again);
+        tp_lock_destroy(lock);
+        free(after.bytes);
+        free(text.bytes);
+    }
+    tp_model_destroy(model);
+}
+
 /* How a config is written changes nothing, what it says does. */
 static void config_hashes(void **state) {
     (void)state;
@@ -607,7 +664,7 @@ int main(void) {
         cmocka_unit_test(preflight_permits), cmocka_unit_test(preflight_refuses),
         cmocka_unit_test(cells_of_groups),  cmocka_unit_test(config_hashes),
         cmocka_unit_test(cells_fit),        cmocka_unit_test(texts_are_utf8),
-        cmocka_unit_test(numbers_are_finite),
+        cmocka_unit_test(numbers_are_finite), cmocka_unit_test(keys_of_later_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,8 @@ if(TARGET tileproof_proof_static)
   include(cmake/tests_proof.cmake)
 endif()
 
+include(cmake/tests_growth.cmake)
+
 # The examples are tests, too.
 add_executable(example_train ${CMAKE_SOURCE_DIR}/examples/train.c)
 target_link_libraries(example_train PRIVATE tileproof_static)

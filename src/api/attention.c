@@ -52,7 +52,6 @@ tp_status tp_backward(tp_context *context, const tp_problem *problem, const tp_c
                       const tp_tensors *tensors, tp_receipt *receipt, tp_error *error) {
     TP_STRUCT_IN(tp_problem, problem, error);
     tp_problem back = *problem;
-    back.struct_size = sizeof back;
     back.op = TP_BACKWARD;
     return tp_attention(context, &back, choice, tensors, receipt, error);
 }

@@ -79,7 +79,6 @@ static int make_key(const tp_problem *problem, const tp_choice *choice, tp_conte
     memcpy(&k->problem, problem, sizeof k->problem);
     memset(k->problem.mask + problem->mask_nodes, 0,
            sizeof k->problem.mask - (size_t)problem->mask_nodes * sizeof(tp_mask_node));
-    k->problem.struct_size = sizeof(tp_problem);
     if (!problem->scale_set) k->problem.scale = 0.0f;
     k->problem.batch = up_to_power_of_two(problem->batch);
     k->problem.q_len = up_to_power_of_two(problem->q_len);
@@ -149,8 +148,7 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     } else {
         atomic_fetch_add(&context->cache_hits, 1);
     }
-    memcpy(&found->plan.problem, problem, sizeof found->plan.problem);
-    found->plan.problem.struct_size = sizeof found->plan.problem;
+    found->plan.problem = *problem;
     found->used = ++cache->clock;
     cache->last = found;
     *plan = &found->plan;

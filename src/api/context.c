@@ -31,12 +31,6 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
                "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
     TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
-    if (options->machine != NULL) {
-        char known[64];
-        tp_isa_print(tp__isa_all(), known, sizeof known);
-        TP_REQUIRE((options->machine->isa & ~tp__isa_all()) == 0, error, TP_INVALID,
-                   "machine.isa is %#x: it may have the bits %#x (%s)", options->machine->isa, tp__isa_all(), known);
-    }
     return TP_OK;
 }
 
@@ -51,6 +45,14 @@ static tp_status take_options(tp_context *made, const tp_context_options *option
     made->allocator = allocator != NULL ? *allocator : tp__default_allocator;
     TP_TRY(tp__allocator_check(&made->allocator, error));
     return tp__names_check("disable", options->disable, &made->catalog, error);
+}
+
+static tp_status check_machine(const tp_machine *machine, tp_error *error) {
+    char known[64];
+    tp_isa_print(tp__isa_all(), known, sizeof known);
+    TP_REQUIRE(machine == NULL || (machine->isa & ~tp__isa_all()) == 0, error, TP_INVALID,
+               "machine.isa is %#x: it may have the bits %#x (%s)", machine->isa, tp__isa_all(), known);
+    return TP_OK;
 }
 
 static tp_status start_pool(tp_context *context, tp_error *error) {
@@ -76,6 +78,7 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     const tp_machine *machine = options->machine;
     TP_STRUCT_IN_OR_NULL(tp_machine, machine, error);
     TP_TRY(check_options(options, error));
+    TP_TRY(check_machine(machine, error));
 
     tp_machine host;
     TP_TRY(tp_machine_detect(&host, error));
@@ -83,7 +86,6 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a context of %zu bytes",
                sizeof *made);
     made->machine = machine != NULL ? *machine : host;
-    made->machine.struct_size = sizeof made->machine;
     made->host_isa = host.isa;
     made->policy = options->policy;
     made->options = *options;

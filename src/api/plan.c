@@ -139,8 +139,7 @@ tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp
     plan->open = 0;
     TP_TRY(decide(context, problem, choice, plan, error));
     plan->why = tp__reasons_of(plan->decision);
-    memcpy(&plan->problem, problem, sizeof plan->problem);
-    plan->problem.struct_size = sizeof plan->problem;
+    plan->problem = *problem;
     if (plan->device != NULL)
         TP_TRY(tp__device_prepare(plan->device, plan->device_kernel, &plan->problem, &plan->prepared, error));
     atomic_fetch_add(&context->plans, 1);

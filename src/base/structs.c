@@ -37,10 +37,10 @@ const void *tp__struct_in(const char *type, const void *given, void *here, size_
                  type, i, (unsigned)size, ((const unsigned char *)given)[i], tp_version(), now);
         return NULL;
     }
-    if (size >= now) return given;
-    memcpy(here, given, size);
-    memset((char *)here + size, 0, now - size);
-    size = (uint32_t)now;
+    size_t both = size < now ? size : now;
+    memcpy(here, given, both);
+    memset((char *)here + both, 0, now - both);
+    size = (uint32_t)now; /* so that copies of the copy are what they say */
     memcpy(here, &size, sizeof size);
     return here;
 }

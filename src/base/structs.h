@@ -25,13 +25,13 @@
     X(tp_choice, reserved, 40)              \
     X(tp_exec, done_user, 80)               \
     X(tp_allocator, user, 32)               \
-    X(tp_backend, release_event, 128)       \
+    X(tp_backend, release_event, 120)       \
     X(tp_outcome, device_ns, 104)           \
     X(tp_lengths, seq, 400)                 \
     X(tp_receipt, function_calls, 1296)     \
     X(tp_counters, refusals, 48)            \
     X(tp_count, device, 96)                 \
-    X(tp_kernel_info, reserved, 56)         \
+    X(tp_kernel_info, reserved, 48)         \
     X(tp_lock_state, canary_success, 24)    \
     X(tp_reference_gradients, d_v_bound, 80)
 
@@ -50,9 +50,9 @@ enum {
     TP__SIZE_MAX = 65536 /* more is no size, but memory that nobody has set */
 };
 
-/* The caller's struct as this library knows it: itself where its size is the library's; a copy in *here, followed by zeros, where it is
-   shorter; itself where it is longer and has only zeros beyond. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not
-   one, or something is set that this library does not know. */
+/* The caller's struct as this library knows it: itself where its size is the library's; otherwise *here, a copy of what both know
+   with zeros behind. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not one, or something is set that this
+   library does not know. */
 #define TP_IN(type, given, here, error)                             \
     (__builtin_expect((given) != NULL && (given)->struct_size == sizeof(type), 1) \
          ? (given)                                                  \

@@ -11,6 +11,7 @@ typedef struct tp__pair {
     double d_score; /* of the softmax's input, natural units */
     double d_plain; /* of scale * q.k */
     double p_error, d_error; /* backward_bound.c: of p and of d_plain, absolute */
+    int overflows;           /* a float of the forward row may: nothing is promised of what the pair hands on */
 } tp__pair;
 
 typedef struct tp__backward_row {
@@ -29,6 +30,7 @@ void tp__pairs_bound(tp__backward_row *b);
 /* A sum over pairs while it grows: its value, what the errors of its terms add up to, and its magnitudes. */
 typedef struct tp__sum {
     double value, error, size;
+    int overflows; /* a term's pair does */
 } tp__sum;
 /* How far a kernel's result factor * sum of so many terms may be off, in its dtype. */
 double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype);

@@ -91,7 +91,8 @@ void tp__pairs_bound(tp__backward_row *b) {
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
         tp__pair *pair = &b->pairs[i];
-        if (!(bound < INFINITY) || !isfinite(row->lse)) {
+        pair->overflows = !(bound < INFINITY);
+        if (pair->overflows || !isfinite(row->lse)) {
             pair->p_error = pair->d_error = INFINITY;
             continue;
         }
@@ -107,6 +108,7 @@ void tp__pairs_bound(tp__backward_row *b) {
 }
 
 double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype) {
+    if (sum->overflows) return INFINITY; /* a score that became -inf takes the row away, NaN and all */
     if (!isfinite(sum->value) || terms == 0) return 0; /* must be just that */
     double steps = (double)terms + 8, size = sum->size + sum->error;
     double error = sum->error + steps * UNIT / (1 - steps * UNIT) * size + steps * TINY;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A public header and its INIT macros stand alone in C and C++ of every standard, without a warning; its libraries export and define tp_ names only.
+# A public header and its INIT macros stand alone in C and C++ of every standard, without a warning; no struct has padding; its libraries export
+# and define tp_ names only, those that the header declares.
 #     header.sh SOURCE_DIR SHARED_LIBRARY STATIC_LIBRARY [HEADER LIBRARIES]
 set -euo pipefail
 header=${4:-tileproof.h}
@@ -24,10 +25,18 @@ for how in "c gcc" "c clang" "c++ g++" "c++ clang++"; do
             -Werror -fsyntax-only -I "$1/include" - <<<"$program" || { echo "$compiler -std=$standard"; exit 1; }
     done
 done
+# No struct has padding: a field that is added later would lie in what older programs never set.
+if [ "$header" = tileproof.h ] && [ "$(getconf LONG_BIT)" = 64 ]; then
+    gcc -std=c11 -x c -Wpadded -Werror -fsyntax-only -I "$1/include" - <<<"$program" || { echo "a struct has padding"; exit 1; }
+fi
 exported=$(nm -D --defined-only "$2" | awk '{print $3}')
 strangers=$(grep -v '^tp_[a-z]' <<<"$exported" || true)
 [ -z "$strangers" ] || { echo "exported, but not of the API: $strangers"; exit 1; }
-declared=$(grep -oE '\btp_[a-z0-9_]+\(' "$1/include/$header" | tr -d '(' | sort -u)
+inline=$(grep -oE '^static inline [^(]*\btp_[a-z0-9_]+\(' "$1/include/$header" | grep -oE 'tp_[a-z0-9_]+\(' | tr -d '(' || true)
+declared=$(grep -oE '\btp_[a-z0-9_]+\(' "$1/include/$header" | tr -d '(' | sort -u | grep -vxF "${inline:-none}")
+# what fills a struct is called with the caller's size by an inline function of the same name
+[ "$(sort <<<"$inline")" = "$(grep -oE '^tp_[a-z0-9_]+_sized$' <<<"$declared" | sed 's/_sized$//' | sort)" ] ||
+    { echo "inline functions and those that take a size do not match: $inline"; exit 1; }
 for name in $declared; do
     grep -qx "$name" <<<"$exported" || { echo "declared, but not exported: $name"; exit 1; }
 done
@@ -36,7 +45,7 @@ for name in $exported; do
 done
 # what takes a context or a plan is asked in a forked child
 if [ "$header" = tileproof.h ]; then
-    takers=$(tr '\n' ' ' <"$1/include/$header" | grep -oE '\btp_[a-z0-9_]+\([^()]*\btp_(context|plan) \*[^()]*\)' | grep -vE '\((const tp_context_options|[^()]*\*\*context)' | grep -oE '^[a-z0-9_]+')
+    takers=$(tr '\n' ' ' <"$1/include/$header" | grep -oE '\btp_[a-z0-9_]+\([^()]*\btp_(context|plan) \*[^()]*\)' | grep -vE '\((const tp_context_options|[^()]*\*\*context)' | grep -oE '^[a-z0-9_]+' | sed 's/_sized$//' | sort -u)
     for name in $takers; do
         grep -q "ROW($name," "$1/tests/api/test_forked.c" || { echo "not asked in a forked child: $name"; exit 1; }
     done

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tp_plan_run allocates nothing and frees nothing: this program's malloc counts. */
+/* tp_plan_run allocates nothing and frees nothing; decisions give back what they took, and say so where there is no
+   memory: this program's malloc counts, and fails when asked. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "support/call.h"
 #include "support/parallel.h"
@@ -17,12 +19,23 @@
 #endif
 
 static atomic_int counting, counted;
+static atomic_int held;            /* while counting: taken and not given back */
+static atomic_int left = INT32_MAX; /* of calls that succeed */
 
 #if !defined(SANITIZED) && defined(__GLIBC__)
 #define INTERPOSED 1
 #define SEEN       __attribute__((visibility("default"))) /* by the shared libraries too */
 static void note(void) {
     if (atomic_load_explicit(&counting, memory_order_relaxed)) atomic_fetch_add(&counted, 1);
+}
+
+static void *noted(void *memory) {
+    if (atomic_load_explicit(&counting, memory_order_relaxed) && memory != NULL) atomic_fetch_add(&held, 1);
+    return memory;
+}
+
+static int fails(void) {
+    return atomic_load_explicit(&counting, memory_order_relaxed) && atomic_fetch_sub(&left, 1) <= 0;
 }
 
 void *__libc_malloc(size_t);
@@ -33,11 +46,11 @@ void __libc_free(void *);
 
 SEEN void *malloc(size_t size) {
     note();
-    return __libc_malloc(size);
+    return fails() ? NULL : noted(__libc_malloc(size));
 }
 SEEN void *calloc(size_t count, size_t size) {
     note();
-    return __libc_calloc(count, size);
+    return fails() ? NULL : noted(__libc_calloc(count, size));
 }
 SEEN void *realloc(void *memory, size_t size) {
     note();
@@ -45,15 +58,16 @@ SEEN void *realloc(void *memory, size_t size) {
 }
 SEEN void free(void *memory) {
     note();
+    if (atomic_load_explicit(&counting, memory_order_relaxed) && memory != NULL) atomic_fetch_sub(&held, 1);
     __libc_free(memory);
 }
 SEEN void *aligned_alloc(size_t alignment, size_t size) {
     note();
-    return __libc_memalign(alignment, size);
+    return noted(__libc_memalign(alignment, size));
 }
 SEEN int posix_memalign(void **memory, size_t alignment, size_t size) {
     note();
-    *memory = __libc_memalign(alignment, size);
+    *memory = noted(__libc_memalign(alignment, size));
     return *memory == NULL ? ENOMEM : 0;
 }
 #else
@@ -120,7 +134,93 @@ static void a_run_allocates_nothing(void **state) {
     tp_context_destroy(pool);
 }
 
+/* Each is made with memory for n calls, n = 0, 1, ... until it is enough: no memory, or the right answer; and all is
+   given back. The error text of a refusal is the answer, too. */
+static void decisions_without_memory(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        tp_status status;
+    } cases[] = {{"h4/2 q33 k65 d40 bf16 causal", TP_OK}, {"h4/2 q9 k65 d640 f32", TP_FALLBACK_REFUSED}};
+    if (!INTERPOSED) {
+        printf("not run here under sanitizers\n");
+        return;
+    }
+    for (int n = 0; n < COUNT(cases); n++)
+        for (int plans = 0; plans < 2; plans++) {
+            tp_status status = TP_NO_MEMORY;
+            tp_problem problem;
+            assert_int_equal(tp_problem_parse(cases[n].text, &problem, NULL, NULL), TP_OK);
+            for (int calls = 0; status == TP_NO_MEMORY; calls++) {
+                tp_error error = TP_ERROR_INIT;
+                tp_plan *plan = NULL;
+                tp_decision *decision = NULL;
+                atomic_store(&held, 0);
+                atomic_store(&left, calls);
+                atomic_store(&counting, 1);
+                status = plans ? tp_plan_create(call_context(), &problem, NULL, &plan, &error)
+                               : tp_explain(call_context(), &problem, NULL, &decision, &error);
+                int made = plan != NULL || decision != NULL;
+                tp_plan_destroy(plan);
+                tp_decision_destroy(decision);
+                atomic_store(&counting, 0);
+                assert_int_equal(atomic_load(&held), 0);
+                assert_true(strlen(error.text) > 0 || status == TP_OK);
+                if (status == TP_NO_MEMORY) assert_false(made);
+                if (status != TP_NO_MEMORY) assert_true(calls > 0); /* some memory is needed */
+                assert_true(calls < 100);
+            }
+            assert_int_equal(status, cases[n].status);
+        }
+}
+
+static int listen(void *cookie, const char *bytes, size_t size) {
+    (void)bytes, (void)size;
+    ++*(int *)cookie;
+    return 0;
+}
+
+/* A cache of one decision meets three problems in turn, one of them refused, one never kept. */
+static void a_context_gives_all_back(void **state) {
+    (void)state;
+    if (!INTERPOSED) {
+        printf("not run here under sanitizers\n");
+        return;
+    }
+    call *calls[] = {call_new("h4/2 q33 k65 d40 bf16 causal", NULL), call_new("h2 q3 k20 d8 f32", NULL),
+                     call_new("h2 q9 k20 d640 f32", NULL)};
+    for (int listens = 0; listens < 2; listens++) {
+        tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+        tp_choice permit = TP_CHOICE_INIT;
+        tp_context *context;
+        int lines = 0;
+        options.threads = options.cached_plans = 1;
+        options.trace = listens ? listen : NULL;
+        options.trace_cookie = &lines;
+        permit.policy = TP_PERMIT;
+        atomic_store(&held, 0);
+        atomic_store(&left, INT32_MAX);
+        atomic_store(&counting, 1);
+        int wrong = tp_context_create(&options, &context, NULL);
+        for (int round = 0; round < 2 && !wrong; round++)
+            for (int n = 0; n < COUNT(calls); n++)
+                for (int choice = 0; choice < 2; choice++) {
+                    tp_status expected = n == 2 && !choice ? TP_FALLBACK_REFUSED : TP_OK;
+                    wrong += tp_attention(context, &calls[n]->problem, choice ? &permit : NULL, &calls[n]->tensors, NULL,
+                                          NULL) != expected;
+                }
+        tp_context_destroy(context);
+        atomic_store(&counting, 0);
+        assert_int_equal(wrong, 0);
+        assert_int_equal(atomic_load(&held), 0);
+        assert_int_equal(lines, listens ? 12 : 0);
+    }
+    for (int n = 0; n < COUNT(calls); n++) call_free(calls[n]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_allocates_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_run_allocates_nothing),
+                                       cmocka_unit_test(decisions_without_memory),
+                                       cmocka_unit_test(a_context_gives_all_back)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

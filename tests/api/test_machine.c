@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "machine/machine.h"

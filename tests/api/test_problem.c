@@ -57,7 +57,7 @@ static void test_defaults(void **state) {
 
 static void test_rules(void **state) {
     (void)state;
-    REFUSED(struct_size, 8, TP_INVALID, "struct_size", "is 8", "at least");
+    REFUSED(struct_size, 8, TP_INVALID, "struct_size", "is 8", "must be in");
     REFUSED(op, 2, TP_INVALID, "op", "is 2", "TP_BACKWARD (1)");
     REFUSED(q_dtype, 0, TP_INVALID, "q_dtype", "is 0", "1..7");
     REFUSED(k_dtype, 99, TP_INVALID, "k_dtype", "is 99", "1..7");

@@ -129,8 +129,6 @@ static void test_scalars(void **state) {
     tp_problem p = plain();
     tp_tensors good = tensors_of(&p), t;
     assert_int_equal(tp__tensors_check(&p, NULL, NULL), TP_INVALID);
-    t = good, t.struct_size = 16;
-    refused(&p, &t, "struct_size", "is 16", "at least");
     t = good, t.device = 2;
     refused_as(&p, &t, TP_UNSUPPORTED, "device", "is 2", "TP_CPU");
     t = good, t.index_type = 5;

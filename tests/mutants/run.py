@@ -60,6 +60,7 @@ FIRST = [
     ("harness/", "verdict|random_rule|random"),
     ("cli/", "verdict|compare"),
     ("proof/", "model_.*|json|lock|proof_memory"),
+    ("growth-", "growth_.*"),
     ("src/masks/callback", "callback"),
     ("src/reference/row", "callback|bound|reference"),
     ("reference-gradient", "reference_backward"),

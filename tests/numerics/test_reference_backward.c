@@ -378,6 +378,21 @@ static void bound_of_a_weight_that_vanished(void **state) {
     back_free(&b);
 }
 
+/* A slope so steep that the only score is finite in double and -inf in float: the kernel's row sees nothing and its
+   gradients are 0, the definition's are NaN with d_o. Nothing is promised of either. */
+static void bound_where_a_score_overflows(void **state) {
+    (void)state;
+    static const float slope = 3e38f;
+    back b = back_new("q4 k1 d4 f32 alibi", 0, 0, 0);
+    b.c->tensors.alibi_slopes = &slope;
+    b.d_o[0] = NAN;
+    back_run(&b, TP_DOUBLE);
+    assert_true(isnan(b.out.d_q[0]) && isinf(b.out.d_q_bound[0]));
+    assert_true(isinf(b.out.d_k_bound[0]) && isinf(b.out.d_v_bound[0]));
+    assert_true(b.out.d_q_bound[3] < 1); /* its own key is at no distance */
+    back_free(&b);
+}
+
 static void wrong_arguments_are_named(void **state) {
     (void)state;
     back b = back_new("b2 h4/2 q5 k7 d4 f32", 0, 0, 0);
@@ -430,6 +445,7 @@ int main(void) {
         cmocka_unit_test(naive_is_near),
         cmocka_unit_test(bound_tells),
         cmocka_unit_test(bound_of_a_weight_that_vanished),
+        cmocka_unit_test(bound_where_a_score_overflows),
         cmocka_unit_test(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -177,7 +177,7 @@ static void counts_are_bounded(void **state) {
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, "other").count, 8 * COUNT(c));
     /* every kernel, with its fallbacks, for every model: more than there are cells */
     int64_t runs = 0;
-    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL};
+    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
     static const char *const shapes[] = {"q20 k20", "q1 k20", "q3 k3", "q1 k20 invariant"};
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     for (int s = 0; s < COUNT(shapes); s++)

@@ -91,9 +91,7 @@ static void a_call_is_pending_until_the_device_has_done_it(void **state) {
     assert_string_equal(h.text, "");
     assert_false(pthread_equal(h.thread, pthread_self()));
     assert_int_equal(device_events(d), 0);
-    call *same = call_new(TEXT, NULL);
-    call_run(same, &(call_how){0}, NULL);
-    call_free(same);
+    device_call_check(c, TEXT);
     c->exec.queue = NULL;
     device_call_free(c);
     tp_context_destroy(context);

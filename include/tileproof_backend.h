@@ -20,8 +20,8 @@
  *            reads. A device whose memory is known by handles (cl_mem) gives each buffer a range of addresses that neither
  *            another buffer nor memory of the host has, for example by mmap(PROT_NONE), and finds handle and offset again when
  *            work is submitted.
- * Growth     The structs that the library fills in may be longer than this header's, the structs that a backend fills in may be
- *            shorter than the library's. A problem or tensors with a field that is set and that the backend cannot know, by the
+ * Growth     Structs that the library gives may be longer or shorter than this header's, by their struct_size; so may those that a
+ *            backend gives. A problem or tensors with a field that is set and that the backend cannot know, by the
  *            sizes in its table, never reaches it: the library refuses it.
  */
 #ifndef TILEPROOF_BACKEND_H
@@ -39,7 +39,7 @@ typedef void (*tp_add_reason)(void *reasons, tp_reason_code code, int64_t have, 
 
 /* What a kernel would be for a problem, at its bounds. */
 typedef struct tp_backend_figures {
-    uint32_t struct_size;   /* of the library's struct: fill in what this header knows */
+    uint32_t struct_size;   /* of the library's struct, which is all 0: a field that lies beyond is not to be written */
     int32_t decode;         /* 1: sequences of few rows have a loop of their own and take it */
     int64_t workspace_bytes; /* of the device's memory */
     int64_t chunk_keys;     /* keys are cut at its multiples; 0: not cut */

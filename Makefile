@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PYTHON ?= python3
 
 .PHONY: qualify qualify-all say-qualify test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
-  mutants compilers stats-proof canary-proof clean
+  setup-slow abi mutants compilers stats-proof canary-proof clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
 # qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict. Under three minutes.
@@ -31,7 +31,7 @@ endif
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
 
 # What `make test` leaves out: sanitizers, emulation, other hosts, PyTorch, compilers, a sample of mutants.
-test-all: build setup-hosts
+test-all: build setup-slow
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -L slow
 
 # Of these, other hosts alone: CPUs without AVX-512 and without AVX2 by qemu-user, one core, a bare environment.
@@ -76,6 +76,13 @@ setup-tool:
 
 setup-hosts: setup
 	@scripts/setup.sh hosts
+
+setup-slow: setup
+	@scripts/setup.sh slow
+
+# Stores the ABI of this build in tests/abi, which the test `abi` compares with. On purpose: CONTRIBUTING.md, API and deprecation.
+abi: build setup-slow
+	@python3 scripts/abi.py build/main --renew
 
 # Plants bugs one at a time in a copy and asks the tests to find each.
 mutants: setup

@@ -19,6 +19,7 @@ else()
   tileproof_slow(torch ${CMAKE_COMMAND} -E false)
   set_tests_properties(torch PROPERTIES DISABLED TRUE) # ctest names it as not run
 endif()
+tileproof_slow(abi python3 ${source}/tests/abi/run.py ${CMAKE_BINARY_DIR} $<TARGET_FILE:tileproof_grown> ${grown})
 tileproof_slow(compilers bash ${source}/scripts/compilers.sh)
 tileproof_slow(mutants ${python} ${source}/tests/mutants/run.py --jobs 1 --sample 300)
 set_tests_properties(compilers torch mutants PROPERTIES PROCESSORS 2 ENVIRONMENT ${environment})

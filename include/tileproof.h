@@ -13,8 +13,8 @@
  *     4  receipt            what ran, what was refused, bytes, time; watching: events, counts, metrics,
  *                           trace, flight recorder
  *     5  machine            what this host has; recorded hosts
- *     6  truth and merge    the double reference, tp_merge
- *     7  what exists        the kernel, mask and leaf tables, for tools
+ *     6  oracle and merge   the double reference and its error bounds, tp_merge
+ *     7  what exists        tables of kernels, masks and kernel functions, for tools
  *
  * "Exact" means: the same function as dense attention with bounded rounding, no approximation.
  * docs/numerics.md is the contract line by line, each line with the test that holds it.
@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/* The one source of the version; the build reads it here. The SONAME is the major number. */
+/* The one source of the version; the build reads it here. */
 #define TP_VERSION_MAJOR 0
 #define TP_VERSION_MINOR 2
 #define TP_VERSION_PATCH 0
@@ -43,58 +43,50 @@ extern "C" {
 /* "0.2.0" of the library that is loaded, which may differ from the header's. */
 TP_API const char *tp_version(void);
 /* SHA-256, in hex, of what that library was built from: every source, compiler, flags and options. Two libraries
-   with one hash do the same, wherever they were built; a library of the same sources by another compiler has
-   another one. */
+   with the same hash do the same, wherever they were built. Another compiler gives another hash. */
 TP_API const char *tp_build_hash(void);
 TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=ON": part of the hash */
 
-/* ------------------------------------------------------------------------------------------
- * 0  Conventions
- *
- * Words     q, k, v, o: the four tensors. m, l: running row maximum and row sum. lse: the log of
- *           the sum of exponentials of a row's scores (natural log, float32). group: query heads
- *           that share one KV head; query head h reads KV head h / group.
- * Sizes     A struct that starts with struct_size may have more fields in a later version, always at its end.
- *           Program and library may be of different versions, in both directions, because each struct says how long
- *           its owner made it. Set one up with its init function or INIT macro: they use sizeof of your header. A
- *           function that fills a struct is an inline function here. It calls NAME_sized, which takes the size;
- *           programs that load symbols by name call that.
- *             - Shorter than the library's, but not shorter than in 0.2.0: fields that the program does not know are
- *               taken as 0 and never written.
- *             - Longer: what lies beyond must be 0. Anything else is refused with TP_INVALID, because the program asks
- *               for something that the library does not have. In a struct that is filled, it is set to 0.
- *             - Shorter than in 0.2.0, or above 65,536: refused with TP_INVALID.
- *           Structs that the library gives by pointer (decisions, events, rows of tables) have the library's size:
- *           read them where they are, do not copy them. A newer program asks TP_HAS before it reads a field that
- *           0.2.0 did not have.
- *           Structs without struct_size lie in arrays or inside others. They stay as they are for ever: tp_tensor,
- *           tp_mask_node, tp_row, tp_permit, and an entry of tp_lengths.seq, of which there are 16.
- * Growth    From 0.2.0 on, a later version may add functions, enum numbers, bits of flags, words of the text form, keys of
- *           JSON, and fields at the end of a struct. 0 in a new field means what was so before. Until 1.0 nothing that
- *           exists is removed or gets another meaning. What is to go in 1.0 is marked deprecated here, with what
- *           replaces it, at least one minor version before. The SONAME is the major number, so it changes only
- *           when something is removed. Texts of errors, and the choice between kernels, are not part of this.
- * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is not
- *           NULL, fills in a text that names the value and the rule. Nothing is ever printed,
- *           nothing aborts. On failure no output is written.
- * Ownership The caller owns every struct it passes, every tensor and the workspace. The library
- *           owns tp_context, tp_plan and tp_decision until their destroy function is called.
- *           A plan refers to its context and a receipt to its plan's decision: destroy in the
- *           order receipt's use, plan, context. Text pointers (names) live as long as the library.
- * Threads   A plan is immutable: any number of threads may run it, one workspace each.
- *           tp_attention may be called from any thread; calls on one context take turns, because
- *           they share its workspace and pool. Creating plans from one context is thread-safe.
- *           Running attention from inside a task or a mask's callback gives TP_BUSY. In a forked child
- *           every function that takes a context or a plan gives TP_FORKED, if it returns a status, and
- *           none hangs; tp_context_count_next gives 0. A child may destroy its copy: what a thread of
- *           the parent was changing at that instant is then not freed. It makes a context of its own.
- * State     No globals. A context owns the machine value, the pool, the cache of decisions,
- *           counters, policy, and a grow-only workspace that tp_attention alone uses. One
- *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known.
- *           The library reads no environment variable.
- * Floats    Every call computes in the default floating-point environment and gives the caller's back: its
- *           rounding mode, flush to zero and trapping exceptions change nothing.
- * ------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------ * 0  Conventions * *
+   Words     q, k, v, o: the four tensors. m, l: running row maximum and row sum. lse: the log of *           the sum
+   of exponentials of a row's scores (natural log, float32). group: query heads *           that share one KV head;
+   query head h reads KV head h / group. * Sizes     A struct that starts with struct_size may have more fields in a
+   later version, always at its end. *           Program and library may be of different versions, in both
+   directions, because each struct says how long *           its owner made it. Set one up with its init function or
+   INIT macro: they use sizeof of your header. A *           function that fills a struct is an inline function here.
+   It calls NAME_sized, which takes the size; *           programs that load symbols by name call that. *
+   - Shorter than the library's, but not shorter than in 0.2.0: fields that the program does not know are *
+   taken as 0 and never written. *             - Longer: what lies beyond must be 0. Anything else is refused with
+   TP_INVALID, because the program asks *               for something that the library does not have. In a struct
+   that is filled, it is set to 0. *             - Shorter than in 0.2.0, or above 65,536: refused with TP_INVALID. *
+   Structs that the library gives by pointer (decisions, events, rows of tables) have the library's size: *
+   read them where they are, do not copy them. A newer program asks TP_HAS before it reads a field that *
+   0.2.0 did not have. *           Structs without struct_size lie in arrays or inside others. They stay as they are
+   for ever: tp_tensor, *           tp_mask_node, tp_row, tp_permit, and an entry of tp_lengths.seq, of which there
+   are 16. * Growth    From 0.2.0 on, a later version may add functions, enum numbers, bits of flags, words of the
+   text form, keys of *           JSON, and fields at the end of a struct. 0 in a new field means what was so before.
+   Until 1.0 nothing that *           exists is removed or gets another meaning. What is to go in 1.0 is marked
+   deprecated here, with what *           replaces it, at least one minor version before. The SONAME is the major
+   number, so it changes only *           when something is removed. Texts of errors, and the choice between kernels,
+   are not part of this. * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is
+   not *           NULL, fills in a text that names the value and the rule. Nothing is ever printed, *
+   nothing aborts. On failure no output is written. * Ownership The caller owns every struct it passes, every tensor
+   and the workspace. The library *           owns tp_context, tp_plan and tp_decision until their destroy function
+   is called. *           A plan refers to its context, and a receipt to its plan's decision: destroy the plan after
+   the last use of *           its receipts, and the context last. Names (of kernels, dtypes, functions) live as long
+   as the library. * Threads   A plan is immutable: any number of threads may run it, one workspace each. *
+   tp_attention may be called from any thread; calls on one context take turns, because *           they share its
+   workspace and pool. Creating plans from one context is thread-safe. *           Running attention from inside a
+   task or a mask's callback gives TP_BUSY. In a forked child *           every function that takes a context or a
+   plan gives TP_FORKED, if it returns a status, and *           none hangs; tp_context_count_next gives 0. A child
+   makes a context of its own. It may destroy its copy *           of the parent's; memory that a thread of the
+   parent was changing when it forked is then not freed. * State     No globals. A context owns the machine value,
+   the pool, the cache of decisions, *           counters, policy, and a grow-only workspace that tp_attention alone
+   uses. One *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known. *
+   The library reads no environment variable. * Floats    Every call computes in the default floating-point
+   environment and restores the caller's. The caller's *           rounding mode, flush to zero and trapping
+   exceptions do not change results. *
+   ------------------------------------------------------------------------------------------ */
 
 /* Does the struct that the pointer leads to reach as far as this field? */
 #define TP_HAS(pointer, field) \
@@ -105,8 +97,8 @@ typedef enum tp_status {
     TP_INVALID = 1,          /* an argument breaks a rule; the text names value and rule        */
     TP_UNSUPPORTED = 2,      /* well formed, but no kernel of this library serves it            */
     TP_FALLBACK_REFUSED = 3, /* only a slower tier would serve it, and the policy refuses that  */
-    TP_NO_MEMORY = 4,        /* an allocation failed, from tp_plan_run only with CHECK_DEEP; or threads
-                                of a context could not be started                               */
+    TP_NO_MEMORY = 4,        /* an allocation failed (tp_plan_run allocates with TP_EXEC_CHECK_DEEP only),
+                                or threads of a context could not be started                    */
     TP_WORKSPACE = 5,        /* workspace too small, misaligned or missing                      */
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
@@ -155,11 +147,11 @@ typedef enum tp_index_type { TP_I32 = 0, TP_I64 = 1 } tp_index_type;
 typedef enum tp_policy {
     TP_REFUSE = 0, /* TP_FALLBACK_REFUSED: the default                                            */
     TP_PERMIT = 1, /* serve from a lower tier and flag it on the receipt                           */
-    TP_SERVE = 2,  /* the same, and the context's event function hears of each such call           */
+    TP_SERVE = 2,  /* the same, and the context's event function is called for each such call      */
     TP_LOCKED = 3  /* only what tp_context_permit named, of whatever tier; otherwise TP_NOT_LOCKED */
 } tp_policy;
 
-/* Receives text in pieces; returns 0 to go on, anything else to stop (TP_INVALID then). */
+/* Receives a text in pieces. Returns 0 to go on; anything else stops the writing, which then gives TP_INVALID. */
 typedef int (*tp_write)(void *cookie, const char *bytes, size_t size);
 
 /* ------------------------------------------------------------------------------------------
@@ -200,11 +192,11 @@ typedef struct tp_context_options {
     int32_t policy;            /* tp_policy                                                      */
     int32_t cached_plans;      /* bound of the decision cache; 0: 64                             */
     const char *disable;       /* names from tp_kernel_info, "a,b"; copied; NULL: none. An entry
-                                  head_dim=96 takes that head dim from every fused kernel: a drill
-                                  of what a model without a kernel would meet                    */
+                                  head_dim=96 makes every fused kernel refuse that head dim: a drill for
+                                  what happens to a model that no fused kernel serves             */
     const tp_machine *machine; /* NULL: detect; otherwise plan for that one; copied              */
-    /* Watching, section 4. NULL: nobody does. */
-    tp_event_function event;   /* hears of fallbacks under serve and locked, and of refusals     */
+    /* Watching: section 4. Each may be NULL. */
+    tp_event_function event;   /* called for fallbacks under serve and locked, and for refusals  */
     void *event_user;
     tp_write trace;            /* gets one line of JSON a call                                   */
     void *trace_cookie;
@@ -219,18 +211,19 @@ typedef struct tp_context_options {
 #define TP_CONTEXT_OPTIONS_INIT \
     { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 
-/* Exactly the threads asked for, or TP_NO_MEMORY: whether they can be started is tried, all at once, before the
-   pool is made. What cannot be guarded against is that others take the last threads of a limit in the instant
-   between: libpthreadpool would then wait for ever. */
+/* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so
+   many threads as a trial and ends them, because libpthreadpool waits for ever when one of its threads cannot be
+   started. This can still happen if other programs reach a limit of threads between the trial and the start of the
+   pool. */
 TP_API tp_status tp_context_create(const tp_context_options *options, tp_context **context,
                                    tp_error *error);
 TP_API void tp_context_destroy(tp_context *context);
 TP_API int tp_context_threads(const tp_context *context);
 TP_API const tp_machine *tp_context_machine(const tp_context *context);
 
-/* What policy locked permits: a kernel, by name, for problems of a class (tp_problem_class). Copied and added
-   to what is permitted already; NULL and 0 take all permits back. Plans made before are not touched, decisions
-   of tp_attention are made anew. A context holds at most 65,536. */
+/* What policy locked permits: a kernel, by name, for problems of a class (tp_problem_class). Permits are copied and
+   added to those the context has; permits NULL with count 0 removes all. Existing plans stay as they are;
+   tp_attention decides again. A context holds at most 65,536 permits. */
 typedef struct tp_permit {
     const char *problem_class;
     const char *kernel;
@@ -309,15 +302,15 @@ typedef struct tp_problem {
     int64_t q_len, kv_len;       /* of one sequence, at most */
     tp_mask_node mask[TP_MAX_MASK_NODES];
     int64_t page_size;           /* TP_PAGED: tokens of a page, at least 1; otherwise 0 */
-    int64_t sparse_len;            /* each row has a list of the keys it may see, of at most this many;
-                                    0: no lists                                                     */
-    int32_t sparse_sorted;        /* promise: every list ascends, no key twice. Masks need it        */
+    int64_t sparse_len;          /* sparse indices: each token of q names the keys that it may see, at most this many;
+                                    0: none                                                         */
+    int32_t sparse_sorted;       /* promise: the indices of a token ascend, no key twice. Masks need it */
     int32_t latent;              /* 1: v's rows are parts of k's, as in a latent cache: the same strides
                                     and dtype, v.data at or behind k.data. Each row is then read once */
     int32_t reserved;            /* 0 */
     int32_t invariant;           /* 1: a row's bits depend on its own q and keys alone, not on how many
-                                    rows its sequence has in the call: decode, chunked prefill and whole
-                                    prefill agree bit for bit. Costs speed with few rows            */
+                                    rows its sequence has in the call: decode, prefill in chunks and prefill
+                                    at once agree bit for bit. Costs speed with few rows            */
     /* Scores, in the order in which it is applied (docs/maths.md section 7); 0: not asked for.
            s = scale * (1 + beta*log(1 + floor(max(q_pos + offset, 0) / length))) * q.k    qscale
            s = softcap * tanh(s / softcap)                                                 softcap
@@ -343,9 +336,9 @@ typedef struct tp_problem {
 TP_API void tp_problem_init_sized(tp_problem *problem, size_t size);
 static inline void tp_problem_init(tp_problem *problem) { tp_problem_init_sized(problem, sizeof *problem); }
 TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and o */
-/* AND one more mask onto the tree. TP_INVALID when the tree is full or the values break a rule; the problem is then as
-   it was. There is no tp_error: these set a problem up, and what can be wrong is the problem's struct_size, a tree of
-   TP_MAX_MASK_NODES, a window below -1 or beyond 2^40. tp_problem_check puts what a problem holds into words. */
+/* Join one more mask with the tree by AND. TP_INVALID, with the problem as it was: struct_size is wrong, the tree
+   already has TP_MAX_MASK_NODES nodes, or a window is below -1 or above 2^40. There is no tp_error here;
+   tp_problem_check explains what is wrong with a problem. */
 TP_API tp_status tp_problem_causal(tp_problem *problem);
 TP_API tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right);
 /* Join one more kind with the tree so far by TP_MASK_AND or TP_MASK_OR; the first one just stands:
@@ -363,11 +356,12 @@ typedef struct tp_tensor {
 } tp_tensor;
 #define TP_TENSOR_INIT { NULL, { 0, 0, 0 } }
 
-/* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each (sequence,
-   row, key), before anything is computed, and keeps the answers: one that would answer otherwise later changes
-   nothing, one that answers at random gives a random mask and no wrong access. tp_check_deep, TP_EXEC_CHECK_DEEP,
-   tp_reference and tp_mask_visible ask anew; tp_reference takes a key of no page as hidden once its check has passed.
-   Inside a run's callback the library may be asked anything, but running attention gives TP_BUSY. */
+/* Is this key visible to this row of this sequence? May be called from any thread. A run asks once for each
+   (sequence, row, key), before anything is computed, and keeps the answers. A callback whose answers change between
+   calls gives another mask, but never an access outside the tensors. tp_check_deep, TP_EXEC_CHECK_DEEP, tp_reference
+   and tp_mask_visible ask again. When tp_reference has checked the pages and the callback then shows a key that lies
+   in no page, the key counts as hidden. Inside a callback every function may be called, but running attention gives
+   TP_BUSY. */
 typedef int (*tp_mask_callback)(void *user, int64_t seq, int64_t row, int64_t key);
 
 /* A backward call's own tensors. o and lse of tp_tensors are then inputs: what the forward call wrote. */
@@ -388,8 +382,8 @@ typedef struct tp_gradients {
     { sizeof(tp_gradients), 0, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, TP_TENSOR_INIT, \
       NULL, { 0, 0, 0, 0 }, NULL, 0, NULL }
 
-/* Whose call it is, for those who watch (section 4). A model is also a label of the counts, which know the
-   first 32 of a context by name and call the others "other". */
+/* Whose call it is: for events, trace and counts (section 4). The model is also a label of the counts. They keep the
+   names of the first 32 models of a context; all others are counted as "other". */
 typedef struct tp_tags {
     uint32_t struct_size;
     int32_t layer;       /* -1: not said */
@@ -403,7 +397,7 @@ typedef struct tp_tensors {
     int32_t device;       /* tp_device: where all memory below lies but the arrays of index_type. The host reads none of it
                              unless that is TP_CPU: addresses are added to and compared, values are not checked */
     int32_t index_type;   /* tp_index_type of every array of whole numbers below: cu_seqlens, used lengths,
-                             page tables, lists of keys, positions, ids, spans, parents            */
+                             page tables, sparse indices, positions, ids, spans, parents           */
     int32_t index_device; /* where these arrays lie: TP_CPU, or the same as device, if its backend takes that. The host does
                              not read them there: a wrong value in one is TP_INVALID when the call is done, and lengths in
                              receipts and labels are the bounds */
@@ -426,13 +420,12 @@ typedef struct tp_tensors {
     const void *k_pages, *v_pages;            /* v_pages NULL: the same table for both */
     int64_t page_slots;                       /* entries a sequence has in a table */
     int64_t pages;                            /* pages the pool of k, and that of v, holds */
-    /* Lists of keys (indices within the sequence), a row of lists for each token of q: token t of
-       sequence s has row s*q_len + t, packed: row cu_seqlens_q[s] + t. -1 ends a list early. All heads of
-       a token share it. Unless sorted, a key that stands twice counts twice, and a list may be longer than
-       its sequence. */
-    const void *sparse_indices;                    /* of index_type */
-    int64_t sparse_stride;                  /* elements from one row to the next */
-    /* What masks and scores read: NULL, or ignored, unless the problem asks for it. Arrays are of
+    /* Sparse indices: for each token of q, the keys that its rows may see, as indices within the sequence. All heads of
+       a token share them. Token t of sequence s has row s*q_len + t of the array; packed: row cu_seqlens_q[s] + t. -1 ends a
+       row early. Unless sparse_sorted, a key that stands twice counts twice, and there may be more indices than keys. */
+    const void *sparse_indices;               /* [rows][sparse_len] */
+    int64_t sparse_stride;                    /* elements from one row to the next */
+    /* What masks and scores read. Ignored unless the problem asks for it. Arrays are of
        index_type; "by row" means [batch][q_len], or [q_tokens] when packed; "by key" likewise,
        and [batch][kv_len] when paged. */
     const void *q_positions, *k_positions;    /* by row, by key; each within +-2^40, in any order */
@@ -455,7 +448,7 @@ typedef struct tp_tensors {
     int64_t alibi_stride;                     /* from one sequence's slopes to the next's; 0: shared */
     const float *sinks;                       /* [query head] logits; -inf: none                     */
     uint64_t dropout_seed, dropout_offset;
-    const tp_gradients *gradients;            /* of a backward call; a forward one does not look     */
+    const tp_gradients *gradients;            /* of a backward call; a forward call ignores it       */
     const tp_tags *tags;                      /* whose call it is; NULL: not said                    */
 } tp_tensors;
 
@@ -588,9 +581,9 @@ TP_API tp_status tp_ticket_wait(tp_ticket *ticket, int64_t timeout_ns, tp_error 
 TP_API void *tp_ticket_event(const tp_ticket *ticket);
 TP_API void tp_ticket_destroy(tp_ticket *ticket);
 
-/* Every run checks pointers, strides, length arrays and whether outputs can overlap, in time
-   proportional to the batch, and to the tokens where masks read data by token. This adds what costs time proportional to the tokens: every output
-   row's bytes against every other output's and input's. */
+/* Every run checks pointers, strides, length arrays and whether outputs can overlap. That takes time proportional to
+   the batch and, where masks read data by token, to the tokens. tp_check_deep adds what always takes time
+   proportional to the tokens: it compares the bytes of every output row with those of every other output and input. */
 TP_API tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors,
                                tp_error *error);
 
@@ -720,9 +713,9 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q)
  *     packed | packed-q | packed-kv   cu_seqlens for both, or for one side only
  *     paged=16                   k and v in pages of so many tokens
- *     sparse=64 | sparse-sorted=64 a list of at most so many keys for every row
+ *     sparse=64 | sparse-sorted=64   sparse indices, at most so many for every token of q
  *     latent                     v is part of k
- *     invariant                  the same bits for decode, chunked and whole prefill
+ *     invariant                  the same bits for decode, prefill in chunks and prefill at once
  *     padded                     used lengths in a batch; default: a plain batch
  *     top-left                   alignment; default bottom-right
  *     causal window=L,R chunk=N prefix=N first=N documents spans spans-and tree bits callback
@@ -745,8 +738,8 @@ typedef struct tp_lengths {
     } seq[16];
 } tp_lengths;
 
-/* Both structs are filled in whole, sizes too. Lengths may be NULL: then a text with seqs= is refused
-   and `padded` says nothing. */
+/* Sets every field of both structs. Lengths may be NULL: a text with seqs= is then refused, and whether the lengths
+   are `padded` is not told. */
 TP_API tp_status tp_problem_parse_sized(const char *text, tp_problem *problem, size_t problem_size,
                                         tp_lengths *lengths, size_t lengths_size, tp_error *error);
 static inline tp_status tp_problem_parse(const char *text, tp_problem *problem, tp_lengths *lengths,
@@ -761,14 +754,15 @@ TP_API tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *t
 /* The class of a problem: all problems whose selection is the same. It is the text form without batch and
    lengths, with the phase word of the bounds and a bucket in front:
        decode few-rows h32/8 d128 bf16 causal
-   The phase word of a backward problem is "backward". Buckets follow the border where the selection changes: few-rows goes by the decode loop (rows times query
-   heads of a KV head are at most tp_decode_rows, or there are lists), many-rows by prefill's; an invariant
-   problem is always many-rows. A call whose sequences lie on both sides is "mixed" where it is counted. The
-   text is stable: locks keep it. TP_INVALID when size is too small; 512 is enough for all but mask=. */
+   The phase word of a backward problem is "backward". There are two buckets, because selection changes between them: few-rows is
+   served by the decode loop (rows times query heads of a KV head are at most tp_decode_rows, or there are sparse indices),
+   many-rows by the prefill loop. An invariant problem is always many-rows. A call with sequences of both kinds is counted
+   as "mixed". The text does not change between versions, because locks keep it. TP_INVALID when size is too small; 512 is
+   enough for all but mask=. */
 TP_API tp_status tp_problem_class(const tp_problem *problem, char *text, size_t size);
 
 /* ------------------------------------------------------------------------------------------
- * 4  Receipt: caller-owned, filled by a run. The leaves that executed wrote their own ids.
+ * 4  Receipt: caller-owned, filled by a run. Kernel functions count themselves as they run.
  * ------------------------------------------------------------------------------------------ */
 
 struct tp_receipt {
@@ -778,16 +772,16 @@ struct tp_receipt {
     int32_t tasks;                /* that the work was cut into */
     uint32_t rewrites;
     int32_t function_count;       /* kernel functions that ran: tp_receipt_function */
-    const char *kernel;           /* the candidate whose leaf did the scores */
+    const char *kernel;           /* the candidate whose kernel function computed the scores */
     const tp_decision *decision;  /* the plan's; lives as long as the plan. NULL from tp_attention,
                                      whose plans belong to its cache: use tp_explain there         */
     char problem[512];            /* the call's text form */
     char numerics_id[128];
     int64_t pairs_visible;        /* row-key pairs over all query heads                        */
-    int64_t pairs_computed;       /* the same, with what whole tiles computed beyond           */
-    int64_t padded_rows;          /* rows of tiles that held no query: 0 while every leaf has
-                                     variants for fewer rows                                   */
-    int64_t panels_full, panels_partial, panels_skipped; /* register strip x key panel             */
+    int64_t pairs_computed;       /* these, and hidden pairs that were computed because their panel was */
+    int64_t padded_rows;          /* rows of row tiles that held no query; 0 with today's kernel functions,
+                                     which have variants for fewer rows                        */
+    int64_t panels_full, panels_partial, panels_skipped; /* a strip of rows against a panel of keys */
     int64_t bytes_compulsory;     /* each element of q, k, v, o and lse that is used, once      */
     int64_t bytes_model;          /* q, o and lse once, k and v every time a block is packed, and
                                      scratch that grows with the length (math alone has it)
@@ -799,8 +793,8 @@ struct tp_receipt {
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
     int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
-    int64_t panels_conservative;   /* of the tiles full and partial, those classed without looking at all
-                                     that hides keys: with a bias, whose -inf is seen in the tile only */
+    int64_t panels_conservative;  /* of panels_full and panels_partial, those that a bias may hide altogether: its
+                                     -inf is only seen while a panel is computed               */
     int32_t arithmetic;           /* tp_arithmetic of the kernel: what tp_reference's bounds go by */
     int32_t reserved;
     const char *device;           /* where it ran: "cpu", or the backend's name                */
@@ -813,8 +807,8 @@ struct tp_receipt {
 };
 TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
 static inline void tp_receipt_init(tp_receipt *receipt) { tp_receipt_init_sized(receipt, sizeof *receipt); }
-/* Kernel function `index` of those that ran, in 0..function_count-1: its symbol, as a profiler shows it, and how often it was
-   called; name and calls may be NULL. 1, or 0 where there is none. */
+/* Kernel function `index` of those that ran, in 0..function_count-1: its symbol, as a profiler shows it, and how
+   often it was called; name and calls may be NULL. 1, or 0 where there is none. */
 TP_API int tp_receipt_function(const tp_receipt *receipt, int index, const char **name, int64_t *calls);
 TP_API tp_status tp_receipt_write(const tp_receipt *receipt, tp_format format, tp_write write,
                                   void *cookie);
@@ -834,10 +828,9 @@ static inline tp_status tp_context_counters(const tp_context *context, tp_counte
 /*
  * Watching. docs/operations.md shows each of them at work.
  *
- * Event, trace and dump functions are called on the caller's thread, after the call has let go of every lock
- * of the library. Inside them the context may be asked anything (tp_explain, tp_plan_create, counts, metrics,
- * recorder), but running attention gives TP_BUSY, and nothing that happens there is an event or a line of the
- * trace. Threads that run plans at the same time call them at the same time. tp_explain is never an event.
+ * Event, trace and dump functions are called on the caller's thread, when the library holds no lock. They may use the
+ * context (tp_explain, tp_plan_create, counts, metrics, recorder), but running attention gives TP_BUSY. What they do there
+ * is not reported in turn. Threads that run plans at the same time call them at the same time. tp_explain is never reported.
  */
 typedef enum tp_event_kind {
     TP_EVENT_FALLBACK = 1,  /* served from a lower tier, under serve or locked                     */
@@ -845,8 +838,8 @@ typedef enum tp_event_kind {
     TP_EVENT_NOT_LOCKED = 3 /* TP_NOT_LOCKED                                                       */
 } tp_event_kind;
 
-/* One for each request, whether its decision was made anew or found in the cache. All of it lives as long as
-   the call of the event function. */
+/* There is one for each call, whether its decision was cached or not. Everything that it points to lives until the
+   event function returns. */
 struct tp_event {
     uint32_t struct_size;
     int32_t kind;                /* tp_event_kind */
@@ -857,8 +850,8 @@ struct tp_event {
     const tp_tags *tags;         /* the tensors'; NULL: none */
 };
 
-/* Counts by label, of calls since the context was made. At most 1,024 sets of labels are kept apart; what comes
-   later is summed under the labels "other". */
+/* Counts of calls since the context was made, by their labels. A context counts 1,024 different sets of labels;
+   calls with further ones are counted together, with "other" as each label. */
 typedef enum tp_count_kind {
     TP_COUNT_CALLS = 1,     /* runs that were completed */
     TP_COUNT_FALLBACKS = 2, /* of these, fallbacks: once more, with the reason */
@@ -868,7 +861,7 @@ typedef enum tp_count_kind {
 typedef struct tp_count {
     uint32_t struct_size;
     int32_t kind;       /* tp_count_kind */
-    const char *kernel; /* whose leaf did the scores; "none" for refusals and for calls without pairs */
+    const char *kernel; /* that computed the scores; "none" for refusals and for calls without pairs */
     const char *phase;  /* "prefill", "decode", "mixed", "backward" */
     const char *dtype;  /* of k */
     const char *bucket; /* "few-rows", "many-rows", "mixed": tp_problem_class */
@@ -879,14 +872,14 @@ typedef struct tp_count {
     int64_t workspace_max;        /* the most that one call used */
     const char *device; /* "cpu", or the backend's name */
 } tp_count;
-/* Start with *at = 0; 1 as long as *count was filled in, 0 at the end and for bad arguments. In no order. Calls
-   on other threads go on; each figure is read once. */
+/* Start with *at = 0. Returns 1 and fills in *count as long as there are more, in no order; 0 at the end and for bad
+   arguments. Calls on other threads go on meanwhile. */
 TP_API int tp_context_count_next_sized(const tp_context *context, int64_t *at, tp_count *count, size_t size);
 static inline int tp_context_count_next(const tp_context *context, int64_t *at, tp_count *count) {
     return tp_context_count_next_sized(context, at, count, sizeof *count);
 }
 
-/* What is known of the lock and the canary, for metrics and trace: nothing decides by it. */
+/* What is known of the lock and the canary. Metrics and trace show it; it changes no decision. */
 typedef enum tp_lock_status { TP_LOCK_ABSENT = 0, TP_LOCK_MATCHES = 1, TP_LOCK_STALE = 2 } tp_lock_status;
 TP_API const char *tp_lock_status_name(tp_lock_status status); /* "absent", "matches", "stale" */
 typedef struct tp_lock_state {
@@ -935,7 +928,7 @@ static inline tp_status tp_machine_parse(const char *text, tp_machine *machine, 
 TP_API tp_status tp_isa_print(uint32_t isa, char *text, size_t size);
 
 /* ------------------------------------------------------------------------------------------
- * 6  Truth and merge
+ * 6  Oracle and merge
  * ------------------------------------------------------------------------------------------ */
 
 typedef enum tp_precision {
@@ -962,7 +955,7 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
-   bounds, may be NULL; bounds belong to TP_DOUBLE. problem.op may be either; pages, lists and a latent cache give
+   bounds, may be NULL; bounds need TP_DOUBLE. problem.op may be either. Pages, sparse indices and a latent cache give
    TP_UNSUPPORTED. */
 typedef struct tp_reference_gradients {
     uint32_t struct_size;
@@ -980,12 +973,12 @@ TP_API tp_status tp_reference_backward(const tp_problem *problem, const tp_tenso
                                        tp_precision precision, int64_t seq, int64_t kv_head,
                                        const tp_reference_gradients *out, tp_error *error);
 
-/* Is this key visible to this row? The scalar truth of the problem's mask for a sequence of these
-   actual lengths: 1, 0, or -1 for an index out of range and for a mask that reads data of the tensors. */
+/* Is this key visible to this row? By the definition of the problem's mask, for a sequence of these actual lengths:
+   1, 0, or -1 for an index out of range and for a mask that reads data of the tensors. */
 TP_API int tp_mask_allowed(const tp_problem *problem, int64_t q_len, int64_t kv_len, int64_t row,
                            int64_t key);
-/* The same for a call, whose tensors hold what the mask reads. A bias is not looked at. The tensors must
-   be such as a run accepts. */
+/* The same for a call, whose tensors hold what the mask reads. A bias does not count. The tensors must be such as a run
+   accepts: they are not checked here. */
 TP_API int tp_mask_visible(const tp_problem *problem, const tp_tensors *tensors, int64_t seq,
                            int64_t head, int64_t row, int64_t key);
 
@@ -994,9 +987,8 @@ TP_API int tp_mask_visible(const tp_problem *problem, const tp_tensors *tensors,
    o_parts[i] is float32 [rows][dim] and lse_parts[i] [rows]. A state with lse -inf is empty and its o
    is never read; all empty: o 0, lse -inf. One state that is not empty comes back bit for bit.
    Summed left to right in double, rounded once. Error, with u = 2^-24: u*|o| of the rounding, plus
-   2*u*max|lse_i|*max|o_i| because each lse came in as a float: at scores of 1e5 that is about 1e-2,
-   which is coarse; keep such keys inside one call where it matters. No parts: o 0, lse -inf.
-   Outputs may be parts[0] itself. */
+   2*u*max|lse_i|*max|o_i| because each lse came in as a float. With scores of 1e5 that is about 1e-2; where this is too
+   much, keep such keys inside one call. No parts: o 0, lse -inf. Outputs may be parts[0] itself. */
 TP_API tp_status tp_merge(int64_t parts, int64_t rows, int64_t dim, const float *const *o_parts,
                           const float *const *lse_parts, float *o, float *lse, tp_error *error);
 
@@ -1016,17 +1008,17 @@ typedef struct tp_kernel_info {
     int32_t reserved;
 } tp_kernel_info;
 TP_API const tp_kernel_info *tp_kernel_at(int index);
-/* Keys a block of the online softmax holds at this head dim, and a chunk. Tile borders for tests. */
+/* Keys of a block of the online softmax at this head dim, and of a chunk: where tests find borders. */
 TP_API int tp_block_keys(int64_t head_dim);
 #define TP_CHUNK_KEYS 4096
-/* The same for sequences of few rows, and how many are few: rows times query heads of a KV head. The larger
-   head dim and k's dtype decide, because reading keys is what such rows cost. */
+/* The same for sequences of few rows (head_dim is the larger one), and how many rows are few: rows times query heads
+   of a KV head. Both depend on k's dtype, because such rows cost the reading of keys. */
 TP_API int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype);
 TP_API int tp_decode_rows(tp_dtype k_dtype);
 #define TP_DECODE_CHUNK_KEYS 1024
 #define TP_DECODE_ROWS 32 /* of any dtype, at most */
 TP_API const char *tp_mask_name(int index); /* "causal", "window" */
-TP_API const char *tp_kernel_function(int index); /* every leaf symbol built in */
+TP_API const char *tp_kernel_function(int index); /* symbols of all kernel functions of this library */
 
 /* One short measurement of what this host can do at best, on `threads` tasks of the context's pool with
    the vectors of the named kernel: f32 multiply-adds from registers (about 2 ms), or plain reads of a

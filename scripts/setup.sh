@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build and the tests need and this machine lacks, and says what it does.
-#     setup.sh [tool | hosts]     tool: only what building the tool needs; hosts: what all needs, and qemu-user
+#     setup.sh [tool | hosts | slow]     tool: only what building the tool needs; hosts: what all needs, and qemu-user;
+#                                        slow: that, and abidiff
 # Debian or a relative of it, as root or with sudo. Quick when there is nothing to do.
 set -euo pipefail
 
@@ -25,8 +26,9 @@ case ${1:-all} in
             "header pthreadpool.h:libpthreadpool-dev" "header jansson.h:libjansson-dev")
         ;;
     hosts) needs+=("command qemu-x86_64:qemu-user") ;;
+    slow) needs+=("command qemu-x86_64:qemu-user" "command abidiff:abigail-tools") ;;
     all) ;;
-    *) echo "usage: setup.sh [tool | hosts]" >&2; exit 2 ;;
+    *) echo "usage: setup.sh [tool | hosts | slow]" >&2; exit 2 ;;
 esac
 
 have() {

@@ -50,9 +50,9 @@ enum {
     TP__SIZE_MAX = 65536 /* more is no size, but memory that nobody has set */
 };
 
-/* The caller's struct as this library knows it: itself where its size is the library's; otherwise *here, a copy of what both know
-   with zeros behind. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not one, or something is set that this
-   library does not know. */
+/* The caller's struct as this library knows it: itself where its size is the library's; otherwise *here, a copy of
+   what both know with zeros behind. NULL, with the error filled in (TP_INVALID): it is NULL, its size is not one, or
+   something is set that this library does not know. */
 #define TP_IN(type, given, here, error)                             \
     (__builtin_expect((given) != NULL && (given)->struct_size == sizeof(type), 1) \
          ? (given)                                                  \
@@ -77,11 +77,12 @@ const void *tp__struct_in(const char *type, const void *given, void *here, size_
 #define TP_REQUIRE_SIZE(type, size, error) TP_TRY(tp__size_check(#type, (size), TP__FIRST_##type, (error)))
 tp_status tp__size_check(const char *type, size_t size, size_t first, tp_error *error);
 
-/* Fills a struct of `size` bytes of the caller's from *value, `now` bytes of this library's: what both know, zeros beyond;
-   struct_size becomes size. */
+/* Fills a struct of `size` bytes of the caller's from *value, `now` bytes of this library's: what both know, zeros
+   beyond; struct_size becomes size. */
 void tp__struct_out(void *out, size_t size, const void *value, size_t now);
 
-/* The same for functions without a status. A size that is none is only noted in struct_size, so that every function refuses the struct. */
+/* The same for functions without a status. A size that is none is only noted in struct_size, so that every function
+   refuses the struct. */
 #define TP_STRUCT_INIT(type, out, size, value) tp__struct_init((out), (size), (value), TP__FIRST_##type, sizeof(type))
 void tp__struct_init(void *out, size_t size, const void *value, size_t first, size_t now);
 

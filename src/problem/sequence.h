@@ -6,8 +6,8 @@
 #include "masks/mask.h"
 #include "tileproof.h"
 
-/* Takes a caller's tensors in, as TP_STRUCT_IN does, and the structs that they point to: tags, and gradients where op is TP_BACKWARD.
-   NULL stays NULL: what needs tensors refuses it. */
+/* Takes a caller's tensors in, as TP_STRUCT_IN does, and the structs that they point to: tags, and gradients where
+   op is TP_BACKWARD. NULL stays NULL: what needs tensors refuses it. */
 typedef struct tp__tensors_here {
     tp_tensors tensors;
     tp_gradients gradients;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/receipt.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -104,14 +103,16 @@ const char *tp__trace_kernel(const tp__trace *trace) { return kernel_of(trace); 
 
 void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                        const tp_decision *decision) {
-    tp_receipt_init(receipt);
+    memset(receipt, 0, sizeof *receipt);
+    receipt->struct_size = sizeof *receipt;
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
     receipt->decision = decision;
     receipt->device = decision->device;
     if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
         strcpy(receipt->problem, "(its text form is too long)");
-    snprintf(receipt->numerics_id, sizeof receipt->numerics_id, "%s", decision->numerics_id);
+    size_t id = strlen(decision->numerics_id), max = sizeof receipt->numerics_id - 1;
+    memcpy(receipt->numerics_id, decision->numerics_id, id < max ? id : max);
     receipt->arithmetic = decision->arithmetic;
 }
 

@@ -21,8 +21,8 @@ void tp__receipt_outcome(tp_receipt *receipt, const tp__device *device, const tp
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);
 
-/* A receipt of the caller's, NULL or of any size that is one: what a run fills in its place. Left as it is where its size is
-   the library's; otherwise *filled becomes here, and tp__receipt_out copies that to the caller's. */
+/* A receipt of the caller's, NULL or of any size that is one: what a run fills in its place. Left as it is where its
+   size is the library's; otherwise *filled becomes here, and tp__receipt_out copies that to the caller's. */
 tp_status tp__receipt_in(tp_receipt **filled, tp_receipt *here, tp_error *error);
 void tp__receipt_out(tp_receipt *receipt, const tp_receipt *filled);
 

@@ -30,8 +30,8 @@
 #define HAS_GROWN(pointer) ((pointer)->struct_size > sizeof *(pointer))
 #endif
 
-/* Memory for one struct, full of 0xa5, that ends where a page without access begins; freed at the end of the test. The name is noted
-   as one that the tests know. */
+/* Memory for one struct, full of 0xa5, that ends where a page without access begins; freed at the end of the test.
+   The name is noted as one that the tests know. */
 void *growth_place(size_t size, const char *type);
 #define PLACE(type) ((type *)growth_place(sizeof(type), #type))
 /* With the value, which is one of the INIT macros. */
@@ -50,8 +50,8 @@ int growth_knows(const char *type);
         if (status_ != TP_OK) fail_msg("%s: %s", #call, error->text);    \
     } while (0)
 
-/* Where a newer program sets a field that the library does not know, the call is refused and names the struct. An older program
-   has none to set. */
+/* Where a newer program sets a field that the library does not know, the call is refused and names the struct. An
+   older program has none to set. */
 #define REFUSES(pointer, type, call)                                                              \
     do {                                                                                          \
         SET_GROWN(pointer, 0x700000000);                                                          \

@@ -45,6 +45,19 @@ endif()
 
 include(cmake/tests_growth.cmake)
 
+# The library with one more kernel set on top of its table, which serves one dtype and lacks most functions.
+add_library(tileproof_one_dtype STATIC ${sources} ${CMAKE_BINARY_DIR}/build_hash.c ${CMAKE_SOURCE_DIR}/tests/sets/bf16_only.c
+  ${kernel_objects})
+target_compile_definitions(tileproof_one_dtype PRIVATE TILEPROOF_TEST_SET)
+target_link_libraries(tileproof_one_dtype PRIVATE tileproof_flags)
+add_executable(one_dtype ${CMAKE_SOURCE_DIR}/tests/sets/one_dtype.c)
+target_compile_definitions(one_dtype PRIVATE TILEPROOF_TEST_SET LIBRARY_BEFORE="$<TARGET_FILE:tileproof_shared>")
+target_include_directories(one_dtype PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/tests ${CMOCKA_INCLUDE})
+target_link_libraries(one_dtype PRIVATE tileproof_flags $<TARGET_FILE:test_support> $<TARGET_FILE:tileproof_harness>
+  tileproof_one_dtype m ${pool_libraries} Threads::Threads ${CMOCKA_LIBRARY} ${CMAKE_DL_LIBS})
+add_dependencies(one_dtype test_support tileproof_harness tileproof_shared)
+add_test(NAME one_dtype COMMAND one_dtype)
+
 # The examples are tests, too.
 add_executable(example_train ${CMAKE_SOURCE_DIR}/examples/train.c)
 target_link_libraries(example_train PRIVATE tileproof_static)

@@ -87,6 +87,7 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
                sizeof *made);
     made->machine = machine != NULL ? *machine : host;
     made->host_isa = host.isa;
+    for (int i = 0; i < TP__SETS; i++) made->sets[i] = tp__kernel_set_whole(i);
     made->policy = options->policy;
     made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;

@@ -25,6 +25,7 @@ struct tp_context {
     tp__catalog catalog;
     tp_allocator allocator;
     uint32_t host_isa;  /* what really is here */
+    tp__kernel_set sets[TP__SETS]; /* as tp__kernel_sets, each whole */
     tp__birth birth;
     int threads;
     int32_t policy;

@@ -39,8 +39,7 @@ static tp_status prepare(tp_context *context, const char *kernel, int threads, c
     TP_REQUIRE(threads >= 1 && threads <= context->threads, error, TP_INVALID,
                "threads is %d: it must be in 1..%d, the context's", threads, context->threads);
     for (int i = 0; i < TP__SETS; i++)
-        if (kernel != NULL && strcmp(kernel, tp__kernel_sets[i]->isa) == 0)
-            m->kernels = tp__kernel_sets[i];
+        if (kernel != NULL && strcmp(kernel, context->sets[i].isa) == 0) m->kernels = &context->sets[i];
     TP_REQUIRE(m->kernels != NULL, error, TP_INVALID,
                "kernel is '%.40s': it must be the name of a fused one", kernel != NULL ? kernel : "");
     TP_REQUIRE((m->kernels->needs & ~context->host_isa) == 0, error, TP_MACHINE,

@@ -97,6 +97,7 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     TP_TRY(find_path(problem, choice, &plan->path, error));
     tp__rules rules = {
         .machine = &context->machine,
+        .sets = context->sets,
         .options = context->catalog.option,
         .option_count = context->catalog.count,
         .device = choice != NULL ? choice->device : TP_CPU,

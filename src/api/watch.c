@@ -108,7 +108,6 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
     int ran = status == TP_OK;
     char bounds[512];
     if (!ran) tp__bounds_text(watch->problem, bounds);
-    watch->receipt.decision = watch->decision; /* the cache's own may be gone by now */
     watch->receipt.planned = watch->record.planned;
     if (to->trace != NULL && watch->detail && !atomic_load(&context->trace_ended) &&
         tp__record_send(&watch->record, ran ? watch->receipt.problem : bounds, watch->decision, to->trace,

@@ -93,7 +93,7 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
             if (t->v_not_finite && has_holes(t, s, b)) continue;
             for (int64_t from = s->lo, to = s->lo; next_run(s, b, &from, &to); factor = ones)
                 values_of[narrow][s->mr](t->s + s->first * t->lds + from, t->lds,
-                                         t->v + panel * t->block + from * width, to - from, factor,
+                                         (const float *)t->v + panel * t->block + from * width, to - from, factor,
                                          t->o + s->first * t->ldo + panel, t->ldo);
         }
     }

@@ -196,7 +196,7 @@ static void sum_by_rows(const tp__back *b, const strip *strips, const strip_bits
             const strip_bits *seen = t->bits != NULL ? &bits[i] : NULL;
             for (int64_t from = s->lo, to = s->lo; next_run(s, seen, &from, &to);)
                 values_of[narrow][s->mr](b->ds + s->first * t->lds + from, t->lds,
-                                         b->k_rows + panel * t->block + from * width, to - from, ones,
+                                         (const float *)b->k_rows + panel * t->block + from * width, to - from, ones,
                                          b->dq + s->first * t->ldq + panel, t->ldq);
         }
     }
@@ -217,11 +217,11 @@ static void careful_row(const tp__back *b, int64_t r) {
     seen_words(t->modify, bits, r, t->lo[r], t->hi[r], 0, seen);
     for (int64_t key = t->lo[r]; key < t->hi[r]; key++) {
         if (!(seen[key / 64] >> (key % 64) & 1)) continue;
-        if (b->dv != NULL) add_row(b->dv + key * b->ldo, p[key], b->d_o + r * b->ldo, t->dv);
-        if (b->dk != NULL) add_row(b->dk + key * t->ldq, ds[key], t->q + r * t->ldq, t->d);
+        if (b->dv != NULL) add_row(b->dv + key * b->ldo, p[key], (const float *)b->d_o + r * b->ldo, t->dv);
+        if (b->dk != NULL) add_row(b->dk + key * t->ldq, ds[key], (const float *)t->q + r * t->ldq, t->d);
         for (int64_t panel = 0; b->dq != NULL && panel < wide; panel += VEC_NR) {
             int64_t width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
-            add_row(b->dq + r * t->ldq + panel, ds[key], b->k_rows + panel * t->block + key * width, width);
+            add_row(b->dq + r * t->ldq + panel, ds[key], (const float *)b->k_rows + panel * t->block + key * width, width);
         }
     }
 }

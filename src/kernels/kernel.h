@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract between strategies and leaves. A leaf knows nothing of problems, masks or threads: it
- * gets pointers, sizes and, for a tile, which keys each row sees.
+ * The contract between strategies and kernel functions. A kernel function knows nothing of problems, masks or threads:
+ * it gets pointers, sizes and, for a tile, which keys each row sees.
  *
- * Packed forms, with NR = VEC_NR and L = VEC_LANES of the ISA:
+ * Packed forms are the set's own (tp__form): strategies ask it for sizes and see no element. Those of the sets that are
+ * compiled from vec headers, all of floats, with NR = VEC_NR and L = VEC_LANES of the ISA:
  *
  *     K block   [keys/NR][d][NR]       keys rounded up to NR
  *     V block   panels of NR columns, [panel][keys][NR]; the last panel may be narrower, any multiple
  *               of L: dv is rounded up to L, zero beyond
- *     Q, O, S   plain rows of floats
+ *     Q         rows
+ *
+ * O and S are rows of floats in every set.
  *
  * Q is multiplied by a power of two only, so products of 16-bit elements stay exact. `unit` is the rest of the scale
  * times log2(e). It multiplies differences of scores, inside the exp2. Where scores change (tp__modify) they are
@@ -24,21 +27,23 @@
 #define TP__FLOATS (1u << TP_F32 | 1u << TP_F16 | 1u << TP_BF16)
 
 enum tp__function {
-#define TP_FUNCTION(op, dtype) TP__FUNCTION_##op##_##dtype,
+#define TP_FUNCTION(op, dtype, slot, forms) TP__FUNCTION_##op##_##dtype,
 #include "kernels/functions.inc"
 #undef TP_FUNCTION
     TP__FUNCTIONS_PER_SET
 };
 
-enum tp__set {
-#define TP_ISA_ROW(isa, ...) TP__SET_##isa,
+enum tp__rank { /* 0 is the best */
+#define TP_ISA_ROW(isa, ...) TP__RANK_##isa,
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     TP__SETS
 };
 
 enum {
+/* Functions are numbered from the last set on, so that a new set on top leaves the numbers of the others as they are. */
 #define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic)                                                    \
+    TP__FIRST_FUNCTION_##isa = TP__FUNCTIONS_PER_SET * (TP__SETS - 1 - (int)TP__RANK_##isa),                  \
     TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr, TP__DTYPES_##isa = dtypes,                 \
     TP__ARITHMETIC_##isa = arithmetic,
 #include "kernels/isas.inc"
@@ -49,15 +54,15 @@ enum {
     TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
 };
 
-/* What the leaves did; one per task. Each leaf counts itself under its own number. */
+/* What kernel functions did; one per task. Each counts itself under its own number. */
 typedef struct tp__trace {
-    int64_t calls[TP__FUNCTION_COUNT];
     int64_t panels_full, panels_partial, panels_skipped;
     int64_t pairs_visible, pairs_computed, padded_rows;
     int64_t bytes, scores_written;
     int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
     int64_t panels_conservative;
     int64_t bytes_masks; /* of bytes: bits of masks, elements of a bias */
+    int64_t calls[TP__FUNCTION_COUNT]; /* last: a set more moves nothing */
 } tp__trace;
 
 /* Rows of one KV head, merged: row r is token r/group, query head r%group of the head's group. */
@@ -86,8 +91,8 @@ static inline int64_t tp__walk_next(tp__walk *walk) {
     return offset;
 }
 
-/* q[i][x] = scale * tensor[row first+i][x] */
-typedef void tp__load_q_fn(tp__trace *, float *q, int64_t ldq, const void *tensor,
+/* q[i][x] = scale * tensor[row first+i][x]; ldq counts elements of the form */
+typedef void tp__load_q_fn(tp__trace *, void *q, int64_t ldq, const void *tensor,
                            const tp__rows *rows, int64_t d, float scale);
 
 /* Cache lines to ask for before they are used: of each row in turn, `lines` lines from `offset` on. */
@@ -125,30 +130,17 @@ typedef struct tp__keys_in {
 /* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:
    their scores are masked before anything looks at them, and no row reads their values. pack_v returns
    whether it met one that is not finite. */
-typedef int tp__pack_k_fn(tp__trace *, float *packed, const tp__keys_in *keys, int64_t block, int64_t d);
+typedef int tp__pack_k_fn(tp__trace *, void *packed, const tp__keys_in *keys, int64_t block, int64_t d);
 typedef tp__pack_k_fn tp__pack_v_fn;
 
 /* Scores of few rows straight from the keys, for tiles whose keys are worth no packing:
        s[i][j] = sum over x of q[i][x] * key[j][x]      first <= j < last
    The sum is sixteen chains over x, joined by the tree of vec_sum16. q has zeros from d up to the next
    multiple of 16. Scores up to the next multiple of 16 keys are written too, with no meaning.
-   bf16: of each 32 whole elements of q the sixteen with even indices come first, as tp__pair_rows leaves them,
-   because that is how such keys are cheapest to load. A chain then goes over x and x+1 at a time. */
-typedef void tp__qk_fn(tp__trace *, const float *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
+   Keys of bf16 and q of floats: of each 32 whole elements of q the sixteen with even indices come first, as tp__ready_q
+   leaves them, because that is how such keys are cheapest to load. A chain then goes over x and x+1 at a time. */
+typedef void tp__qk_fn(tp__trace *, const void *q, int64_t ldq, int64_t rows, const tp__keys_in *keys,
                          int64_t d, float *s, int64_t lds);
-
-static inline void tp__pair_rows(float *q, int64_t ldq, int64_t rows, int64_t d) {
-    for (int64_t i = 0; i < rows; i++) {
-        for (float *at = q + i * ldq; at + 32 <= q + i * ldq + d; at += 32) {
-            float odd[16];
-            for (int x = 0; x < 16; x++) {
-                odd[x] = at[2 * x + 1];
-                at[x] = at[2 * x];
-            }
-            for (int x = 0; x < 16; x++) at[16 + x] = odd[x];
-        }
-    }
-}
 
 /* o[i] = o[i]*c[i] + sum over keys first..last-1 of p[i][key] * value[key], straight from the values: for
    rows that all see these keys and no others of the block. */
@@ -179,12 +171,12 @@ typedef struct tp__drop {
        m' = max(m, max s);  p = 2^((s-m') unit);  c = 2^((m-m') unit);  l' = l*c + sum p;  o' = o*c + p v */
 typedef struct tp__row_tile {
     float unit;                /* of scores, in log2 */
-    const float *q; int64_t ldq;
-    const float *k, *v;        /* packed; k NULL: the scores are in s already; v NULL: mix comes next */
+    const void *q; int64_t ldq;
+    const void *k, *v;         /* packed; k NULL: the scores are in s already; v NULL: pv comes next */
     float *s; int64_t lds;     /* scratch: rows x block keys */
     float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
-    float *c;                  /* v NULL: receives the factors c for mix, of each row */
+    float *c;                  /* v NULL: receives the factors c for pv, of each row */
     const int32_t *lo, *hi;    /* row i sees the block's keys lo[i]..hi[i]-1; empty: 0, 0 */
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
@@ -210,7 +202,7 @@ typedef void tp__store_o_fn(tp__trace *, void *tensor, const tp__rows *rows, int
 typedef struct tp__delta {
     const void *o;
     tp__rows rows;
-    const float *q, *d_o;
+    const void *q, *d_o; /* as load_q left them */
     int64_t ldq, ldo, d, dv;
     float *delta;
 } tp__delta;
@@ -225,10 +217,10 @@ typedef void tp__store_d_fn(tp__trace *, void *tensor, const tp__rows *rows, int
    ds is then the gradient of q.k where scores changed. Of the tile v, o, m, l and c are not used. */
 typedef struct tp__back {
     tp__row_tile tile;           /* q, k packed for scores, s, what rows see, what changes scores */
-    const float *d_o;        /* [rows][ldo] */
+    const void *d_o;         /* [rows][ldo], as load_q left it */
     int64_t ldo;
-    const float *v;          /* packed as k is */
-    const float *k_rows;     /* k packed as v is */
+    const void *v;           /* packed as k is */
+    const void *k_rows;      /* k packed as v is */
     float *ds;               /* scratch as s */
     float left;              /* natural score = left * score, as it meets the softmax */
     const float *lse, *delta; /* [rows]; of a row without keys: 0 */
@@ -244,8 +236,8 @@ typedef void tp__backward_fn(tp__trace *, const tp__back *);
 
 /* The textbook way on one query head: writes all scores, then all weights p = 2^(s-m), then p v; l = sum p. */
 typedef struct tp__math {
-    const float *q; int64_t ldq;
-    const float *k, *v;        /* packed, the whole sequence as one block */
+    const void *q; int64_t ldq;
+    const void *k, *v;         /* packed, the whole sequence as one block */
     float *s, *p; int64_t lds; /* [rows][lds] each */
     float *o; int64_t ldo;     /* unnormalised */
     float *m, *l;
@@ -267,42 +259,8 @@ typedef void tp__read_fn(const float *from, int64_t floats, int streams, float *
 typedef void tp__exp2_fn(const float *x, float *y, int64_t n);
 typedef tp__exp2_fn tp__tanh_fn;
 
-/* The leaves of one ISA. Tables by dtype are indexed by tp_dtype. */
-typedef struct tp__kernel_set {
-    const char *isa;
-    uint32_t needs;  /* TP_ISA_* */
-    uint32_t dtypes; /* of q, k and v that it serves: bits 1u << tp_dtype */
-    int arithmetic;  /* tp_arithmetic */
-    int mr, nr, lanes;
-    int tile_rows; /* rows that attend should get at a time: a multiple of mr */
-    const char *function_name[TP__FUNCTIONS_PER_SET];
-    tp__load_q_fn *load_q[4];
-    tp__pack_k_fn *pack_k[4];
-    tp__pack_v_fn *pack_v[4];
-    tp__qk_fn *qk[4];
-    tp__pv_fn *pv[4];
-    tp__store_o_fn *store_o[4];
-    tp__delta_fn *delta[4];
-    tp__store_d_fn *store_d[4];
-    tp__attend_fn *attend;
-    tp__backward_fn *backward;
-    tp__merge_state_fn *merge_state;
-    tp__math_fn *math;
-    tp__peak_fn *peak;
-    tp__read_fn *read;
-    tp__exp2_fn *exp2;
-    tp__tanh_fn *tanh; /* tanh(x * ln2 / 2) */
-} tp__kernel_set;
-
-#define TP_ISA_ROW(isa, ...) extern const tp__kernel_set tp__kernel_set_##isa;
-#include "kernels/isas.inc"
-#undef TP_ISA_ROW
-
 /* Keys of a block of backward, at the larger head dim: where dq is handed over, so part of its numerics.
    Multiples of 64; where they can be, of every MR. */
 int tp__back_block(int64_t head_dim);
-
-/* Sets in the order of isas.inc, best first. */
-extern const tp__kernel_set *const tp__kernel_sets[TP__SETS];
 
 #endif

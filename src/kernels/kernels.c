@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables: sets, leaf names, block sizes. */
-#include "kernels/kernel.h"
+/* The tables: sets and what they lend each other, names of functions, block sizes. */
+#include "kernels/set.h"
 
 const tp__kernel_set *const tp__kernel_sets[TP__SETS] = {
 #define TP_ISA_ROW(isa, ...) &tp__kernel_set_##isa,
@@ -8,9 +8,48 @@ const tp__kernel_set *const tp__kernel_sets[TP__SETS] = {
 #undef TP_ISA_ROW
 };
 
-const char *tp_kernel_function(int function) {
+const char *tp__function_name(int function) {
     if (function < 0 || function >= TP__FUNCTION_COUNT) return NULL;
-    return tp__kernel_sets[function / TP__FUNCTIONS_PER_SET]->function_name[function % TP__FUNCTIONS_PER_SET];
+    int set = TP__SETS - 1 - function / TP__FUNCTIONS_PER_SET;
+    return tp__kernel_sets[set]->function_name[function % TP__FUNCTIONS_PER_SET];
+}
+
+const char *tp_kernel_function(int index) {
+    for (int set = 0; index >= 0 && set < TP__SETS; set++)
+        for (int i = 0; i < TP__FUNCTIONS_PER_SET; i++) {
+            const char *name = tp__kernel_sets[set]->function_name[i];
+            if (name != NULL && index-- == 0) return name;
+        }
+    return NULL;
+}
+
+/* Forms, and where two sets have different ones. */
+enum { NONE = 0, Q = 1, KV = 2, OP = 4 };
+
+static int same_elements(tp__element_form a, tp__element_form b) { return a.bytes == b.bytes && a.group == b.group; }
+
+static int different(const tp__form *a, const tp__form *b) {
+    int q = !same_elements(a->q, b->q);
+    int kv = a->nr != b->nr || a->lanes != b->lanes || !same_elements(a->k, b->k) || !same_elements(a->v, b->v);
+    return OP | (q ? Q : NONE) | (kv ? KV : NONE);
+}
+
+tp__kernel_set tp__kernel_set_whole(int set) {
+    tp__kernel_set whole = *tp__kernel_sets[set];
+    for (int i = set + 1; i < TP__SETS; i++) {
+        const tp__kernel_set *lender = tp__kernel_sets[i];
+        if ((lender->needs & ~whole.needs) != 0) continue;
+        int unlike = different(&lender->form, &whole.form), lends = 0;
+#define TP_FUNCTION(op, dtype, slot, forms)                                        \
+    if (whole.slot == NULL && lender->slot != NULL && ((forms) & unlike) == 0) {   \
+        whole.slot = lender->slot;                                                 \
+        lends = 1;                                                                 \
+    }
+#include "kernels/functions.inc"
+#undef TP_FUNCTION
+        if (lends && lender->row_step > whole.row_step) whole.row_step = lender->row_step;
+    }
+    return whole;
 }
 
 /* Part of the numerical contract: a block border is where the running maximum is carried over, so a

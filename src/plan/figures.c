@@ -112,5 +112,5 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
                                                   NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
     finish_id(problem, decision);
     decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
-    if (problem->head_dim_v % kernels->lanes != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
+    if (problem->head_dim_v % kernels->row_step != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

@@ -4,7 +4,7 @@
 #define TP_PLAN_PLAN_H
 
 #include "device/device.h"
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "plan/decision.h"
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
@@ -27,7 +27,7 @@ typedef struct tp__executor {
 struct tp__option {
     const char *name; /* of the kernel set when fused, otherwise of the executor */
     const tp__executor *executor;
-    const tp__kernel_set *kernels; /* NULL: the best set this host has and nobody disabled */
+    const tp__kernel_set *kernels; /* NULL: the best set with math that this host has and nobody disabled */
     int32_t arithmetic;            /* tp_arithmetic */
     tp__device *device;            /* NULL: the CPU */
     int device_kernel;             /* its index there */
@@ -77,7 +77,8 @@ int64_t tp__permits_find(tp__permits *permits, const char *problem_class, const 
 /* All that a choice depends on. */
 struct tp__rules {
     const tp_machine *machine;
-    const tp__option *options; /* of each device best first */
+    const tp__kernel_set *sets; /* as tp__kernel_sets, each whole */
+    const tp__option *options;  /* of each device best first */
     int option_count;
     int32_t device;            /* the tp_device asked for */
     int32_t policy;

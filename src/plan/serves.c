@@ -11,16 +11,25 @@ static int on_host(const tp__rules *rules, const tp__kernel_set *kernels) {
     return (kernels->needs & ~rules->machine->isa) == 0;
 }
 
-/* Sets are best first: the first that nobody disabled, or the last, which every host has. */
-static const tp__kernel_set *best_set(const tp__rules *rules) {
-    for (int i = 0; i < TP__SETS; i++)
-        if (on_host(rules, tp__kernel_sets[i]) && !tp__disabled(rules, tp__kernel_sets[i]->isa))
-            return tp__kernel_sets[i];
-    return tp__kernel_sets[TP__SETS - 1];
+/* Sets are best first: the first that has math and nobody disabled, or the last, which every host has. */
+static const tp__kernel_set *math_set(const tp__rules *rules) {
+    for (int i = 0; i < TP__SETS; i++) {
+        const tp__kernel_set *kernels = &rules->sets[i];
+        if (on_host(rules, kernels) && kernels->math != NULL && !tp__disabled(rules, kernels->isa)) return kernels;
+    }
+    return &rules->sets[TP__SETS - 1];
 }
 
 const tp__kernel_set *tp__option_kernels(const tp__option *option, const tp__rules *rules) {
-    return option->kernels != NULL ? option->kernels : best_set(rules);
+    for (int i = 0; i < TP__SETS; i++)
+        if (tp__kernel_sets[i] == option->kernels) return &rules->sets[i];
+    return math_set(rules);
+}
+
+/* Whether the set has the op's own function, which no other lends. */
+static int has_op(const tp__option *option, const tp__kernel_set *kernels, int32_t op) {
+    if (!option->executor->fused) return kernels->math != NULL;
+    return op == TP_BACKWARD ? kernels->backward != NULL : kernels->attend != NULL;
 }
 
 /* "f32,bf16" */
@@ -63,8 +72,9 @@ void tp__cpu_serves(const tp__option *option, const tp_problem *problem, const t
     check_dtypes(kernels, problem, why);
     if (max != 0 && dim > max)
         tp__refuse(why, TP_WHY_HEAD_DIM, dim, max, "head_dim %lld, need <= %lld", (long long)dim, (long long)max);
-    if (strategy == NULL)
-        tp__refuse(why, TP_WHY_OP, problem->op, TP_FORWARD, "op backward, need forward");
+    if (strategy == NULL || !has_op(option, kernels, problem->op))
+        tp__refuse(why, TP_WHY_OP, problem->op, !problem->op, "op %s, need %s",
+                   problem->op == TP_BACKWARD ? "backward" : "forward", problem->op == TP_BACKWARD ? "forward" : "backward");
     else if (tp__workspace(strategy, problem, kernels, rules->path, 1) == SIZE_MAX)
         tp__refuse(why, TP_WHY_MEMORY, INT64_MAX, PTRDIFF_MAX,
                    "temporary memory beyond what can be addressed, need < 2^63 bytes");

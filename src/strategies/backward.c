@@ -26,8 +26,8 @@
 static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
     tp__arena arena = {NULL, 0};
     tp__backward b = {0};
-    (void)kernels, (void)path;
-    tp__back_lay_out(&b, problem, threads, &arena);
+    (void)path;
+    tp__back_lay_out(&b, problem, kernels, threads, &arena);
     return arena.used;
 }
 
@@ -171,10 +171,10 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__backw
     int64_t row = tile * TP__BACK_ROWS, key = task->block * b->block, first, last;
     int64_t group = p->q_heads / p->kv_heads;
     tp__back back = {
-        .tile = {.q = slot->q + row * b->ldq, .ldq = b->ldq, .k = scratch->k, .s = scratch->p, .lds = b->lds,
+        .tile = {.q = tp__q_at(b->job->kernels, slot->q, row, b->ldq), .ldq = b->ldq, .k = scratch->k, .s = scratch->p, .lds = b->lds,
                  .rows = tp__min(TP__BACK_ROWS, task->rows - row), .d = p->head_dim_qk, .dv = p->head_dim_v,
                  .block = b->block},
-        .d_o = slot->d_o + row * b->ldo, .ldo = b->ldo, .v = scratch->v, .k_rows = scratch->k_rows, .ds = scratch->ds,
+        .d_o = tp__q_at(b->job->kernels, slot->d_o, row, b->ldo), .ldo = b->ldo, .v = scratch->v, .k_rows = scratch->k_rows, .ds = scratch->ds,
         .left = scratch->visibility.units.left, .lse = slot->lse + row, .delta = slot->delta + row,
         .dq = b->gradients->d_q.data != NULL ? slot->dq + row * b->ldq : NULL,
         .dk = b->gradients->d_k.data != NULL ? scratch->dk : NULL,
@@ -265,7 +265,7 @@ static void run(const tp__job *job) {
     tp__arena arena = {job->workspace, 0};
     tp__backward b = {.job = job, .gradients = job->tensors->gradients};
     int64_t batch = job->tensors->batch;
-    tp__back_lay_out(&b, job->problem, job->threads, &arena);
+    tp__back_lay_out(&b, job->problem, job->kernels, job->threads, &arena);
     atomic_init(&b.ticket, 0);
     atomic_init(&b.look_ticket, 0);
     b.first_task[0] = 0;

@@ -22,7 +22,8 @@
 typedef struct tp__slot {
     atomic_llong kv_head_task;      /* whose rows these are; -1: nobody's yet */
     atomic_llong left;      /* tasks of the unit that are not done */
-    float *q, *d_o, *dq;    /* [rows][ldq], [rows][ldo], [rows][ldq] */
+    void *q, *d_o;          /* [rows][ldq], [rows][ldo], as load_q leaves them */
+    float *dq;              /* [rows][ldq] */
     float *lse, *delta;     /* [rows] */
     atomic_llong *next_block;     /* [tiles] the block that may add to the tile's dq next */
     unsigned char *not_finite; /* [tiles] q or d_o hold something that is not */
@@ -31,7 +32,7 @@ typedef struct tp__slot {
 /* One thread's part of the workspace. */
 typedef struct tp__backward_scratch {
     tp__trace *trace;
-    float *k, *k_rows, *v;  /* a block of keys: k for scores and for dq, v for dp */
+    void *k, *k_rows, *v;   /* a packed block of keys: k for scores and for dq, v for dp */
     float *dk, *dv;         /* [block][ldq], [block][ldo] */
     float *p, *ds;          /* [tile rows][lds] */
     float *slope;           /* [tile rows] */
@@ -82,7 +83,8 @@ void tp__back_await_bias(const tp__backward *b, const tp__back_task *task);
 void tp__back_sums(const tp__backward *b);
 
 /* backward_layout.c: sizes, and pointers when the arena has a base. */
-void tp__back_lay_out(tp__backward *b, const tp_problem *problem, int threads, tp__arena *arena);
+void tp__back_lay_out(tp__backward *b, const tp_problem *problem, const tp__kernel_set *kernels, int threads,
+                      tp__arena *arena);
 /* Blocks of a sequence: one at least, so that its rows have a task. */
 int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len);
 

@@ -11,10 +11,10 @@ static int64_t padded(int64_t d) {
     return ld % 64 == 0 ? ld + 16 : ld;
 }
 
-static tp__slot take_slot(const tp__backward *b, tp__arena *arena) {
+static tp__slot take_slot(const tp__backward *b, const tp__kernel_set *kernels, tp__arena *arena) {
     tp__slot s;
-    s.q = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
-    s.d_o = TP_TAKE(arena, float, tp__times(b->rows, b->ldo));
+    s.q = tp__take_q(arena, kernels, b->rows, b->ldq);
+    s.d_o = tp__take_q(arena, kernels, b->rows, b->ldo);
     s.dq = TP_TAKE(arena, float, tp__times(b->rows, b->ldq));
     s.lse = TP_TAKE(arena, float, b->rows);
     s.delta = TP_TAKE(arena, float, b->rows);
@@ -23,12 +23,13 @@ static tp__slot take_slot(const tp__backward *b, tp__arena *arena) {
     return s;
 }
 
-static tp__backward_scratch take_scratch(const tp__backward *b, const tp_problem *p, tp__arena *arena) {
+static tp__backward_scratch take_scratch(const tp__backward *b, const tp_problem *p, const tp__kernel_set *kernels,
+                                         tp__arena *arena) {
     tp__backward_scratch scratch;
     scratch.trace = TP_TAKE(arena, tp__trace, 1);
-    scratch.k = TP_TAKE(arena, float, b->block *p->head_dim_qk);
-    scratch.k_rows = TP_TAKE(arena, float, b->block *b->ldq);
-    scratch.v = TP_TAKE(arena, float, b->block *p->head_dim_v);
+    scratch.k = tp__take_k(arena, kernels, b->block, p->head_dim_qk);
+    scratch.k_rows = tp__take_v(arena, kernels, b->block, b->ldq);
+    scratch.v = tp__take_k(arena, kernels, b->block, p->head_dim_v);
     scratch.dk = TP_TAKE(arena, float, b->block *b->ldq);
     scratch.dv = TP_TAKE(arena, float, b->block *b->ldo);
     scratch.p = TP_TAKE(arena, float, TP__BACK_ROWS *b->lds);
@@ -54,7 +55,8 @@ static int slots_of(const tp__backward *b, int threads, int64_t units, int64_t b
     return (int)tp__min(tp__min(max, tp__max(min, fit)), tp__max(units, 1));
 }
 
-void tp__back_lay_out(tp__backward *b, const tp_problem *p, int threads, tp__arena *arena) {
+void tp__back_lay_out(tp__backward *b, const tp_problem *p, const tp__kernel_set *kernels, int threads,
+                      tp__arena *arena) {
     int64_t units = tp__times(p->batch, p->kv_heads), group = p->q_heads / p->kv_heads;
     b->block = tp__back_block(tp__max(p->head_dim_qk, p->head_dim_v));
     b->ldq = padded(p->head_dim_qk);
@@ -68,12 +70,12 @@ void tp__back_lay_out(tp__backward *b, const tp_problem *p, int threads, tp__are
     b->hull = TP_TAKE(arena, tp__interval, tp__times(p->batch, b->tiles));
     b->slot = TP_TAKE(arena, tp__slot, b->slots);
     for (int i = 0; i < b->slots; i++) {
-        tp__slot slot = take_slot(b, arena);
+        tp__slot slot = take_slot(b, kernels, arena);
         if (arena->base != NULL) b->slot[i] = slot;
     }
     b->scratch = TP_TAKE(arena, tp__backward_scratch, threads);
     for (int i = 0; i < threads; i++) {
-        tp__backward_scratch scratch = take_scratch(b, p, arena);
+        tp__backward_scratch scratch = take_scratch(b, p, kernels, arena);
         if (arena->base != NULL) b->scratch[i] = scratch;
     }
     if (p->alibi) b->slopes = TP_TAKE(arena, double, tp__times(tasks, group));

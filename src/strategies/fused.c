@@ -47,7 +47,7 @@ static int64_t decode_rows(const tp__fused *f) {
     return tp__max(rows, TP_DECODE_ROWS);
 }
 
-static tp__scratch take_scratch(const tp__fused *f, tp__arena *arena) {
+static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernels, tp__arena *arena) {
     const tp_problem *p = f->cut.problem;
     int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
     int64_t rows = 0, block = 0;
@@ -57,9 +57,9 @@ static tp__scratch take_scratch(const tp__fused *f, tp__arena *arena) {
     int64_t chunk = tp__min(prefills ? TP_CHUNK_KEYS : INT64_MAX, decodes ? TP_DECODE_CHUNK_KEYS : INT64_MAX);
     tp__scratch scratch;
     scratch.trace = TP_TAKE(arena, tp__trace, 1);
-    scratch.q = TP_TAKE(arena, float, tp__times(rows, f->ldq));
-    scratch.k = TP_TAKE(arena, float, prefills ? f->block *p->head_dim_qk : 0);
-    scratch.v = TP_TAKE(arena, float, block *f->ldo);
+    scratch.q = tp__take_q(arena, kernels, rows, f->ldq);
+    scratch.k = tp__take_k(arena, kernels, prefills ? f->block : 0, p->head_dim_qk);
+    scratch.v = tp__take_v(arena, kernels, block, f->ldo);
     scratch.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
     scratch.whole = take_state(arena, rows, f->ldo);
     scratch.chunk = tp__row_keys_max(p) > chunk ? take_state(arena, rows, f->ldo) : scratch.whole;
@@ -76,8 +76,8 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
     tp__fused f = {0};
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
     f.cut = (tp__cut){problem, tp__path_of(problem, (tp__path)path), threads, 0};
-    f.ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
-    f.ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
+    f.ldq = tp__ldq(kernels, problem->head_dim_qk);
+    f.ldo = tp__round_up(problem->head_dim_v, kernels->row_step);
     f.block = tp_block_keys(dim);
     f.decode_block = tp_decode_block_keys(dim, (tp_dtype)problem->k_dtype);
     f.tile_rows = kernels->tile_rows;
@@ -85,7 +85,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
     f.schedule.task = TP_TAKE(arena, tp__task, tp__schedule_bound(&f.cut));
     f.scratch = TP_TAKE(arena, tp__scratch, threads);
     for (int i = 0; i < threads; i++) {
-        tp__scratch scratch = take_scratch(&f, arena);
+        tp__scratch scratch = take_scratch(&f, kernels, arena);
         if (arena->base != NULL) f.scratch[i] = scratch;
     }
     int splits = tp__split_kv_bound(threads);
@@ -116,7 +116,7 @@ tp__row_tile tp__work_tile(const tp__work *work, int64_t part, int64_t row, int6
     const tp_problem *problem = f->job->problem;
     int64_t at = part * work->task->count + row;
     return (tp__row_tile){
-        .q = work->scratch->q + at * f->ldq,
+        .q = tp__q_at(f->job->kernels, work->scratch->q, at, f->ldq),
         .ldq = f->ldq,
         .v = work->scratch->v,
         .s = work->scratch->s,
@@ -155,11 +155,12 @@ static void load_rows(const tp__work *work) {
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
         f->job->kernels->load_q[p->q_dtype](
-            work->scratch->trace, work->scratch->q + part * rows.count * f->ldq, f->ldq,
+            work->scratch->trace, tp__q_at(f->job->kernels, work->scratch->q, part * rows.count, f->ldq), f->ldq,
             tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, f->job->units.q_factor);
     }
-    if (work->task->decode && p->k_dtype == TP_BF16)
-        tp__pair_rows(work->scratch->q, f->ldq, work->task->heads * rows.count, p->head_dim_qk);
+    if (work->task->decode)
+        tp__ready_q(f->job->kernels, p->k_dtype, work->scratch->q, f->ldq, work->task->heads * rows.count,
+                    p->head_dim_qk);
 }
 
 static void store_rows(const tp__work *work, const tp__state *state) {

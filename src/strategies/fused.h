@@ -24,7 +24,8 @@ typedef struct tp__split_kv {
 /* One task's part of the workspace. */
 typedef struct tp__scratch {
     tp__trace *trace;
-    float *q, *k, *v, *s;
+    void *q, *k, *v; /* in the set's form */
+    float *s;
     tp__state whole, chunk;
     tp__visibility visibility;
     const char **k_row, **v_row; /* where the keys of a block lie, and those ahead */

@@ -17,7 +17,8 @@
 
 typedef struct scratch {
     tp__trace *trace;
-    float *q, *k, *v, *s, *p, *o, *m, *l;
+    void *q, *k, *v; /* in the set's form */
+    float *s, *p, *o, *m, *l;
     int64_t *lo, *hi;
     uint64_t *bits;      /* [rows][lds/64], where masks are not plain */
     uint64_t *seen;      /* [lds/64] of any row */
@@ -37,16 +38,16 @@ typedef struct work {
 static void lay_out(work *w, const tp_problem *problem, const tp__kernel_set *kernels, int threads,
                     tp__arena *arena) {
     int64_t rows = problem->q_len;
-    w->ldq = tp__round_up(problem->head_dim_qk, kernels->lanes);
-    w->ldo = tp__round_up(problem->head_dim_v, kernels->lanes);
+    w->ldq = tp__ldq(kernels, problem->head_dim_qk);
+    w->ldo = tp__round_up(problem->head_dim_v, kernels->row_step);
     w->lds = tp__round_up(tp__row_keys_max(problem), MATRIX_STEP);
     w->slots = TP_TAKE(arena, scratch, threads);
     for (int i = 0; i < threads; i++) {
         scratch one;
         one.trace = TP_TAKE(arena, tp__trace, 1);
-        one.q = TP_TAKE(arena, float, tp__times(rows, w->ldq));
-        one.k = TP_TAKE(arena, float, tp__times(w->lds, problem->head_dim_qk));
-        one.v = TP_TAKE(arena, float, tp__times(w->lds, w->ldo));
+        one.q = tp__take_q(arena, kernels, rows, w->ldq);
+        one.k = tp__take_k(arena, kernels, w->lds, problem->head_dim_qk);
+        one.v = tp__take_v(arena, kernels, w->lds, w->ldo);
         one.s = TP_TAKE(arena, float, tp__times(rows, w->lds));
         one.p = TP_TAKE(arena, float, tp__times(rows, w->lds));
         one.o = TP_TAKE(arena, float, tp__times(rows, w->ldo));

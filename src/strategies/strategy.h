@@ -6,7 +6,7 @@
 #ifndef TP_STRATEGIES_STRATEGY_H
 #define TP_STRATEGIES_STRATEGY_H
 
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "strategies/parallel.h"
 #include "tileproof.h"
 

@@ -33,7 +33,7 @@ int tp_receipt_function(const tp_receipt *receipt, int index, const char **name,
     receipt = TP_IN(tp_receipt, receipt, &here, NULL);
     if (receipt == NULL || index < 0 || index >= receipt->function_count || index >= SLOTS) return 0;
     int id = receipt->function_id[index];
-    if (name != NULL) *name = id >= TP__LAUNCHED ? receipt->launch_name[id - TP__LAUNCHED] : tp_kernel_function(id);
+    if (name != NULL) *name = id >= TP__LAUNCHED ? receipt->launch_name[id - TP__LAUNCHED] : tp__function_name(id);
     if (calls != NULL) *calls = receipt->function_calls[index];
     return 1;
 }
@@ -89,10 +89,10 @@ static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_
                                        keys * tp__key_bytes(problem) / 2 + trace->bytes_scratch;
 }
 
-/* The option whose leaf did the scores, told by the leaves alone. */
+/* The candidate whose kernel function did the scores, told by the functions alone. */
 static const char *kernel_of(const tp__trace *trace) {
     for (int set = 0; set < TP__SETS; set++) {
-        const int64_t *calls = trace->calls + set * TP__FUNCTIONS_PER_SET;
+        const int64_t *calls = trace->calls + (TP__SETS - 1 - set) * TP__FUNCTIONS_PER_SET;
         if (calls[TP__FUNCTION_attend_f32] > 0 || calls[TP__FUNCTION_backward_f32] > 0) return tp__kernel_sets[set]->isa;
         if (calls[TP__FUNCTION_math_f32] > 0) return "math";
     }

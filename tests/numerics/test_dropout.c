@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 #include "support/call.h"
 #include "support/parallel.h"
 
@@ -238,7 +238,7 @@ static void large_indices(void **state) {
             float s[64] = {0}, m = -INFINITY, l = 0, factor;
             int32_t lo = 0, hi = KEYS;
             s[KEYS] = 7; /* behind the row: not touched */
-            tp__trace trace = {{0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+            tp__trace trace = {0};
             kernels->attend(&trace, &(tp__row_tile){.unit = 1,
                                                 .s = s,
                                                 .lds = 64,

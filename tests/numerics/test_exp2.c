@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/kernel.h"
+#include "kernels/set.h"
 
 enum { N = 64 };
 

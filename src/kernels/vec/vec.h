@@ -34,8 +34,7 @@
 #define TP__ISA_NUMBER  TP__CAT(TP__ISA_, TP_ISA)
 /* tp_<op>_<dtype>_<isa>, and its number in the table of leaves */
 #define TP_FUNCTION_NAME(op_dtype) TP__CAT(TP__CAT(TP__CAT(tp_, op_dtype), _), TP_ISA)
-#define TP_FUNCTION_ID(op_dtype) \
-    (TP__CAT(TP__FUNCTION_, op_dtype) + TP__FUNCTIONS_PER_SET * TP__CAT(TP__SET_, TP_ISA))
+#define TP_FUNCTION_ID(op_dtype) (TP__CAT(TP__FUNCTION_, op_dtype) + TP__CAT(TP__FIRST_FUNCTION_, TP_ISA))
 
 /* Adding it to a small float rounds that to an integer, which then stands in the low bits. */
 #define VEC_MAGIC      0x1.8p23f

@@ -10,6 +10,7 @@
 #include "strategies/visibility.h"
 
 #define SLOTS ((int)(sizeof(((tp_receipt *)0)->function_id) / sizeof(uint16_t)))
+#define NAMES ((int)(sizeof(((tp_receipt *)0)->launch_name) / sizeof(char *)))
 _Static_assert((int)TP__FUNCTIONS_PER_SET <= SLOTS, "a receipt has a slot for every function of a kernel set");
 
 void tp_receipt_init_sized(tp_receipt *receipt, size_t size) {
@@ -32,8 +33,9 @@ int tp_receipt_function(const tp_receipt *receipt, int index, const char **name,
     tp_receipt here;
     receipt = TP_IN(tp_receipt, receipt, &here, NULL);
     if (receipt == NULL || index < 0 || index >= receipt->function_count || index >= SLOTS) return 0;
-    int id = receipt->function_id[index];
-    if (name != NULL) *name = id >= TP__LAUNCHED ? receipt->launch_name[id - TP__LAUNCHED] : tp__function_name(id);
+    int id = receipt->function_id[index], launched = id - TP__LAUNCHED;
+    if (name != NULL && launched < 0) *name = tp__function_name(id);
+    if (name != NULL && launched >= 0) *name = launched < NAMES ? receipt->launch_name[launched] : NULL;
     if (calls != NULL) *calls = receipt->function_calls[index];
     return 1;
 }

@@ -64,6 +64,8 @@ FIRST = [
     ("sets-", "one_dtype"),
     ("arithmetic-", "arithmetic"),
     ("decision-", "allocation|watch"),
+    ("device-", "device|tickets"),
+    ("ticket-", "tickets|device"),
     ("src/masks/callback", "callback"),
     ("src/reference/row", "callback|bound|reference"),
     ("reference-gradient", "reference_backward"),

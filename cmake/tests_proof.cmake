@@ -1,29 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests of libtileproof_proof: tests/proof/test_*.c, and the fuzz target's corpus by a plain driver.
 file(GLOB proof_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/proof/test_*.c)
+add_library(proof_support STATIC ${CMAKE_SOURCE_DIR}/tests/proof/support.c)
+target_include_directories(proof_support PRIVATE ${CMOCKA_INCLUDE})
+target_link_libraries(proof_support PUBLIC tileproof_proof_static)
 foreach(source ${proof_tests})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   target_include_directories(${name} PRIVATE ${CMOCKA_INCLUDE})
-  target_link_libraries(${name} PRIVATE tileproof_proof_static ${CMOCKA_LIBRARY})
+  target_link_libraries(${name} PRIVATE proof_support tileproof_proof_static ${CMOCKA_LIBRARY})
   string(REPLACE "test_" "" short ${name})
   add_test(NAME ${short} COMMAND ${name})
 endforeach()
 
-# Its allocations go through the test, which lets each of them fail.
+# Their allocations go through memory.c, which lets each of them fail.
+foreach(name test_proof_memory test_proof_memory_lock test_proof_memory_qualify test_proof_memory_harness)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/memory.c)
+  target_include_directories(${name} PRIVATE ${JANSSON_INCLUDE})
+  target_link_options(${name} PRIVATE
+    -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
+endforeach()
+target_link_libraries(test_proof_memory_harness PRIVATE tileproof_harness)
 target_compile_definitions(test_proof_memory PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
-target_include_directories(test_proof_memory PRIVATE ${JANSSON_INCLUDE})
 target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
-target_link_options(test_proof_memory PRIVATE
-  -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 
 # Files of the tool, without the tool, and with calls of the system that fail.
-foreach(part tool/files qualify/journal qualify/journal_text tool/lines output tool/models tool/nearest)
-  target_sources(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli/${part}.c)
+set(cli ${CMAKE_SOURCE_DIR}/cli)
+target_sources(test_journal_calls PRIVATE ${cli}/qualify/journal.c ${cli}/qualify/journal_text.c ${cli}/tool/lines.c)
+foreach(name test_file_calls test_journal_calls)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/calls.c ${cli}/tool/files.c ${cli}/output.c
+    ${cli}/tool/models.c ${cli}/tool/nearest.c)
+  target_link_libraries(${name} PRIVATE tileproof_harness)
+  target_include_directories(${name} PRIVATE ${cli} ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
+  target_link_options(${name} PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen,--wrap=flock,--wrap=open)
 endforeach()
-target_link_libraries(test_file_calls PRIVATE tileproof_harness)
-target_include_directories(test_file_calls PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-target_link_options(test_file_calls PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen,--wrap=flock,--wrap=open)
 
 if(TILEPROOF_CLI)
   add_test(NAME model_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/model.sh $<TARGET_FILE:tileproof_cli>)
@@ -45,6 +55,12 @@ if(NOT TILEPROOF_SANITIZE)
     $<TARGET_FILE:tileproof_proof_shared> $<TARGET_FILE:tileproof_proof_static> tileproof_proof.h
     "libm libjansson libtileproof")
 endif()
+
+# The example of a server is a test, too.
+add_executable(example_serve ${CMAKE_SOURCE_DIR}/examples/serve.c)
+target_link_libraries(example_serve PRIVATE tileproof_proof_static)
+add_test(NAME serve COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/serve.sh $<TARGET_FILE:example_serve>
+  ${CMAKE_SOURCE_DIR}/models)
 
 set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
 foreach(kind model lock)
@@ -73,11 +89,11 @@ if(TILEPROOF_FUZZ)
   target_link_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_libraries(fuzz_lines PRIVATE ${JANSSON_LIBRARY})
   foreach(kind model lock journal)
-    add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources})
+    add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources} ${harness_sources})
     target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
     target_compile_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
     target_link_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
-    target_link_libraries(fuzz_${kind} PRIVATE tileproof_static ${JANSSON_LIBRARY})
+    target_link_libraries(fuzz_${kind} PRIVATE tileproof_static ${JANSSON_LIBRARY} ${CMAKE_DL_LIBS} m)
   endforeach()
   target_sources(fuzz_journal PRIVATE ${CMAKE_SOURCE_DIR}/cli/qualify/journal_text.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c)
 endif()

@@ -70,7 +70,7 @@ tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
                            const struct tensors *tensors, tp_receipt *receipt, tp_error *error) {
     size_t bytes = tp_plan_workspace(plan, attempt->threads);
     if (workspace_grow(attempt->workspace, bytes))
-        return harness_fail(error, TP_NO_MEMORY, "the workspace could not be allocated");
+        return harness_fail(error, TP_NO_MEMORY, "out of memory for a workspace of %zu bytes", bytes);
     size_t watched;
     unsigned char *memory = workspace_place(attempt->workspace, bytes, &watched);
     if (attempt->poison >= 0) memset(memory, attempt->poison, bytes);

@@ -39,6 +39,8 @@ void limits_close(struct limits *limits);
 const tp_kernel_info *kernel_named(const char *name); /* NULL: no such kernel in this build */
 /* Can this host run it? */
 int kernel_runs(const tp_context *context, const tp_kernel_info *kernel);
+/* Does the table say that it serves the problem: head dims, op, dtypes? */
+int kernel_takes(const tp_kernel_info *kernel, const tp_problem *problem);
 /* Whose multiply-add peak limits this kernel: its own, and the best one's for math. */
 const char *limits_isa(const struct limits *limits, const char *kernel);
 

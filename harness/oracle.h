@@ -50,7 +50,9 @@ int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
 /* Half a unit in the last place of 1. */
 double half_ulp(tp_dtype dtype);
 
-/* sample.c: rows sorted by (seq, head, row), no two equal; returns how many. */
+/* sample.c: how many rows of a problem are worth their time: 12 to 48; quick: where keys are many, fewer. */
+int64_t sample_limit(const tp_problem *problem, int quick);
+/* Rows sorted by (seq, head, row), no two equal; returns how many. */
 int64_t sample_rows(const struct tensors *tensors, int64_t limit, uint64_t seed, tp_row **rows);
 
 #endif

@@ -2,7 +2,18 @@
 /* Which rows a comparison looks at: the edges first, then random ones. */
 #include "harness/oracle.h"
 
+#include <math.h>
 #include <stdlib.h>
+
+enum { MIN_ROWS = 12, MAX_ROWS = 48 };
+/* Elements of K and V that the reference may look at. */
+static const double max_elements = 2e7, max_elements_quick = 6e6;
+
+int64_t sample_limit(const tp_problem *p, int quick) {
+    double keys = (double)p->kv_len * (double)(p->head_dim_qk + p->head_dim_v);
+    double rows = (quick ? max_elements_quick : max_elements) / (keys + 1);
+    return (int64_t)fmin(fmax(rows, MIN_ROWS), MAX_ROWS);
+}
 
 static int compare_rows(const void *left, const void *right) {
     const tp_row *a = left, *b = right;

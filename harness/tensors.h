@@ -79,7 +79,8 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
                    const struct tensors_style *style);
 void tensors_destroy(struct tensors *tensors);
 
-void tensors_fill(struct tensors *tensors, uint64_t seed);
+/* 0, or nonzero when memory ran out. */
+int tensors_fill(struct tensors *tensors, uint64_t seed);
 /* One of them alone, with normal numbers times gain. */
 void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 void tensors_poison_outputs(struct tensors *tensors, int byte);
@@ -104,11 +105,11 @@ void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_
 double tensors_max(const struct tensors *tensors, enum tensor_id id);
 
 /* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
-   the pools (nonzero when memory ran out), the second puts pages and keys into the seed's order; masks_made:
-   the data of masks is there, to tell which pages are seen. */
+   the pools, the second puts pages and keys into the seed's order; the data of masks is there, to tell which pages are
+   seen. Both: nonzero when memory ran out. */
 int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths); /* of a pool */
 int cache_create(struct tensors *tensors, int64_t pages);
-void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made);
+int cache_fill(struct tensors *tensors, uint64_t seed);
 
 /* A well mixed 64-bit number for (seed, a, b). */
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);

@@ -104,16 +104,17 @@ static int64_t list_row(const struct tensors *tensors, int64_t seq, int64_t toke
                                                   : seq * tensors->call.q_len + token;
 }
 
-static void fill_lists(struct tensors *tensors, uint64_t seed) {
+static int fill_lists(struct tensors *tensors, uint64_t seed) {
     uint64_t index = 0;
     int64_t *scratch = malloc((size_t)tensors->problem.sparse_len * sizeof *scratch);
-    if (!scratch) abort();
+    if (!scratch) return 1;
     for (int64_t s = 0; s < tensors->sequences; s++)
         for (int64_t t = 0; t < tensors->q_lens[s]; t++, index++)
             fill_list(tensors, list_row(tensors, s, t), tensors->kv_lens[s],
                       random_bits(seed, STREAM_LISTS, index), scratch,
                       tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
     free(scratch);
+    return 0;
 }
 
 int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i) {
@@ -151,10 +152,6 @@ static void mark_exactly(const struct tensors *tensors, int64_t seq, char *seen)
     }
 }
 
-static void mark_all(const struct tensors *tensors, int64_t seq, char *seen) {
-    memset(seen, 1, (size_t)pages_of(&tensors->problem, tensors->kv_lens[seq]));
-}
-
 static int is_plain(const tp_problem *problem) {
     for (int i = 0; i < problem->mask_nodes; i++) {
         int32_t kind = problem->mask[i].kind;
@@ -180,20 +177,19 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t strea
     }
 }
 
-static void fill_tables(struct tensors *tensors, uint64_t seed, int masks_made) {
+static int fill_tables(struct tensors *tensors, uint64_t seed) {
     void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len     ? mark_listed
                                                             : is_plain(&tensors->problem) ? mark_hull
-                                                            : masks_made                  ? mark_exactly
-                                                                                          : mark_all;
+                                                                                          : mark_exactly;
     int64_t slots = tensors->call.page_slots, pages = tensors->call.pages;
     int64_t *order = malloc((size_t)(2 * pages) * sizeof *order);
     char *seen = malloc((size_t)slots);
-    if (!order || !seen) abort();
-    for (int i = 0; i < 2; i++)
+    int failed = !order || !seen;
+    for (int i = 0; i < 2 && !failed; i++)
         shuffle(order + i * pages, pages, seed,
                 STREAM_PAGES + (tensors->style.two_tables ? 10 * (uint64_t)i : 0));
     int64_t taken = 0;
-    for (int64_t s = 0; s < tensors->sequences; s++) {
+    for (int64_t s = 0; s < tensors->sequences && !failed; s++) {
         int64_t held = pages_of(&tensors->problem, tensors->kv_lens[s]);
         memset(seen, 0, (size_t)slots);
         mark(tensors, s, seen);
@@ -209,9 +205,10 @@ static void fill_tables(struct tensors *tensors, uint64_t seed, int masks_made) 
     }
     free(order);
     free(seen);
+    return failed;
 }
 
-void cache_fill(struct tensors *tensors, uint64_t seed, int masks_made) {
-    if (tensors->problem.sparse_len) fill_lists(tensors, seed);
-    if (tensors->problem.kv_layout == TP_PAGED) fill_tables(tensors, seed, masks_made);
+int cache_fill(struct tensors *tensors, uint64_t seed) {
+    return (tensors->problem.sparse_len && fill_lists(tensors, seed)) ||
+           (tensors->problem.kv_layout == TP_PAGED && fill_tables(tensors, seed));
 }

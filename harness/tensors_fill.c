@@ -39,17 +39,14 @@ void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed,
 }
 
 /* Rows start anywhere in a table of random values. */
-static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
+static int fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
     static const int64_t capacity = 1 << 16;
     int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     tp_dtype dtype = tensors_dtype(tensors, id);
     size_t unit = tp_dtype_bytes(dtype);
     uint64_t row = 0;
     char *table = malloc((size_t)(capacity + dim) * unit);
-    if (!table) {
-        tensors_fill_one(tensors, id, seed, gain);
-        return;
-    }
+    if (!table) return 1;
     for (int64_t i = 0; i < capacity + dim; i++)
         tp_from_float(dtype, gain * normal(random_bits(seed, (uint64_t)id, (uint64_t)i)),
                       table + (size_t)i * unit);
@@ -61,9 +58,15 @@ static void fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t 
                        (size_t)dim * unit);
             }
     free(table);
+    return 0;
 }
 
-void tensors_fill(struct tensors *tensors, uint64_t seed) {
+static int fill_plain(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
+    tensors_fill_one(tensors, id, seed, gain);
+    return 0;
+}
+
+int tensors_fill(struct tensors *tensors, uint64_t seed) {
     float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
     const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
                                          tensors->kv_start};
@@ -73,14 +76,11 @@ void tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.extreme = tensors->style.extreme;
     tensors->masks.scattered = tensors->style.scattered;
     tensors->masks.shared_bias = tensors->style.shared_bias;
-    /* without memory a pointer stays NULL, and the call that misses it says so */
-    int made = !mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed);
-    cache_fill(tensors, seed, made);
-    void (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
-        tensors->style.repeat ? fill_repeating : tensors_fill_one;
-    fill(tensors, TENSOR_Q, seed, gain);
-    fill(tensors, TENSOR_K, seed, 1);
-    if (!tensors->problem.latent) fill(tensors, TENSOR_V, seed, 1);
+    int (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
+        tensors->style.repeat ? fill_repeating : fill_plain;
+    return mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed) ||
+           cache_fill(tensors, seed) || fill(tensors, TENSOR_Q, seed, gain) || fill(tensors, TENSOR_K, seed, 1) ||
+           (!tensors->problem.latent && fill(tensors, TENSOR_V, seed, 1));
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {

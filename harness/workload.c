@@ -16,11 +16,10 @@ tp_status workload_open(struct workload *workload, const char *words, const tp_p
     if (bytes > max)
         return harness_fail(error, TP_NO_MEMORY, "the tensors would take %.4g GiB: at most %.4g GiB, 3/4 of this host's memory",
                             bytes * 0x1p-30, max * 0x1p-30);
-    if (tensors_create(&workload->tensors, problem, lengths, &style)) {
+    if (tensors_create(&workload->tensors, problem, lengths, &style) || tensors_fill(&workload->tensors, seed)) {
         workload_close(workload);
         return harness_fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
     }
-    tensors_fill(&workload->tensors, seed);
     if (!back || !gradients_create(&workload->gradients, &workload->tensors, lengths, seed)) return TP_OK;
     workload_close(workload);
     return harness_fail(error, TP_NO_MEMORY, "the gradients could not be allocated");

@@ -1005,7 +1005,7 @@ typedef struct tp_kernel_info {
     int32_t max_head_dim; /* 0: no limit */
     uint32_t dtypes;      /* of q, k and v that it serves: bits 1u << tp_dtype; o may have any */
     int32_t arithmetic;   /* tp_arithmetic */
-    int32_t reserved;
+    uint32_t ops;         /* that it serves: bits 1u << tp_op */
 } tp_kernel_info;
 TP_API const tp_kernel_info *tp_kernel_at(int index);
 /* Keys of a block of the online softmax at this head dim, and of a chunk: where tests find borders. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tileproof_proof: what a model asks of attention.
+ * tileproof_proof: what a model asks of attention, and whether this host gives it: cells, locks, qualification.
  *
  * A second library, so that the core needs no JSON. A model's config.json becomes layer groups: layers whose
  * attention is the same problem, each with heads, dims, mask, scale and positions, and with the text form that
@@ -15,6 +15,12 @@
  * Conventions (sizes, errors, ownership) are those of tileproof.h. Nothing here is global; a model is immutable.
  * Out of memory, a call returns TP_NO_MEMORY, keeps what it was given as it was, and writes nothing: what goes to a
  * tp_write function goes there in one piece.
+ *
+ * Sizes     Structs that a program makes or has filled start from their TP_..._INIT, which sets struct_size. A cell, identity or
+ *           layer group that the library gives by pointer has the library's size: whoever copies one, to change a field
+ *           and give it back, sets struct_size of the copy to sizeof.
+ * Texts     Texts inside structs are pointers. What the library gives is never NULL, but "" where there is nothing; in what it
+ *           is given NULL counts as "".
  */
 #ifndef TILEPROOF_PROOF_H
 #define TILEPROOF_PROOF_H
@@ -141,7 +147,7 @@ TP_API tp_status tp_model_write(const tp_model *model, tp_format format, tp_writ
                                 void *cookie);
 
 /* ------------------------------------------------------------------------------------------
- * Cells: what is run to qualify a group, and what was seen. docs/qualify.md
+ * Cells: calls that qualify a layer group, and what was seen. docs/qualify.md
  * ------------------------------------------------------------------------------------------ */
 
 #define TP_QUALIFY_PREFILL    1u
@@ -164,51 +170,45 @@ typedef enum tp_cell_status {
 } tp_cell_status;
 TP_API const char *tp_cell_status_name(tp_cell_status status); /* "QUALIFIED" */
 TP_API int tp_cell_status_parse(const char *name, int32_t *status); /* nonzero when it is none */
+/* How bad it is: 0 QUALIFIED, 1 QUALIFIED_FALLBACK, then NUMERICS_CHANGED, STALE, NOT_RUN, MISTRUSTED, UNSUPPORTED and, worst,
+   NUMERIC_FAIL. What is above 1 must not be served. */
+TP_API int tp_cell_status_rank(tp_cell_status status);
 
 typedef struct tp_cell {
     uint32_t struct_size;
-    int32_t status;         /* tp_cell_status */
-    uint32_t phase;         /* TP_QUALIFY_*: one bit */
-    int32_t timed;          /* one of the cells that a comparison of speed uses */
-    char purpose[24];       /* "tile", "window", "long": which lengths */
-    char shows[24];         /* the word of the mask that must hide or show something here, or "" */
-    char problem[512];      /* the text form of the call */
-    double gain;            /* q is multiplied by it, so that few keys decide */
-    /* what was seen, and the lock keeps */
-    char kernel[32], numerics_id[64];
-    char output[65];        /* SHA-256 of o and lse, in hex */
-    double error, allowed;  /* largest error against the double reference, and what was allowed */
+    int32_t status;           /* tp_cell_status */
+    uint32_t phase;           /* TP_QUALIFY_*: one bit */
+    int32_t timed;            /* one of the cells that a comparison of speed uses */
+    const char *problem;      /* the text form of the call */
+    const char *purpose;      /* "tile", "window", "long": which lengths */
+    const char *shows;        /* the word of the mask that must hide or show something here, or "" */
+    double gain;              /* q is multiplied by it, so that few keys decide */
+    /* what was seen, and a lock keeps */
+    const char *kernel;       /* that served it */
+    const char *numerics_id;
+    const char *output;       /* SHA-256 of o and lse, in hex; "": it did not run to its end */
+    const char *reason;       /* why the status is not QUALIFIED */
+    double error, allowed;    /* largest error against the double reference, and what was allowed */
     int64_t panels_full, panels_partial, panels_skipped;
-    int64_t bytes, scratch; /* modelled bytes moved; workspace with one task */
+    int64_t bytes, scratch;   /* modelled bytes moved; workspace with one task */
     /* what was seen, and a lock does not keep */
-    double time_ns;         /* median of a call; 0: not measured */
-    double gain_over_math;  /* how many times as fast as math, interleaved; 0: not measured */
-    char reason[1024];      /* why the status is not QUALIFIED */
+    double time_ns;           /* median of a call; 0: not measured */
+    double gain_over_math;    /* how many times as fast as math, interleaved; 0: not measured */
 } tp_cell;
+#define TP_CELL_INIT                                                                               \
+    { sizeof(tp_cell), TP_CELL_NOT_RUN, 0, 0, "", "", "", 1, "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
-#define TP_MAX_GROUP_CELLS 32
-/* The cells of a group. dtype is taken where the file names none; page_size is that of cells with pages. Cells
-   whose words the core does not read come out as TP_CELL_UNSUPPORTED. TP_INVALID for a bad argument, and for
-   room below TP_MAX_GROUP_CELLS. Layers out of scope have no cells. */
-TP_API tp_status tp_layer_group_cells(const tp_layer_group *group, uint32_t phases, int quick,
-                                      tp_dtype dtype, int64_t page_size, tp_cell *cells, int capacity,
-                                      int *count, tp_error *error);
-
-/* SHA-256 in pieces. */
-typedef struct tp_digest {
-    uint32_t state[8];
-    uint8_t block[64];
-    uint64_t size;
-} tp_digest;
-TP_API void tp_digest_begin(tp_digest *digest);
-TP_API void tp_digest_add(tp_digest *digest, const void *bytes, size_t size);
-TP_API void tp_digest_end(tp_digest *digest, char text[65]);
-
-/* A cell as one JSON object on a line, without the line's end, and back: journals have these. measured: with
-   time, gain and reason. name and line stand in errors. */
+/* A cell as one JSON object on a line, without the line's end, and back: journals have these. measured: with time and
+   gain over math. name and line stand in errors. The parsed cell is the caller's, until tp_cell_destroy. */
 TP_API tp_status tp_cell_write(const tp_cell *cell, int measured, tp_write write, void *cookie);
-TP_API tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell *cell,
+TP_API tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell **cell,
                                tp_error *error);
+TP_API void tp_cell_destroy(tp_cell *cell);
+
+/* What a cell does now against what a lock says of it. TP_CELL_QUALIFIED: the same; NUMERICS_CHANGED: other bits, within
+   the rule; STALE: another kernel, or other panels, bytes or workspace; UNSUPPORTED: a fallback that the lock does not know;
+   otherwise the status of `now`, where it is worse than the lock's. The text says what differs; 1,024 bytes are enough. */
+TP_API tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size);
 
 /* ------------------------------------------------------------------------------------------
  * Lock: what was qualified, where and with what. One file for a mixed fleet: cells are kept by ISA.
@@ -221,19 +221,20 @@ TP_API tp_status tp_cell_parse(const char *text, size_t size, const char *name, 
 /* All that makes a lock stale when it differs. */
 typedef struct tp_identity {
     uint32_t struct_size;
-    int32_t parser;      /* TP_MODEL_PARSER_VERSION */
-    char version[32];    /* tp_version */
-    char build[65];      /* tp_build_hash */
-    char compiler[512];  /* tp_build_compiler */
-    char isa[64];        /* "avx2,avx512", "none" */
-    char cpu[64];        /* CPU model */
-    char os[160];        /* "Linux 6.1.0-13-amd64" */
-    char libc[64];       /* "glibc 2.36" */
-    char declared[256];  /* the caller's own: "torch=2.4,engine=0.6"; "" for none */
+    int32_t parser;        /* TP_MODEL_PARSER_VERSION */
+    const char *version;   /* tp_version */
+    const char *build;     /* tp_build_hash */
+    const char *compiler;  /* tp_build_compiler */
+    const char *isa;       /* "avx2,avx512", "none" */
+    const char *cpu;       /* CPU model */
+    const char *os;        /* "Linux 6.1.0-13-amd64" */
+    const char *libc;      /* "glibc 2.36" */
+    const char *declared;  /* the caller's own: "torch=2.4,engine=0.6"; "" for none */
 } tp_identity;
 /* Of this process. declared: "name=value,..." sorted or not, NULL for none; names and values are letters, digits
    and . _ + -. */
-TP_API tp_status tp_identity_detect(const char *declared, tp_identity *identity, tp_error *error);
+TP_API tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_error *error);
+TP_API void tp_identity_destroy(tp_identity *identity);
 
 typedef struct tp_lock tp_lock;
 TP_API tp_status tp_lock_create(tp_lock **lock, tp_error *error); /* without any cell */
@@ -243,16 +244,18 @@ TP_API tp_status tp_lock_parse(const char *text, size_t size, const char *name, 
 TP_API void tp_lock_destroy(tp_lock *lock);
 TP_API tp_status tp_lock_write(const tp_lock *lock, tp_write write, void *cookie);
 
-/* What a lock holds. Index runs from 0; TP_INVALID ends the list. */
-TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int index, tp_cell *cell);
+/* What a lock holds. Index runs from 0; TP_INVALID ends the list. The struct is the caller's, from TP_CELL_INIT or
+   TP_LOCK_USE_INIT; its texts live until the lock is changed or destroyed. */
+TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell);
 TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
                                    tp_cell *cell);
-/* Who uses a problem. Pointers live as long as the lock. */
+/* Who uses a problem. */
 typedef struct tp_lock_use {
     uint32_t struct_size;
     uint32_t phase;
     const char *model, *config_hash, *part, *layers, *problem;
 } tp_lock_use;
+#define TP_LOCK_USE_INIT { sizeof(tp_lock_use), 0, "", "", "", "", "" }
 TP_API tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use);
 /* TP_OK: this identity is one of those the lock was made with. TP_UNSUPPORTED: it is not, and the text names
    every field that differs, with both values; or there are no cells for its ISA. */
@@ -272,6 +275,105 @@ TP_API tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell 
 TP_API tp_status tp_lock_reason_check(const char *reason, tp_error *error);
 TP_API tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
                                 const char *reason, tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * Qualification: all cells of some models, run, and compared with a lock or written into one. The library prints
+ * nothing, reads and writes no file and starts no process. examples/serve.c is a server that uses it.
+ *
+ *     tp_qualify_create(&model, 1, NULL, &q, &error);
+ *     tp_qualify_run(q, context, NULL, &error);
+ *     if (tp_cell_status_rank(tp_qualification_status(q)) > 1) ...       something is wrong or refused
+ *     tp_qualify_update(q, lock, identity, &update, &error);
+ *
+ * A qualification is for one thread at a time. It refers to its models: they must outlive it.
+ * ------------------------------------------------------------------------------------------ */
+
+/* Of the inputs of every cell, for ever: other inputs have other bits, and locks keep those. */
+#define TP_QUALIFY_SEED 1
+
+typedef struct tp_qualification tp_qualification;
+
+typedef struct tp_qualify_options {
+    uint32_t struct_size;
+    uint32_t phases;   /* TP_QUALIFY_*; 0: all */
+    int32_t quick;     /* nonzero: fewer cells, and fewer rows of each are compared with the reference */
+    int32_t dtype;     /* tp_dtype of models whose file names none; 0: bf16 */
+    int64_t page_size; /* tokens of a page in cells with pages, 1..4096; 0: 16 */
+} tp_qualify_options;
+#define TP_QUALIFY_OPTIONS_INIT { sizeof(tp_qualify_options), 0, 0, 0, 0 }
+
+/* The cells of models; options may be NULL. A problem that several layer groups ask for is one cell with several uses.
+   Cells whose words the core does not read, and cells that would take too much memory, are TP_CELL_UNSUPPORTED from the
+   start. Layers out of scope have no cells. */
+TP_API tp_status tp_qualify_create(tp_model *const *models, int model_count, const tp_qualify_options *options,
+                                   tp_qualification **q, tp_error *error);
+/* The cells that a lock has for an ISA, in its order, to run them once more, as canary does. Of the options `quick` counts
+   alone. Those that the lock has as QUALIFIED or QUALIFIED_FALLBACK have no result yet; the others keep the lock's. There
+   are no uses: tp_lock_use_at has them. */
+TP_API tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *options,
+                                         tp_qualification **q, tp_error *error);
+TP_API void tp_qualification_destroy(tp_qualification *q);
+
+/* Cell by index, from 0; NULL behind the last one. The pointer lives as long as the qualification; what it points to changes
+   when the cell is run, restored or compared. */
+TP_API const tp_cell *tp_qualification_cell(const tp_qualification *q, int64_t index);
+/* The worst status of all cells. Where there are none nothing was checked: TP_CELL_NOT_RUN. */
+TP_API tp_cell_status tp_qualification_status(const tp_qualification *q);
+/* Who asks for a cell: the group'th layer group of the model'th model. TP_INVALID behind the last one. */
+typedef struct tp_qualify_use {
+    uint32_t struct_size;
+    int32_t model, group;
+    uint32_t phase;
+    int64_t cell;
+} tp_qualify_use;
+#define TP_QUALIFY_USE_INIT { sizeof(tp_qualify_use), 0, 0, 0, 0 }
+TP_API tp_status tp_qualification_use(const tp_qualification *q, int64_t index, tp_qualify_use *use);
+
+/* Called before a cell runs (done 0) and when it has its result (done 1); nonzero stops the run. It may look at the
+   qualification, not change it. */
+typedef int (*tp_qualify_progress)(void *user, const tp_qualification *q, int64_t cell, int done);
+
+typedef struct tp_qualify_run_options {
+    uint32_t struct_size;
+    int32_t policy;               /* TP_REFUSE, or TP_PERMIT: a lower tier may serve, as QUALIFIED_FALLBACK */
+    double time_ns;               /* for the times of one cell; 0: none are taken. With `quick` only timed cells have times */
+    tp_qualify_progress progress; /* NULL: none */
+    void *user;
+} tp_qualify_run_options;
+#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL }
+
+/* Runs every cell that has no result yet, on the context's threads, with its disable list; its own policy does not
+   count. What is wrong with a cell is the cell's status and reason, and TP_OK; so is a stop by `progress`, after which cells
+   are TP_CELL_NOT_RUN and may be run by another call. Other statuses mean that a cell could not be judged (TP_NO_MEMORY,
+   TP_FORKED, TP_BUSY, TP_MACHINE): it has no result, and those before it keep theirs. */
+TP_API tp_status tp_qualify_run(tp_qualification *q, tp_context *context, const tp_qualify_run_options *options,
+                                tp_error *error);
+/* One cell, if it has no result yet; `progress` is not called. */
+TP_API tp_status tp_qualify_run_cell(tp_qualification *q, int64_t cell, tp_context *context,
+                                     const tp_qualify_run_options *options, tp_error *error);
+/* The result of an earlier run, from a journal, for the cell of the same problem, phase and gain. The caller answers for
+   it: same library, host, options. TP_UNSUPPORTED: no such cell waits for a result. */
+TP_API tp_status tp_qualify_restore(tp_qualification *q, const tp_cell *cell, tp_error *error);
+
+/* Compares what was seen with a lock. TP_OK: this identity is one of the lock's, the lock has every model with this config,
+   and every cell does what the lock says. TP_NOT_LOCKED: something differs. Cells that differ then have the status and the
+   reason of tp_cell_compare; what differs of the lock as a whole is in the notes; the error has the first of all these. A cell
+   without a result gives TP_INVALID. Comparing again starts from what was seen. */
+TP_API tp_status tp_qualify_compare(tp_qualification *q, const tp_lock *lock, const tp_identity *now, tp_error *error);
+/* "host cpu: lock has A, here B", "config of m.json: lock has ..., here ...". NULL behind the last one. They live until the
+   next comparison. */
+TP_API const char *tp_qualification_note(const tp_qualification *q, int index);
+
+typedef struct tp_lock_update {
+    uint32_t struct_size;
+    int32_t reserved;
+    const char *date, *reason; /* as for tp_lock_finish */
+} tp_lock_update;
+#define TP_LOCK_UPDATE_INIT { sizeof(tp_lock_update), 0, NULL, NULL }
+/* Writes what was seen into a lock, all of it or nothing: models by the names of their files, uses, cells, history.
+   TP_INVALID: a cell has no result, or two models have files of one name. TP_UNSUPPORTED: there is no cell. */
+TP_API tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *identity,
+                                   const tp_lock_update *update, tp_error *error);
 
 /* At load: may this context serve this model by this lock? TP_UNSUPPORTED names the model and, where it is one
    group's fault, part, layers, phase and reason: the lock is stale for this host, the config is another, or a

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "fail.h"
+#include "qualify.h"
 
 /* Memory of q, k, v and o at 16 bits, and multiply-adds, that one cell may take. */
 static const double max_bytes = 192e6, max_flops = 12e9, max_flops_quick = 3e9;
@@ -20,8 +20,10 @@ typedef struct maker {
     uint32_t phases;
     int quick;
     int64_t page_size;
-    tp_cell *cells;
-    int count;
+    tp__cell_taker *take;
+    void *user;
+    tp_status status; /* of the last one taken */
+    tp_error *error;
 } maker;
 
 /* What one cell asks for. */
@@ -116,38 +118,37 @@ static void add(maker *m, const wish *w) {
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     words text = {{0}, 0};
-    if (!(m->phases & w->phase) || (m->quick && !w->quick) || m->count == TP_MAX_GROUP_CELLS) return;
+    char purpose[32], printed[512], shows[64] = "", reason[640];
+    tp_cell cell = TP_CELL_INIT;
+    if (m->status != TP_OK || !(m->phases & w->phase) || (m->quick && !w->quick)) return;
     int one_head = bytes(m, w) > max_bytes, fits = bytes_a_head(m, w) <= max_bytes;
     if (!fits && w->border) return;
-    tp_cell *cell = &m->cells[m->count];
-    memset(cell, 0, sizeof *cell);
-    cell->struct_size = sizeof *cell;
-    cell->phase = w->phase;
-    cell->timed = w->timed;
-    cell->gain = w->gain > 0 ? w->gain : 1;
-    snprintf(cell->purpose, sizeof cell->purpose, one_head ? "%.12s, 1 KV head" : "%s", w->purpose);
+    cell.phase = w->phase;
+    cell.timed = w->timed;
+    if (w->gain > 0) cell.gain = w->gain;
+    snprintf(purpose, sizeof purpose, one_head ? "%.12s, 1 KV head" : "%s", w->purpose);
+    cell.purpose = purpose;
     compose(m, w, one_head, &text);
-    snprintf(cell->problem, sizeof cell->problem, "%s", text.text);
+    cell.problem = text.text;
     if (!fits) {
-        cell->status = TP_CELL_UNSUPPORTED;
-        snprintf(cell->reason, sizeof cell->reason,
+        cell.status = TP_CELL_UNSUPPORTED;
+        cell.reason = reason;
+        snprintf(reason, sizeof reason,
                  "not run: q, k, v and o would take %.4g MB at 16 bits, with one KV head: at most %.0f", bytes_a_head(m, w) * 1e-6,
                  max_bytes * 1e-6);
     } else if (tp_problem_parse(text.text, &problem, &lengths, &error) != TP_OK) {
-        cell->status = TP_CELL_UNSUPPORTED;
-        snprintf(cell->reason, sizeof cell->reason, "the core does not read this problem: %s",
-                 error.text);
-    } else if (!w->lengths) {
-        tp_problem_print(&problem, NULL, cell->problem, sizeof cell->problem);
+        cell.status = TP_CELL_UNSUPPORTED;
+        cell.reason = reason;
+        snprintf(reason, sizeof reason, "the core does not read this problem: %s", error.text);
+    } else if (!w->lengths && tp_problem_print(&problem, NULL, printed, sizeof printed) == TP_OK) {
+        cell.problem = printed;
     }
     if (w->shows) { /* the word itself, with its number */
         const char *at = strstr(text.text, w->shows);
-        if (at) snprintf(cell->shows, sizeof cell->shows, "%.*s", (int)strcspn(at, " "), at);
+        if (at) snprintf(shows, sizeof shows, "%.*s", (int)strcspn(at, " "), at);
+        cell.shows = shows;
     }
-    /* the same call may serve two purposes */
-    for (int i = 0; i < m->count; i++)
-        if (!strcmp(m->cells[i].problem, cell->problem) && m->cells[i].phase == cell->phase) return;
-    m->count++;
+    m->status = m->take(m->user, &cell, m->error);
 }
 
 static int64_t min(int64_t a, int64_t b) { return b && b < a ? b : a; }
@@ -290,30 +291,13 @@ static void add_multimodal(maker *m) {
     add(m, &w);
 }
 
-tp_status tp_layer_group_cells(const tp_layer_group *group, uint32_t phases, int quick,
-                               tp_dtype dtype, int64_t page_size, tp_cell *cells, int capacity,
-                               int *count, tp_error *error) {
-    if (!group || group->struct_size < sizeof *group || !cells || !count ||
-        capacity < TP_MAX_GROUP_CELLS)
-        return tp__proof_fail(error, TP_INVALID,
-                              "group, cells and count must be given, with room for %d cells",
-                              TP_MAX_GROUP_CELLS);
-    *count = 0;
-    if (!phases || phases & ~TP_QUALIFY_ALL)
-        return tp__proof_fail(error, TP_INVALID, "phases is %u: it must be bits of %u, not 0", phases,
-                              TP_QUALIFY_ALL);
-    if (dtype != TP_F32 && dtype != TP_F16 && dtype != TP_BF16)
-        return tp__proof_fail(error, TP_INVALID, "dtype is %d: it must be f32, f16 or bf16",
-                              (int)dtype);
-    if (page_size < 1 || page_size > 4096)
-        return tp__proof_fail(error, TP_INVALID, "page_size is %lld: it must be in 1..4096",
-                              (long long)page_size);
-    maker m = {group, dtype, phases, quick, page_size, cells, 0};
+tp_status tp__group_cells(const tp_layer_group *group, const tp_qualify_options *options, tp__cell_taker *take, void *user,
+                          tp_error *error) {
+    maker m = {group, (tp_dtype)options->dtype, options->phases, options->quick, options->page_size, take, user, TP_OK, error};
     if (group->out_of_scope) return TP_OK;
     add_prefill(&m);
     if (group->part == TP_PART_CROSS || group->all_of & TP_TERM_CAUSAL) add_decode(&m);
     add_packed(&m);
     add_multimodal(&m);
-    *count = m.count;
-    return TP_OK;
+    return m.status;
 }

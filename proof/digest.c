@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SHA-256 (FIPS 180-4), plain. */
+#include "digest.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "tileproof_proof.h"
 
 static const uint32_t constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -41,14 +41,14 @@ static void take_block(uint32_t state[8], const uint8_t *bytes) {
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
-void tp_digest_begin(tp_digest *digest) {
+void tp__digest_begin(tp__digest *digest) {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     memset(digest, 0, sizeof *digest);
     memcpy(digest->state, start, sizeof start);
 }
 
-void tp_digest_add(tp_digest *digest, const void *bytes, size_t size) {
+void tp__digest_add(tp__digest *digest, const void *bytes, size_t size) {
     const uint8_t *at = bytes;
     size_t used = digest->size % 64;
     digest->size += size;
@@ -66,13 +66,13 @@ void tp_digest_add(tp_digest *digest, const void *bytes, size_t size) {
     }
 }
 
-void tp_digest_end(tp_digest *digest, char text[65]) {
+void tp__digest_end(tp__digest *digest, char text[65]) {
     static const uint8_t mark = 0x80, zero = 0;
     uint64_t bits = digest->size * 8;
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
-    tp_digest_add(digest, &mark, 1);
-    while (digest->size % 64 != 56) tp_digest_add(digest, &zero, 1);
-    tp_digest_add(digest, length, 8);
+    tp__digest_add(digest, &mark, 1);
+    while (digest->size % 64 != 56) tp__digest_add(digest, &zero, 1);
+    tp__digest_add(digest, length, 8);
     for (int i = 0; i < 8; i++) snprintf(text + 8 * i, 9, "%08x", (unsigned)digest->state[i]);
 }

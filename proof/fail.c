@@ -2,6 +2,7 @@
 #include "fail.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 
 tp_status tp__proof_fail(tp_error *error, tp_status status, const char *format, ...) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sized.h"
 #include "words.h"
 
 const char *tp_part_name(tp_part part) {
@@ -37,12 +38,11 @@ static tp_status printed(const printer *p) {
     return p->used < p->size ? TP_OK : TP_INVALID;
 }
 
-static tp_status begin(printer *p, const tp_layer_group *group, char *text, size_t size) {
+static tp_status begin(printer *p, const tp_layer_group *given, tp_layer_group *group, char *text, size_t size) {
     if (!text || !size) return TP_INVALID;
     text[0] = 0;
-    if (!group || group->struct_size < sizeof *group) return TP_INVALID;
     *p = (printer){text, size, 0};
-    return TP_OK;
+    return tp__take(&tp__group_shape, given, group, NULL);
 }
 
 static void put_terms(printer *p, uint32_t terms, const char *const *names, const char *joint) {
@@ -54,11 +54,12 @@ static void put_terms(printer *p, uint32_t terms, const char *const *names, cons
     }
 }
 
-tp_status tp_layer_group_formula(const tp_layer_group *group, char *text, size_t size) {
+tp_status tp_layer_group_formula(const tp_layer_group *given, char *text, size_t size) {
+    tp_layer_group whole, *group = &whole;
     static const char *const all_names[] = {"causal", "window", "chunk", "same-segment"};
     static const char *const or_names[] = {"same-span", "prefix", "first", NULL};
     printer p;
-    if (begin(&p, group, text, size) != TP_OK) return TP_INVALID;
+    if (begin(&p, given, group, text, size) != TP_OK) return TP_INVALID;
     if (group->out_of_scope) {
         put(&p, "-");
         return printed(&p);
@@ -81,9 +82,10 @@ static int run_length(const tp_layer_group *group, int i, int step) {
     return n;
 }
 
-tp_status tp_layer_group_layers(const tp_layer_group *group, char *text, size_t size) {
+tp_status tp_layer_group_layers(const tp_layer_group *given, char *text, size_t size) {
+    tp_layer_group whole, *group = &whole;
     printer p;
-    if (begin(&p, group, text, size) != TP_OK) return TP_INVALID;
+    if (begin(&p, given, group, text, size) != TP_OK) return TP_INVALID;
     for (int i = 0; i < group->layer_count;) {
         int step = i + 1 < group->layer_count ? group->layers[i + 1] - group->layers[i] : 1;
         int n = run_length(group, i, step);
@@ -108,11 +110,12 @@ static void put_scale(printer *p, double scale) {
     put(p, " scale=%s", text);
 }
 
-tp_status tp_layer_group_problem(const tp_layer_group *group, int64_t batch, int64_t q_len,
+tp_status tp_layer_group_problem(const tp_layer_group *given, int64_t batch, int64_t q_len,
                                  int64_t kv_len, char *text, size_t size) {
+    tp_layer_group whole, *group = &whole;
     printer p;
     char extra[192] = "";
-    if (begin(&p, group, text, size) != TP_OK) return TP_INVALID;
+    if (begin(&p, given, group, text, size) != TP_OK) return TP_INVALID;
     if (group->out_of_scope) return TP_UNSUPPORTED;
     int one_row = q_len == 1, latent = one_row && group->decode_dim_qk;
     int64_t kv_heads = latent ? group->decode_kv_heads : group->kv_heads;
@@ -135,10 +138,11 @@ tp_status tp_layer_group_problem(const tp_layer_group *group, int64_t batch, int
     return printed(&p);
 }
 
-void tp_layer_group_lengths(const tp_layer_group *group, int decode, int64_t *q_len,
+void tp_layer_group_lengths(const tp_layer_group *given, int decode, int64_t *q_len,
                             int64_t *kv_len) {
+    tp_layer_group whole, *group = &whole;
     *q_len = *kv_len = 0;
-    if (!group || group->out_of_scope) return;
+    if (tp__take(&tp__group_shape, given, group, NULL) != TP_OK || group->out_of_scope) return;
     int generates = group->part == TP_PART_CROSS || group->all_of & TP_TERM_CAUSAL;
     if (decode && !generates) return;
     *q_len = group->q_max && group->q_max < 4096 ? group->q_max : 4096;

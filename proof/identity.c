@@ -7,8 +7,10 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "fail.h"
 #include "identity.h"
+#include "sized.h"
+
+enum { MAX_DECLARED = 255 };
 
 void tp__lock_key(uint32_t isa, char key[64]) {
     uint32_t used = 0;
@@ -31,14 +33,14 @@ static int is_declaration(const char *word) {
 }
 
 /* The order in which versions are declared says nothing, so it is made one. */
-static tp_status sort_declared(const char *declared, char *text, size_t size, tp_error *error) {
-    char copy[256], *words[64], *state;
+static tp_status sort_declared(const char *declared, char text[MAX_DECLARED + 1], tp_error *error) {
+    char copy[MAX_DECLARED + 1], *words[64], *state;
     int count = 0;
     text[0] = 0;
     if (!declared || !*declared) return TP_OK;
-    if (strlen(declared) >= size || strlen(declared) >= sizeof copy)
-        return tp__proof_fail(error, TP_INVALID, "declared versions have %zu bytes: at most %zu",
-                              strlen(declared), size - 1);
+    if (strlen(declared) > MAX_DECLARED)
+        return tp__proof_fail(error, TP_INVALID, "declared versions have %zu bytes: at most %d", strlen(declared),
+                              MAX_DECLARED);
     strcpy(copy, declared);
     for (char *word = strtok_r(copy, ",", &state); word; word = strtok_r(NULL, ",", &state)) {
         if (!is_declaration(word) || count == 64)
@@ -56,23 +58,31 @@ static tp_status sort_declared(const char *declared, char *text, size_t size, tp
     return TP_OK;
 }
 
-tp_status tp_identity_detect(const char *declared, tp_identity *identity, tp_error *error) {
+tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_error *error) {
     tp_machine machine = {.struct_size = sizeof machine};
     struct utsname system;
+    char isa[64], os[160], libc[64], sorted[MAX_DECLARED + 1];
     if (!identity) return tp__proof_fail(error, TP_INVALID, "identity is NULL");
-    memset(identity, 0, sizeof *identity);
-    identity->struct_size = sizeof *identity;
-    TP_TRY(sort_declared(declared, identity->declared, sizeof identity->declared, error));
+    *identity = NULL;
+    TP_TRY(sort_declared(declared, sorted, error));
     TP_TRY(tp_machine_detect(&machine, error));
     if (uname(&system))
         return tp__proof_fail(error, TP_MACHINE, "the system does not say what it is (uname)");
-    identity->parser = TP_MODEL_PARSER_VERSION;
-    snprintf(identity->version, sizeof identity->version, "%s", tp_version());
-    snprintf(identity->build, sizeof identity->build, "%s", tp_build_hash());
-    snprintf(identity->compiler, sizeof identity->compiler, "%s", tp_build_compiler());
-    tp__lock_key(machine.isa, identity->isa);
-    snprintf(identity->cpu, sizeof identity->cpu, "%s", machine.name);
-    snprintf(identity->os, sizeof identity->os, "%.70s %.80s", system.sysname, system.release);
-    snprintf(identity->libc, sizeof identity->libc, "glibc %.50s", gnu_get_libc_version());
-    return TP_OK;
+    tp__lock_key(machine.isa, isa);
+    snprintf(os, sizeof os, "%.70s %.80s", system.sysname, system.release);
+    snprintf(libc, sizeof libc, "glibc %.50s", gnu_get_libc_version());
+    tp_identity here = {.struct_size = sizeof here,
+                        .parser = TP_MODEL_PARSER_VERSION,
+                        .version = tp_version(),
+                        .build = tp_build_hash(),
+                        .compiler = tp_build_compiler(),
+                        .isa = isa,
+                        .cpu = machine.name,
+                        .os = os,
+                        .libc = libc,
+                        .declared = sorted};
+    *identity = tp__pack(&tp__identity_shape, &here);
+    return *identity ? TP_OK : tp__proof_fail(error, TP_NO_MEMORY, "out of memory for an identity");
 }
+
+void tp_identity_destroy(tp_identity *identity) { free(identity); }

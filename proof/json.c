@@ -39,6 +39,15 @@ json_t *tp__json_with(json_t *object, const char *key, json_t *value) {
     return NULL;
 }
 
+json_t *tp__json_copy(const json_t *value) {
+    tp__json_error unused;
+    tp__page page = {0};
+    tp__page_json(&page, value, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_t *copy = page.failed ? NULL : tp__json_read(page.text, page.used, TP_MODEL_MAX_DEPTH, &unused);
+    tp__page_close(&page);
+    return copy;
+}
+
 /* One byte behind the text is always its 0. */
 static int append(const char *text, size_t size, void *cookie) {
     tp__page *page = cookie;

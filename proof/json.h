@@ -38,6 +38,10 @@ int tp__is_utf8(const char *text, size_t size);
    of memory, or one of the two is NULL. */
 json_t *tp__json_with(json_t *object, const char *key, json_t *value);
 
+/* A copy of all of it, with the numbers as a file has them. By its text: jansson's own deep copy may leave entries out when
+   memory ends. NULL: out of memory, or the value is NULL. */
+json_t *tp__json_copy(const json_t *value);
+
 /* Text that is put together first and handed out in one piece, so that a reader never gets a part of it. */
 typedef struct tp__page {
     char *text;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "digest.h"
+
 const char *tp__json_text(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
@@ -31,6 +33,18 @@ void tp__lock_take(tp_lock *lock, json_t *root) {
     lock->history = json_object_get(root, "history");
 }
 
+tp_status tp__lock_copy(const tp_lock *lock, tp_lock **copy, tp_error *error) {
+    TP_TRY(adopt(tp__json_copy(lock->root), copy, error));
+    (*copy)->added = lock->added, (*copy)->changed = lock->changed, (*copy)->same = lock->same;
+    return TP_OK;
+}
+
+void tp__lock_exchange(tp_lock *a, tp_lock *b) {
+    tp_lock before = *a;
+    *a = *b;
+    *b = before;
+}
+
 tp_status tp_lock_create(tp_lock **lock, tp_error *error) {
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
     return adopt(json_pack("{s:s, s:s, s:[], s:{}, s:[]}", "schema", TP_LOCK_SCHEMA, "checksum", "",
@@ -45,16 +59,16 @@ void tp_lock_destroy(tp_lock *lock) {
 }
 
 int tp__lock_checksum(const json_t *root, char text[65]) {
-    tp_digest digest;
+    tp__digest digest;
     tp__page page = {0};
     json_t *copy = tp__json_with((json_t *)(uintptr_t)root, "checksum", json_null());
     if (copy) json_object_del(copy, "checksum");
     tp__page_json(&page, copy, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     json_decref(copy);
     int failed = page.failed;
-    tp_digest_begin(&digest);
-    tp_digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
-    tp_digest_end(&digest, text);
+    tp__digest_begin(&digest);
+    tp__digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
+    tp__digest_end(&digest, text);
     tp__page_close(&page);
     return failed;
 }
@@ -120,13 +134,13 @@ size_t tp__lock_index(const json_t *cells, const char *problem) {
 static tp_status give_cell(json_t *record, tp_cell *cell) {
     tp__file file = {"", "lock", 0, 0, NULL};
     tp__path path = {.depth = 0};
-    if (!record || !cell) return TP_INVALID;
-    memset(cell, 0, sizeof *cell);
-    cell->struct_size = sizeof *cell;
-    return tp__record_read(&file, &path, record, tp__cell_fields, cell);
+    tp_cell read = TP_CELL_INIT;
+    if (!record) return TP_INVALID;
+    TP_TRY(tp__record_read(&file, &path, record, tp__cell_fields, &read));
+    return tp__give(&tp__cell_shape, &read, cell);
 }
 
-tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int index, tp_cell *cell) {
+tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell) {
     if (!lock || !isa || index < 0) return TP_INVALID;
     return give_cell(json_array_get(cells_for(lock, isa), (size_t)index), cell);
 }
@@ -142,7 +156,7 @@ tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *pr
 tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use) {
     size_t i, j, k;
     json_t *model, *group, *problem;
-    if (!lock || !use || index < 0) return TP_INVALID;
+    if (!lock || index < 0) return TP_INVALID;
     json_array_foreach(lock->models, i, model) json_array_foreach(json_object_get(model, "groups"), j, group)
         for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) {
             json_t *list = json_object_get(json_object_get(group, "phases"), tp_qualify_phase_name(phase));
@@ -152,14 +166,14 @@ tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use) {
             }
             k = (size_t)index;
             problem = json_array_get(list, k);
-            *use = (tp_lock_use){sizeof *use,
-                                 phase,
-                                 tp__json_text(model, "name"),
-                                 tp__json_text(model, "config"),
-                                 tp__json_text(group, "part"),
-                                 tp__json_text(group, "layers"),
-                                 json_string_value(problem)};
-            return TP_OK;
+            tp_lock_use found = {.struct_size = sizeof found,
+                                 .phase = phase,
+                                 .model = tp__json_text(model, "name"),
+                                 .config_hash = tp__json_text(model, "config"),
+                                 .part = tp__json_text(group, "part"),
+                                 .layers = tp__json_text(group, "layers"),
+                                 .problem = json_string_value(problem)};
+            return tp__give(&tp__lock_use_shape, &found, use);
         }
     return TP_INVALID;
 }
@@ -177,12 +191,14 @@ static int differences(const json_t *record, const tp_identity *now, const tp__f
     int count = 0;
     for (const tp__field *field = fields; field->name; field++) {
         char name[64], locked[32], here[32];
-        const char *a = tp__json_text(record, field->name), *b = (const char *)now + field->offset;
+        const void *at = (const char *)now + field->offset;
+        const char *a = locked, *b = here;
         if (field->type == TP__INT32) {
             snprintf(locked, sizeof locked, "%d",
                      (int)json_integer_value(json_object_get(record, field->name)));
-            snprintf(here, sizeof here, "%d", (int)*(const int32_t *)(const void *)b);
-            a = locked, b = here;
+            snprintf(here, sizeof here, "%d", (int)*(const int32_t *)at);
+        } else {
+            a = tp__json_text(record, field->name), b = *(const char *const *)at;
         }
         if (!strcmp(a, b)) continue;
         snprintf(name, sizeof name, "%s %s", what, field->name);
@@ -192,12 +208,14 @@ static int differences(const json_t *record, const tp_identity *now, const tp__f
     return count;
 }
 
-tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size) {
+tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *given, char *text, size_t size) {
     size_t i;
+    tp_identity whole, *now = &whole;
     json_t *host, *last = NULL;
     const char *name;
-    if (!lock || !now || !text || !size) return TP_INVALID;
+    if (!lock || !text || !size) return TP_INVALID;
     text[0] = 0;
+    TP_TRY(tp__take(&tp__identity_shape, given, &whole, NULL));
     json_t *isa = tp__lock_entry(lock, now->isa, &name);
     if (!isa) {
         char names[256] = "";

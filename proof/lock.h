@@ -11,6 +11,7 @@
 #define TP_PROOF_LOCK_H
 
 #include "record.h"
+#include "sized.h"
 
 struct tp_lock {
     json_t *root;
@@ -22,11 +23,13 @@ struct tp_lock {
 extern const tp__field tp__library_fields[], tp__host_fields[];
 
 typedef struct tp__history {
-    char date[16], isa[64], build[65], cells[80], reason[401];
+    const char *date, *isa, *build, *cells, *reason;
 } tp__history;
 extern const tp__field tp__history_fields[];
 
 void tp__lock_take(tp_lock *lock, json_t *root); /* this is the lock's tree from now on */
+tp_status tp__lock_copy(const tp_lock *lock, tp_lock **copy, tp_error *error);
+void tp__lock_exchange(tp_lock *a, tp_lock *b);
 /* SHA-256 of everything but the checksum itself. 0, or nonzero when memory ran out. */
 int tp__lock_checksum(const json_t *root, char text[65]);
 json_t *tp__lock_cells(const tp_lock *lock, const char *isa); /* borrowed; NULL: no such ISA, by just this key */

@@ -5,18 +5,17 @@
 
 #include "lock.h"
 
-#define PART(name, type, optional)                                                                 \
-    {#name, type, optional, 0, offsetof(tp_identity, name), sizeof(((tp_identity *)0)->name)}
-const tp__field tp__library_fields[] = {PART(version, TP__TEXT, 0),  PART(build, TP__TEXT, 0),
-                                        PART(compiler, TP__TEXT, 0), PART(parser, TP__INT32, 0),
-                                        PART(declared, TP__TEXT, 1), {NULL, TP__TEXT, 0, 0, 0, 0}};
-const tp__field tp__host_fields[] = {
-    PART(cpu, TP__TEXT, 0), PART(os, TP__TEXT, 0), PART(libc, TP__TEXT, 0), {NULL, TP__TEXT, 0, 0, 0, 0}};
+/* max: bytes of a text */
+#define PART(name, type, optional, max) {#name, type, optional, 0, offsetof(tp_identity, name), (max) + 1}
+const tp__field tp__library_fields[] = {PART(version, TP__TEXT, 0, 63),    PART(build, TP__TEXT, 0, 64),
+                                        PART(compiler, TP__TEXT, 0, 1023), PART(parser, TP__INT32, 0, 0),
+                                        PART(declared, TP__TEXT, 1, 255),  {NULL, TP__TEXT, 0, 0, 0, 0}};
+const tp__field tp__host_fields[] = {PART(cpu, TP__TEXT, 0, 255), PART(os, TP__TEXT, 0, 255), PART(libc, TP__TEXT, 0, 255),
+                                     {NULL, TP__TEXT, 0, 0, 0, 0}};
 
-#define PAST(name)                                                                                 \
-    {#name, TP__TEXT, 0, 0, offsetof(tp__history, name), sizeof(((tp__history *)0)->name)}
-const tp__field tp__history_fields[] = {PAST(date),  PAST(isa),    PAST(build),
-                                        PAST(cells), PAST(reason), {NULL, TP__TEXT, 0, 0, 0, 0}};
+#define PAST(name, max) {#name, TP__TEXT, 0, 0, offsetof(tp__history, name), (max) + 1}
+const tp__field tp__history_fields[] = {PAST(date, 15),  PAST(isa, 63),     PAST(build, 64),
+                                        PAST(cells, 79), PAST(reason, 400), {NULL, TP__TEXT, 0, 0, 0, 0}};
 
 typedef tp_status entry_check(const tp__file *file, tp__path *path, json_t *value);
 
@@ -104,7 +103,7 @@ static tp_status check_model(const tp__file *file, tp__path *path, json_t *model
 }
 
 static tp_status check_cell(const tp__file *file, tp__path *path, json_t *record) {
-    tp_cell cell;
+    tp_cell cell = TP_CELL_INIT;
     tp_error error = TP_ERROR_INIT;
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};

@@ -54,12 +54,13 @@ static size_t find_group(json_t *groups, const char *part, const char *layers) {
 }
 
 tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group *group,
-                          const tp_cell *cell, tp_error *error) {
+                          const tp_cell *given, tp_error *error) {
+    tp_cell whole, *cell = &whole;
     static const int max = 8 * TP_MODEL_MAX_LAYERS;
     char layers[8 * TP_MODEL_MAX_LAYERS];
     json_t *entry = lock && model ? json_array_get(lock->models, find_model(lock, model)) : NULL;
-    if (!entry || !cell || tp_layer_group_layers(group, layers, (size_t)max) != TP_OK ||
-        !is_text(cell->problem, sizeof cell->problem - 1))
+    TP_TRY(tp__take(&tp__cell_shape, given, cell, error));
+    if (!entry || tp_layer_group_layers(group, layers, (size_t)max) != TP_OK || !is_text(cell->problem, 511))
         return tp__proof_fail(error, TP_INVALID, "a use needs a model that was put, a group and a cell");
     json_t *groups = json_object_get(entry, "groups");
     const char *part = tp_part_name((tp_part)group->part), *phase = tp_qualify_phase_name(cell->phase);
@@ -72,23 +73,16 @@ tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group
     return put_at(groups, json_array_size(groups), found, error);
 }
 
-/* Numbers as a file has them: what was read and what is put must compare equal. */
-static json_t *rounded(json_t *record) {
-    tp__json_error unused;
-    tp__page page = {0};
-    tp__page_json(&page, record, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    json_t *again = page.failed ? NULL : tp__json_read(page.text, page.used, TP_MODEL_MAX_DEPTH, &unused);
-    tp__page_close(&page);
-    json_decref(record);
-    return again;
-}
-
-tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell, tp_error *error) {
-    if (!lock || !is_text(isa, 63) || !cell || !cell->problem[0])
+tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *given, tp_error *error) {
+    tp_cell whole, *cell = &whole;
+    TP_TRY(tp__take(&tp__cell_shape, given, cell, error));
+    if (!lock || !is_text(isa, 63) || !cell->problem[0])
         return tp__proof_fail(error, TP_INVALID, "a cell of a lock needs an ISA and a problem");
     tp_status status;
     TP_TRY(tp__record_check(tp__cell_fields, cell, 0, error));
-    json_t *record = rounded(tp__record_make(tp__cell_fields, cell, 0, &status));
+    json_t *made = tp__record_make(tp__cell_fields, cell, 0, &status);
+    json_t *record = tp__json_copy(made); /* what was read and what is put must compare equal */
+    json_decref(made);
     if (!record) return no_memory(error);
     json_t *cells = tp__lock_cells(lock, isa);
     if (!cells) {
@@ -111,7 +105,7 @@ tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *cell, 
 /* The problems that a model asks for, as the keys of an object. */
 static json_t *used_problems(const tp_lock *lock) {
     json_t *used = json_object();
-    tp_lock_use use;
+    tp_lock_use use = TP_LOCK_USE_INIT;
     for (int64_t i = 0; used && tp_lock_use_at(lock, i, &use) == TP_OK; i++)
         if (json_object_set_new(used, use.problem, json_true())) {
             json_decref(used);
@@ -213,26 +207,26 @@ tp_status tp_lock_reason_check(const char *reason, tp_error *error) {
     return TP_OK;
 }
 
-tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
-                         const char *reason, tp_error *error) {
-    tp__history past = {{0}, {0}, {0}, {0}, {0}};
+tp_status tp_lock_finish(tp_lock *lock, const tp_identity *given, const char *date, const char *reason,
+                         tp_error *error) {
+    char cells[80];
     tp_status status;
-    if (!lock || !identity || !is_text(identity->isa, 63) || !is_text(date, sizeof past.date - 1))
-        return tp__proof_fail(error, TP_INVALID, "a lock needs an identity and a date");
+    tp_identity whole, *identity = &whole;
+    TP_TRY(tp__take(&tp__identity_shape, given, identity, error));
+    if (!lock || !is_text(identity->isa, 63) || !is_text(date, 15))
+        return tp__proof_fail(error, TP_INVALID,
+                              "a lock needs an identity with an ISA of 1..63 bytes and a date of 1..15, in UTF-8");
     TP_TRY(tp_lock_reason_check(reason, error));
-    snprintf(past.date, sizeof past.date, "%s", date);
-    snprintf(past.isa, sizeof past.isa, "%s", identity->isa);
-    snprintf(past.build, sizeof past.build, "%s", identity->build);
-    snprintf(past.cells, sizeof past.cells, "%lld new, %lld changed, %lld same", (long long)lock->added,
-             (long long)lock->changed, (long long)lock->same);
-    snprintf(past.reason, sizeof past.reason, "%s", reason);
+    TP_TRY(tp__record_check(tp__library_fields, identity, 0, error));
+    TP_TRY(tp__record_check(tp__host_fields, identity, 0, error));
+    snprintf(cells, sizeof cells, "%lld new, %lld changed, %lld same", (long long)lock->added, (long long)lock->changed,
+             (long long)lock->same);
+    tp__history past = {date, identity->isa, identity->build, cells, reason};
     json_t *isas = made_isas(lock, identity, &status);
     json_t *history = isas ? made_history(lock, &past, &status) : NULL;
     json_t *half = tp__json_with(lock->root, "isas", isas), *root = tp__json_with(half, "history", history);
     json_decref(half);
-    if (!root)
-        return status == TP_INVALID ? tp__proof_fail(error, TP_INVALID, "a text of the identity is not UTF-8")
-                                    : no_memory(error);
+    if (!root) return no_memory(error);
     tp__lock_take(lock, root);
     lock->added = lock->changed = lock->same = 0;
     return TP_OK;

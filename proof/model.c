@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "declared.h"
+#include "digest.h"
 #include "encoders.h"
 #include "text.h"
 
@@ -191,12 +192,12 @@ static tp_status read_ignore(tp__source *source, json_t *root) {
 /* How a file is laid out does not matter, so it is hashed as jansson writes it. */
 static tp_status hash_root(tp__source *source, const json_t *root) {
     tp__page page = {0};
-    tp_digest digest;
+    tp__digest digest;
     tp__page_json(&page, root, JSON_COMPACT | JSON_SORT_KEYS);
     int failed = page.failed;
-    tp_digest_begin(&digest);
-    tp_digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
-    tp_digest_end(&digest, source->hash);
+    tp__digest_begin(&digest);
+    tp__digest_add(&digest, tp__page_text(&page), failed ? 0 : page.used);
+    tp__digest_end(&digest, source->hash);
     tp__page_close(&page);
     return failed ? tp__proof_fail(source->error, TP_NO_MEMORY, "out of memory for a config") : TP_OK;
 }

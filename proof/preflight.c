@@ -43,14 +43,12 @@ static tp_status refuse(const tp_model *model, const tp_lock_use *use, tp_error 
                           use->part, use->layers, tp_qualify_phase_name(use->phase), what, why);
 }
 
-static int is_qualified(const tp_cell *cell) {
-    return cell->status == TP_CELL_QUALIFIED || cell->status == TP_CELL_QUALIFIED_FALLBACK;
-}
+static int is_qualified(const tp_cell *cell) { return tp_cell_status_rank((tp_cell_status)cell->status) <= 1; }
 
 /* One problem of the model: qualified on this ISA, and then permitted. */
 static tp_status take_use(const tp_lock *lock, const char *isa, const tp_model *model,
                           const tp_lock_use *use, permits *p, tp_error *error) {
-    tp_cell cell;
+    tp_cell cell = TP_CELL_INIT;
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     char problem_class[512];
@@ -70,7 +68,7 @@ static tp_status covers(const tp_lock *lock, const tp_model *model, int group, t
     char layers[8 * TP_MODEL_MAX_LAYERS];
     const tp_layer_group *g = model->groups[group];
     const char *part = tp_part_name((tp_part)g->part);
-    tp_lock_use use;
+    tp_lock_use use = TP_LOCK_USE_INIT;
     if (g->out_of_scope) return TP_OK;
     tp_layer_group_layers(g, layers, sizeof layers);
     for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++)
@@ -83,7 +81,7 @@ static tp_status covers(const tp_lock *lock, const tp_model *model, int group, t
 
 static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p,
                          tp_error *error) {
-    tp_lock_use use;
+    tp_lock_use use = TP_LOCK_USE_INIT;
     const char *base = strrchr(model->name, '/');
     int found = 0, named = 0;
     base = base ? base + 1 : model->name;
@@ -103,9 +101,9 @@ static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *m
 /* The lock's own figure is that of one task; this context cuts calls into more. */
 static tp_status max_scratch(tp_context *context, const tp_lock *lock, const char *isa, int64_t *max,
                               tp_error *error) {
-    tp_cell cell;
+    tp_cell cell = TP_CELL_INIT;
     *max = 0;
-    for (int i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
+    for (int64_t i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
         tp_problem problem;
         tp_lengths lengths = {.struct_size = sizeof lengths};
         tp_choice choice = TP_CHOICE_INIT;
@@ -125,22 +123,24 @@ static tp_status max_scratch(tp_context *context, const tp_lock *lock, const cha
 
 tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
                        const char *declared, tp_error *error) {
-    tp_identity now;
+    tp_identity *here;
     permits p = {0};
     tp_lock_state state = {.struct_size = sizeof state, .status = TP_LOCK_STALE};
-    char why[1024];
+    char why[1024], isa[64];
     if (!context || !lock || !model)
         return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
-    TP_TRY(tp_identity_detect(declared, &now, error));
+    TP_TRY(tp_identity_detect(declared, &here, error));
     /* a context may plan for another machine */
-    tp__lock_key(tp_context_machine(context)->isa, now.isa);
-    tp_status status = tp_lock_fresh(lock, &now, why, sizeof why);
+    tp__lock_key(tp_context_machine(context)->isa, isa);
+    here->isa = isa;
+    tp_status status = tp_lock_fresh(lock, here, why, sizeof why);
+    tp_identity_destroy(here);
     if (status != TP_OK) {
         tp_context_lock_state(context, &state, NULL);
         return refuse(model, NULL, error, "STALE", why);
     }
-    status = collect(lock, now.isa, model, &p, error);
-    if (status == TP_OK) status = max_scratch(context, lock, now.isa, &state.scratch_bytes, error);
+    status = collect(lock, isa, model, &p, error);
+    if (status == TP_OK) status = max_scratch(context, lock, isa, &state.scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
     state.status = TP_LOCK_MATCHES;

@@ -52,7 +52,7 @@ tp_status tp__file_load(const tp__file *file, size_t max, json_t **root) {
 
 static json_t *make_value(const tp__field *field, const void *at) {
     switch (field->type) {
-    case TP__TEXT: return json_string(at);
+    case TP__TEXT: return json_string(*(const char *const *)at);
     case TP__INT32: return json_integer(*(const int32_t *)at);
     case TP__INT64: return json_integer(*(const int64_t *)at);
     case TP__REAL: return json_real(*(const double *)at);
@@ -64,7 +64,7 @@ static json_t *make_value(const tp__field *field, const void *at) {
 
 static int is_empty(const tp__field *field, const void *at) {
     switch (field->type) {
-    case TP__TEXT: return !*(const char *)at;
+    case TP__TEXT: return !**(const char *const *)at;
     case TP__INT32: return !*(const int32_t *)at;
     case TP__INT64: return !*(const int64_t *)at;
     case TP__REAL: return *(const double *)at == 0;
@@ -83,7 +83,10 @@ tp_status tp__record_check(const tp__field *fields, const void *from, int measur
         if (field->type == TP__REAL && !isfinite(*(const double *)at))
             return tp__proof_fail(error, TP_INVALID, "%s is %g: a number is not finite", field->name,
                                   *(const double *)at);
-        if (field->type == TP__TEXT && !tp__is_utf8(at, strlen(at)))
+        const char *text = field->type == TP__TEXT ? *(const char *const *)at : NULL;
+        if (text && strlen(text) >= field->size)
+            return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: at most %zu", field->name, strlen(text), field->size - 1);
+        if (text && !tp__is_utf8(text, strlen(text)))
             return tp__proof_fail(error, TP_INVALID, "%s is not UTF-8", field->name);
     }
     return TP_OK;
@@ -134,7 +137,7 @@ static const char *read_value(const tp__field *field, json_t *value, void *at) {
         return "prefill, decode, varlen, mixed or multimodal";
     }
     if (strlen(text) >= field->size) return "a shorter text";
-    memcpy(at, text, strlen(text) + 1);
+    *(const char **)at = text;
     return NULL;
 }
 

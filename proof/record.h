@@ -38,13 +38,14 @@ typedef struct tp__field {
     tp__field_type type;
     int optional;        /* may be missing, and is not written when empty or 0 */
     int measured;        /* a lock does not keep it */
-    size_t offset, size; /* size: of a text, with its end */
+    size_t offset, size; /* size: of a text at most, with its end */
 } tp__field;
 
-/* Can a record be made of it? TP_INVALID, with the field: its text is not UTF-8, or its number is not finite. */
+/* Can a record be made of it? TP_INVALID, with the field: its text is too long or not UTF-8, or its number is not finite. */
 tp_status tp__record_check(const tp__field *fields, const void *from, int measured, tp_error *error);
 /* A record of a struct. NULL: TP_NO_MEMORY, or TP_INVALID as above. */
 json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status);
+/* Texts point into the object. What is missing stays as it is. */
 tp_status tp__record_read(const tp__file *file, tp__path *path, json_t *object,
                           const tp__field *fields, void *to);
 

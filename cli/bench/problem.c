@@ -136,10 +136,9 @@ tp_status bench_problem_open(struct workload *workload, const char *words, uint6
         return harness_fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
     if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, seed, error);
     if (status != TP_OK || !tokens) return status;
-    if (tensors_cut(&workload->tensors, tokens)) {
+    if (tensors_cut(&workload->tensors, tokens) || tensors_fill(&workload->tensors, seed)) { /* values go by sequence */
         workload_close(workload);
         return harness_fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
     }
-    tensors_fill(&workload->tensors, seed); /* its values go by sequence */
     return TP_OK;
 }

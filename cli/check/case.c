@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/limits.h"
+
 static uint64_t hash_text(const char *text) {
     uint64_t hash = 0xCBF29CE484222325u;
     for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
@@ -83,9 +85,9 @@ int check_fail(struct check_env *env, const char *format, ...) {
 
 int check_make(struct check_env *env, struct tensors *tensors, const tp_problem *problem,
                const tp_lengths *lengths, const struct tensors_style *style) {
-    if (tensors_create(tensors, problem, lengths, style))
+    if (tensors_create(tensors, problem, lengths, style) ||
+        tensors_fill(tensors, env->seed ^ hash_text(env->test->name)))
         return check_fail(env, "the tensors could not be allocated");
-    tensors_fill(tensors, env->seed ^ hash_text(env->test->name));
     return 0;
 }
 
@@ -202,12 +204,6 @@ static int compare_with_oracle(struct check_env *env, struct tensors *tensors,
            oracle_compare(oracle, tensors, &measured, env->reason, sizeof env->reason);
 }
 
-static int beyond_limit(const tp_kernel_info *kernel, const tp_problem *problem) {
-    if (problem->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
-    return kernel->max_head_dim && (problem->head_dim_qk > kernel->max_head_dim ||
-                                    problem->head_dim_v > kernel->max_head_dim);
-}
-
 /* Data and reference, made once, which serve all kernels; gradients of a backward case. */
 struct subject {
     struct tensors tensors;
@@ -247,7 +243,7 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (beyond_limit(env->kernel, &env->test->problem)) {
+        if (!kernel_takes(env->kernel, &env->test->problem)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

@@ -130,7 +130,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     printf("rows %" PRId64 ", without a bound %" PRId64 "; calls with none left %ld, without their bias, slopes and sinks %ld\n",
            walk.rows, walk.unbounded, walk.none_left, walk.sums_left);
     printf("%" PRId64 " problems: %ld passed, %ld failed", walk.isolated.done, walk.passed, walk.failed);
-    if (walk.beyond) printf(", %ld beyond a kernel's head dim or op", walk.beyond);
+    if (walk.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", walk.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);
     cover_free(walk.cover);
     return code || walk.failed || unknown ? EXIT_FAILED : EXIT_FINE;

@@ -119,8 +119,7 @@ static void spoil_hidden(struct tensors *t, const struct visibility *visibility)
 int trial_make(const struct trial *trial, const tp_problem *problem, const tp_lengths *lengths,
                const struct tensors_style *style, struct tensors *tensors) {
     struct visibility visibility = {0};
-    if (tensors_create(tensors, problem, lengths, style)) return 1;
-    tensors_fill(tensors, trial->seed);
+    if (tensors_create(tensors, problem, lengths, style) || tensors_fill(tensors, trial->seed)) return 1;
     for (int id = TENSOR_Q; trial->values && id <= TENSOR_V; id++)
         if (style->form != FORM_BROADCAST && !(id == TENSOR_V && problem->latent)) resize_all(trial, tensors, (enum tensor_id)id);
     if (style->form == FORM_BROADCAST) return 0; /* its values are shared */

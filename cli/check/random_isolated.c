@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "harness/limits.h"
+
 enum { MAX_WORKERS = 64, NOT_RUNNING = -1 };
 
 struct desk { /* of a worker */
@@ -55,11 +57,6 @@ static void note_step(void *user, const char *name) {
     snprintf(desk->step, sizeof desk->step, "%s", name);
 }
 
-static int beyond(const tp_kernel_info *kernel, const tp_problem *p) {
-    if (p->op == TP_BACKWARD && !strcmp(kernel->strategy, "math")) return 1;
-    return kernel->max_head_dim && (p->head_dim_qk > kernel->max_head_dim || p->head_dim_v > kernel->max_head_dim);
-}
-
 static void tell(int pipe, const struct finding *finding) {
     if (write(pipe, finding, sizeof *finding) != (ssize_t)sizeof *finding) _exit(3);
 }
@@ -77,7 +74,7 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
         desk->kernel = kernel;
         desk->since = (int64_t)now();
         env->kernel = isolated->kernels->selected[kernel];
-        if (beyond(env->kernel, &trial->problem))
+        if (!kernel_takes(env->kernel, &trial->problem))
             finding.verdict = TRIAL_BEYOND;
         else if (broken || subject_try(&subject))
             finding.verdict = TRIAL_FAILED;

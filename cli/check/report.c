@@ -81,7 +81,7 @@ long check_print_table(const struct check_list *list, const struct check_kernels
         printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
     }
     printf("%ld passed, %ld failed", all.passed, all.failed);
-    if (all.beyond) printf(", %ld beyond a kernel's head dim or op", all.beyond);
+    if (all.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", all.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", seed, seconds);
     return all.failed;
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "harness/stats.h"
 
 static const struct column columns[] = {
     {"check", "check", 1, 0},     {"status", "status", 1, 0},   {"model", "model", 1, 0},
@@ -49,7 +50,7 @@ static int parse_budget(const char *text, double *ns) {
 
 void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
                  const char *detail) {
-    tp_lock_use use;
+    tp_lock_use use = TP_LOCK_USE_INIT;
     int found = 0;
     for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
         if (problem && strcmp(use.problem, problem)) continue;
@@ -63,42 +64,47 @@ void canary_note(struct canary *c, const char *check, const char *status, const 
     c->notes += found;
 }
 
-/* Planning alone takes microseconds, so the choice is checked for every cell, whatever the budget. */
-static void check_choice(struct canary *c, struct qualifier *q, const tp_cell *locked) {
+/* The cell once more, against what the lock has of it. */
+static tp_cell_status run_again(struct canary *c, int64_t index, const tp_cell *locked) {
+    tp_error error = TP_ERROR_INIT;
+    if (tp_qualify_run_cell(c->q, index, c->context, &c->options, &error) != TP_OK) c->broken = complain_status(&error);
+    return c->broken ? TP_CELL_QUALIFIED
+                     : tp_cell_compare(locked, tp_qualification_cell(c->q, index), c->text, sizeof c->text);
+}
+
+/* Would the lock's kernel serve? */
+static int is_same_choice(const struct canary *c, const tp_cell *locked) {
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     tp_decision *decision = NULL;
-    tp_error error = TP_ERROR_INIT;
-    tp_cell now = *locked;
-    if (locked->status != TP_CELL_QUALIFIED && locked->status != TP_CELL_QUALIFIED_FALLBACK) {
+    tp_choice choice = TP_CHOICE_INIT;
+    choice.policy = c->options.policy;
+    if (tp_problem_parse(locked->problem, &problem, &lengths, NULL) != TP_OK) return 1;
+    tp_explain(c->context, &problem, &choice, &decision, NULL);
+    int same = decision && decision->chosen >= 0 &&
+               !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
+    tp_decision_destroy(decision);
+    return same;
+}
+
+/* Planning alone takes microseconds, so the choice is checked for every cell, whatever the budget. */
+static void check_choice(struct canary *c, int64_t index, const tp_cell *locked) {
+    if (cell_rank(locked->status) > 1) {
         canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem,
                     locked->reason);
         c->code = worse_exit(c->code, cell_exit_code(locked->status));
         return;
     }
-    if (tp_problem_parse(locked->problem, &problem, &lengths, &error) != TP_OK) return;
-    tp_explain(q->context, &problem, &q->choice, &decision, &error);
-    if (decision && decision->chosen >= 0 &&
-        !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel)) {
-        tp_decision_destroy(decision);
-        return;
-    }
-    tp_decision_destroy(decision);
-    now.status = TP_CELL_NOT_RUN;
-    now.kernel[0] = 0;
-    qualify_cell(q, &now); /* for its reasons, or for what serves instead */
-    tp_cell_status status = lock_compare(locked, &now, c->text, sizeof c->text);
+    if (is_same_choice(c, locked)) return;
+    tp_cell_status status = run_again(c, index, locked); /* for its reasons, or for what serves instead */
+    if (c->broken) return;
     canary_note(c, "choice", tp_cell_status_name(status), locked->problem, c->text);
     c->code = worse_exit(c->code, cell_exit_code((int)status));
     c->refused++;
 }
 
-static void check_results(struct canary *c, struct qualifier *q, const tp_cell *locked) {
-    tp_cell now = *locked;
-    now.status = TP_CELL_NOT_RUN;
-    now.reason[0] = now.output[0] = 0;
-    qualify_cell(q, &now);
-    tp_cell_status status = lock_compare(locked, &now, c->text, sizeof c->text);
+static void check_results(struct canary *c, int64_t index, const tp_cell *locked) {
+    tp_cell_status status = run_again(c, index, locked);
     c->ran++;
     if (status == TP_CELL_QUALIFIED) return;
     canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status),
@@ -113,23 +119,22 @@ static int is_over(const struct canary *c) {
 }
 
 /* Timed cells first: with a short budget every group and phase has then been seen. */
-static void check_cells(struct canary *c, struct qualifier *q) {
-    tp_cell cell;
-    for (int i = 0; tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++) {
+static void check_cells(struct canary *c) {
+    tp_cell cell = TP_CELL_INIT;
+    for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
         c->cells++;
-        check_choice(c, q, &cell);
+        check_choice(c, i, &cell);
     }
     if (c->refused) return; /* what is refused cannot be run, and the rest says nothing of it */
     for (int timed = 1; timed >= 0; timed--)
-        for (int i = 0; tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++) {
-            int qualified = cell.status == TP_CELL_QUALIFIED || cell.status == TP_CELL_QUALIFIED_FALLBACK;
-            if (cell.timed != timed || !qualified) continue;
+        for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
+            if (cell.timed != timed || cell_rank(cell.status) > 1) continue;
             if (stop_asked() || is_over(c)) {
                 c->left++;
                 continue;
             }
-            qualify_progress((size_t)c->ran, (size_t)c->cells, -1, &cell);
-            check_results(c, q, &cell);
+            qualify_progress(c->ran, c->cells, -1, &cell);
+            check_results(c, i, &cell);
         }
     bench_progress(NULL);
 }
@@ -145,7 +150,7 @@ static int report(struct canary *c, const struct options *options, const char *s
     if (format == FORMAT_MD) {
         if (c->notes) printf("\n");
         printf("%lld cells of %s: %lld run, %lld left out by the budget; %lld choices differ; %d notes, %.1f s\n",
-               (long long)c->cells, c->now.isa, (long long)c->ran, (long long)c->left,
+               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left,
                (long long)c->refused, c->notes, (now_ns() - c->begin) * 1e-9);
         if (c->raced)
             printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n",
@@ -162,18 +167,25 @@ static int report(struct canary *c, const struct options *options, const char *s
 }
 
 static int run(struct canary *c, const struct options *options) {
-    struct qualifier q;
     char stale[1024];
-    int fresh = tp_lock_fresh(c->lock, &c->now, stale, sizeof stale) == TP_OK;
+    tp_qualify_options wishes = TP_QUALIFY_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    int fresh = tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
     if (fresh && options->if_changed) {
         printf("nothing changed since the lock was made\n");
         return EXIT_FINE;
     }
-    int code = qualifier_open(&q, options, c->drill.disable);
+    wishes.quick = options->quick;
+    c->options = (tp_qualify_run_options)TP_QUALIFY_RUN_OPTIONS_INIT;
+    c->options.policy = options_policy(options);
+    int code = qualify_context(options, c->drill.disable, &c->context);
     if (code) return code;
+    if (tp_qualify_create_again(c->lock, c->now->isa, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
     stop_watch();
-    check_cells(c, &q);
-    qualifier_close(&q);
+    check_cells(c);
+    tp_context_destroy(c->context); /* its threads are not there when speed is measured */
+    c->context = NULL;
+    if (c->broken) return c->broken;
     if (!c->cells) {
         complain("no cell can be run: %s", stale);
         return EXIT_REFUSED;
@@ -200,10 +212,15 @@ int command_canary(const struct options *options) {
         return code;
     if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
     c.races = options->against || c.drill.slowed > 0;
-    if ((code = lock_read_file(options->files[0], &c.lock))) return code;
-    table_open(&c.table, columns, sizeof columns / sizeof *columns);
-    code = run(&c, options);
-    table_close(&c.table);
+    code = lock_read_file(options->files[0], &c.lock);
+    if (!code) {
+        table_open(&c.table, columns, sizeof columns / sizeof *columns);
+        code = run(&c, options);
+        table_close(&c.table);
+    }
+    tp_qualification_destroy(c.q);
+    if (c.context) tp_context_destroy(c.context);
     tp_lock_destroy(c.lock);
+    tp_identity_destroy(c.now);
     return code;
 }

@@ -14,11 +14,15 @@ struct drill {
 
 struct canary {
     tp_lock *lock;
-    tp_identity now;
+    tp_identity *now;
+    tp_qualification *q; /* the lock's cells, in its order */
+    tp_context *context;
+    tp_qualify_run_options options;
     struct drill drill;
     double begin, budget_ns; /* 0: no limit */
     int64_t cells, ran, left, refused;
     int notes, code;
+    int broken; /* exit code, reason printed: a cell could not be judged */
     int races, raced, not_raced; /* speed is asked for; timed cells */
     struct trust trust;
     struct table table;

@@ -92,7 +92,7 @@ static int race(struct canary *c, const struct side sides[2], const tp_cell *cel
 enum { MAX_BUCKETS = 64 };
 
 struct bucket {
-    char name[96];
+    char name[320];
 };
 
 /* Phase, kernel and class of head dim, as tileproof compare has them: one cell of each goes first. */
@@ -101,7 +101,7 @@ static int is_first(struct bucket *buckets, int *count, const tp_cell *cell) {
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     int64_t dim = 0, max = TP_MAX_HEAD_DIM;
-    char name[96];
+    char name[320];
     if (tp_problem_parse(cell->problem, &problem, &lengths, NULL) == TP_OK)
         dim = problem.head_dim_qk > problem.head_dim_v ? problem.head_dim_qk : problem.head_dim_v;
     for (int i = 3; i >= 0; i--)
@@ -117,11 +117,11 @@ static int is_first(struct bucket *buckets, int *count, const tp_cell *cell) {
 static int race_all(struct canary *c, const struct side sides[2], int first, int64_t seed) {
     struct bucket buckets[MAX_BUCKETS];
     int seen = 0, waiting = 0, code = EXIT_FINE;
-    tp_cell cell;
-    for (int i = 0; tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++)
+    tp_cell cell = TP_CELL_INIT;
+    for (int64_t i = 0; tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++)
         waiting += cell.timed && cell.output[0] && is_first(buckets, &seen, &cell) == first;
     seen = 0;
-    for (int i = 0; !code && tp_lock_cell_at(c->lock, c->now.isa, i, &cell) == TP_OK; i++) {
+    for (int64_t i = 0; !code && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
         if (!cell.timed || !cell.output[0] || is_first(buckets, &seen, &cell) != first) continue;
         double left = c->budget_ns > 0 ? c->budget_ns - (now_ns() - c->begin) : cell_budget_ns * waiting;
         if (stop_asked() || (!first && left < cell_budget_ns)) {

@@ -22,14 +22,7 @@ enum { MAX_TRIES = 100 };
 
 static void take_cell(void *user, const tp_cell *cell) {
     struct qualification *all = user;
-    for (size_t i = 0; i < all->cell_count; i++) {
-        tp_cell *mine = &all->cells[i];
-        if (strcmp(mine->problem, cell->problem) || mine->gain != cell->gain || mine->phase != cell->phase ||
-            mine->status != TP_CELL_NOT_RUN)
-            continue;
-        *mine = *cell;
-        all->resumed++;
-    }
+    all->resumed += tp_qualify_restore(all->q, cell, NULL) == TP_OK;
 }
 
 /* A journal is JSON, so its texts must be UTF-8. Other bytes are shown as \xNN. */
@@ -46,7 +39,7 @@ static json_t *terms_of(const struct options *options, const tp_identity *now, c
                         int *code) {
     char numbers[3][32];
     snprintf(numbers[0], sizeof numbers[0], "%d", (int)now->parser);
-    snprintf(numbers[1], sizeof numbers[1], "%lld", (long long)CELL_SEED);
+    snprintf(numbers[1], sizeof numbers[1], "%lld", (long long)TP_QUALIFY_SEED);
     snprintf(numbers[2], sizeof numbers[2], "%lld", (long long)options->threads);
     const char *const terms[][2] = {
         {"version", now->version},

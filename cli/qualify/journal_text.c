@@ -53,14 +53,15 @@ int journal_read(const char *text, size_t size, const char *name, const json_t *
     for (int line = 1; at < size; line++) {
         const char *end = memchr(text + at, '\n', size - at);
         tp_error error = TP_ERROR_INIT;
-        tp_cell cell;
+        tp_cell *cell;
         if (!end) break;
         size_t length = (size_t)(end - text) - at;
         if (line == 2 && check_terms(text + at, length, name, terms, reason)) return 1;
         if (line > 2) {
             if (tp_cell_parse(text + at, length, name, line, &cell, &error) != TP_OK)
                 return line_wrong(reason, "%s", error.text);
-            one(user, &cell);
+            one(user, cell);
+            tp_cell_destroy(cell);
         }
         at += length + 1;
         if (line > 1) *kept = at; /* a first line alone says nothing */

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tool/files.h"
+/* Locks as files; cells that were run, compared with a lock or written into it. */
 #include "qualify/qualify.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+#include "tool/files.h"
 
 int lock_read_file(const char *path, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
@@ -15,7 +19,7 @@ int lock_read_file(const char *path, tp_lock **lock) {
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
-int lock_write_file(const char *path, const tp_lock *lock) {
+static int lock_write_file(const char *path, const tp_lock *lock) {
     struct atomic_file file;
     int code = file_open(&file, path);
     if (code) return code;
@@ -25,39 +29,44 @@ int lock_write_file(const char *path, const tp_lock *lock) {
     return written ? code : EXIT_FAILED;
 }
 
-static void note(char *text, size_t size, const char *what, int64_t locked, int64_t now) {
-    size_t used = strlen(text);
-    if (locked == now) return;
-    snprintf(text + used, size - used, "%s%s: lock has %lld, here %lld", used ? "; " : "", what,
-             (long long)locked, (long long)now);
+int qualify_open_lock(const struct options *options, tp_lock **lock) {
+    tp_error error = TP_ERROR_INIT;
+    *lock = NULL;
+    if (!options->lock) return EXIT_FINE;
+    if (options->update) { /* what cannot be written is said before the run, not after it */
+        struct atomic_file file;
+        int code = file_open(&file, options->lock);
+        if (code) return code;
+        file_close(&file, 0);
+    }
+    if (!options->update || !access(options->lock, F_OK)) return lock_read_file(options->lock, lock);
+    return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
-tp_cell_status lock_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size) {
-    text[0] = 0;
-    if (now->status != TP_CELL_QUALIFIED && now->status != TP_CELL_QUALIFIED_FALLBACK) {
-        if (now->status == locked->status) return TP_CELL_QUALIFIED; /* as bad as the lock says */
-        snprintf(text, size, "%s", now->reason);
-        return (tp_cell_status)now->status;
+int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_identity *now) {
+    tp_error error = TP_ERROR_INIT;
+    const char *note;
+    int code = EXIT_FINE;
+    tp_status status = tp_qualify_compare(all->q, lock, now, &error);
+    if (status != TP_OK && status != TP_NOT_LOCKED) return complain_status(&error);
+    for (int i = 0; (note = tp_qualification_note(all->q, i)); i++) {
+        complain("the lock is STALE: %s", note);
+        code = EXIT_LOCK;
     }
-    if (strcmp(locked->kernel, now->kernel) || locked->status != now->status) {
-        snprintf(text, size, "lock has %s %s, here %s %s", locked->kernel,
-                 tp_cell_status_name((tp_cell_status)locked->status), now->kernel,
-                 tp_cell_status_name((tp_cell_status)now->status));
-        /* a fallback that the lock does not know is as good as unqualified */
-        return now->status == TP_CELL_QUALIFIED_FALLBACK ? TP_CELL_UNSUPPORTED : TP_CELL_STALE;
-    }
-    note(text, size, "panels full", locked->panels_full, now->panels_full);
-    note(text, size, "panels partial", locked->panels_partial, now->panels_partial);
-    note(text, size, "panels skipped", locked->panels_skipped, now->panels_skipped);
-    note(text, size, "bytes", locked->bytes, now->bytes);
-    note(text, size, "scratch", locked->scratch, now->scratch);
-    if (text[0]) return TP_CELL_STALE;
-    if (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id)) {
-        snprintf(text, size, "other bits, within the rule: error %.3g, lock has %.3g; numerics %s, lock has %s",
-                 now->error, locked->error, now->numerics_id, locked->numerics_id);
-        return TP_CELL_NUMERICS_CHANGED;
-    }
-    return TP_CELL_QUALIFIED;
+    return code;
+}
+
+int qualify_update(const struct qualification *all, const struct options *options, tp_lock *lock,
+                   const tp_identity *now) {
+    tp_lock_update update = TP_LOCK_UPDATE_INIT;
+    tp_error error = TP_ERROR_INIT;
+    char date[32];
+    bench_date(date);
+    date[10] = 0;
+    update.date = date;
+    update.reason = options->reason;
+    if (tp_qualify_update(all->q, lock, now, &update, &error) != TP_OK) return complain_status(&error);
+    return lock_write_file(options->lock, lock);
 }
 
 int cell_exit_code(int status) {

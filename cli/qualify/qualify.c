@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command: every file is read first, each problem runs once however many models ask for it. */
+/* The command: every file is read first, then the cells run, then the lock is compared or written. */
 #include "harness/places.h"
 #include "qualify/qualify.h"
 
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "harness/stats.h"
 
 static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
 
@@ -43,15 +44,10 @@ static int parse_phases(const char *text, uint32_t *phases) {
     return EXIT_USAGE;
 }
 
-struct wishes {
-    uint32_t phases;
-    tp_dtype dtype;
-    int64_t page_size;
-};
-
-static int parse_wishes(const struct options *options, struct wishes *wishes) {
+static int parse_wishes(const struct options *options, tp_qualify_options *wishes) {
     enum table_format format;
-    *wishes = (struct wishes){0, TP_BF16, 16};
+    *wishes = (tp_qualify_options)TP_QUALIFY_OPTIONS_INIT;
+    wishes->quick = options->quick;
     int code = parse_phases(options->phases, &wishes->phases);
     if (code) return code;
     for (int i = TP_F32; options->dtypes && i <= TP_BF16 + 1; i++) {
@@ -59,7 +55,7 @@ static int parse_wishes(const struct options *options, struct wishes *wishes) {
             complain("--dtype is '%s': it must be f32, f16 or bf16", options->dtypes);
             return EXIT_USAGE;
         }
-        wishes->dtype = (tp_dtype)i;
+        wishes->dtype = i;
         if (!strcmp(options->dtypes, tp_dtype_name((tp_dtype)i))) break;
     }
     if (options->pages) {
@@ -89,42 +85,21 @@ static int parse_wishes(const struct options *options, struct wishes *wishes) {
     return EXIT_FINE;
 }
 
-static int no_memory(void) {
-    complain("out of memory");
-    return EXIT_FAILED;
+tp_qualify_use qualification_use(const struct qualification *all, int64_t index) {
+    tp_qualify_use use = TP_QUALIFY_USE_INIT;
+    tp_qualification_use(all->q, index, &use);
+    return use;
 }
 
-static int grow(void *array, size_t *capacity, size_t count, size_t unit) {
-    void **memory = array;
-    if (count < *capacity) return 0;
-    size_t more = *capacity ? 2 * *capacity : 256;
-    void *moved = realloc(*memory, more * unit);
-    if (!moved) return 1;
-    *memory = moved;
-    *capacity = more;
-    return 0;
-}
-
-static int add_use(struct qualification *all, int model, int group, const tp_cell *cell) {
-    size_t at = 0;
-    while (at < all->cell_count && strcmp(all->cells[at].problem, cell->problem)) at++;
-    if (grow(&all->uses, &all->use_capacity, all->use_count, sizeof *all->uses) ||
-        grow(&all->cells, &all->cell_capacity, all->cell_count, sizeof *all->cells))
-        return no_memory();
-    if (at == all->cell_count) all->cells[all->cell_count++] = *cell;
-    all->uses[all->use_count++] = (struct use){model, group, (int)at};
-    return EXIT_FINE;
-}
-
-static int collect(struct qualification *all, const struct options *options,
-                   const struct wishes *wishes) {
-    tp_error error = TP_ERROR_INIT;
-    tp_cell *cells = calloc(TP_MAX_GROUP_CELLS, sizeof *cells);
-    int code = EXIT_FINE, count;
+static int read_models(struct qualification *all, const struct options *options) {
+    int code = EXIT_FINE;
     all->models = calloc((size_t)options->file_count, sizeof *all->models);
-    if (!all->models || !cells) code = no_memory();
+    if (!all->models) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
     /* all complaints are printed; the first decides the exit code */
-    for (int i = 0; all->models && i < options->file_count; i++, all->model_count++) {
+    for (int i = 0; i < options->file_count; i++, all->model_count++) {
         int one = model_read(options, options->files[i], &all->models[i]);
         if (!code) code = one;
     }
@@ -135,42 +110,67 @@ static int collect(struct qualification *all, const struct options *options,
                          all->models[i]->name);
                 code = EXIT_USAGE;
             }
-    for (int i = 0; !code && i < all->model_count; i++)
-        for (int j = 0; !code && j < all->models[i]->group_count; j++) {
-            if (tp_layer_group_cells(all->models[i]->groups[j], wishes->phases, options->quick,
-                                     wishes->dtype, wishes->page_size, cells, TP_MAX_GROUP_CELLS,
-                                     &count, &error) != TP_OK)
-                code = complain_status(&error);
-            for (int k = 0; !code && k < count; k++) code = add_use(all, i, j, &cells[k]);
-        }
-    free(cells);
     return code;
 }
 
-static int run_cells(struct qualification *all, const struct options *options,
-                     struct journal *journal) {
-    struct qualifier q;
-    double begin = now_ns();
-    int code = qualifier_open(&q, options, options->disable);
-    if (code) return code;
-    q.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
-    qualify_announce(all, options, tp_context_threads(q.context));
-    double left = all->seconds_left;
-    stop_watch();
-    for (size_t i = 0; i < all->cell_count && !code && !stop_asked(); i++) {
-        tp_cell *cell = &all->cells[i];
-        if (cell->status == TP_CELL_NOT_RUN) {
-            qualify_progress(i, all->cell_count, left, cell);
-            qualify_cell(&q, cell);
-            left = qualify_left(all, cell, options->quick, (now_ns() - begin) * 1e-9);
-            code = journal_add(journal, cell);
-        }
-        all->done++;
+static int collect(struct qualification *all, const tp_qualify_options *wishes) {
+    tp_error error = TP_ERROR_INIT;
+    tp_qualify_use use = TP_QUALIFY_USE_INIT;
+    if (tp_qualify_create(all->models, all->model_count, wishes, &all->q, &error) != TP_OK) return complain_status(&error);
+    while (tp_qualification_cell(all->q, all->cell_count)) all->cell_count++;
+    while (tp_qualification_use(all->q, all->use_count, &use) == TP_OK) all->use_count++;
+    return EXIT_FINE;
+}
+
+int qualify_context(const struct options *options, const char *disable, tp_context **context) {
+    tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    wanted.threads = (int32_t)options->threads;
+    wanted.policy = options_policy(options);
+    wanted.disable = disable && *disable ? disable : NULL;
+    return tp_context_create(&wanted, context, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
+}
+
+struct run {
+    struct qualification *all;
+    const struct options *options;
+    struct journal *journal;
+    double begin, left;
+    int code;
+};
+
+static int on_progress(void *user, const tp_qualification *q, int64_t index, int done) {
+    struct run *run = user;
+    const tp_cell *cell = tp_qualification_cell(q, index);
+    if (done) {
+        run->left = qualify_left(run->all, cell, run->options->quick, (now_ns() - run->begin) * 1e-9);
+        run->code = journal_add(run->journal, cell);
+    } else if (!stop_asked()) {
+        qualify_progress(index, run->all->cell_count, run->left, cell);
     }
+    return run->code || stop_asked();
+}
+
+static int run_cells(struct qualification *all, const struct options *options, struct journal *journal) {
+    struct run run = {all, options, journal, now_ns(), 0, EXIT_FINE};
+    tp_qualify_run_options wanted = TP_QUALIFY_RUN_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    tp_context *context;
+    int code = qualify_context(options, options->disable, &context);
+    if (code) return code;
+    wanted.policy = options_policy(options);
+    wanted.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
+    wanted.progress = on_progress;
+    wanted.user = &run;
+    qualify_announce(all, options, tp_context_threads(context));
+    run.left = all->seconds_left;
+    stop_watch();
+    if (tp_qualify_run(all->q, context, &wanted, &error) != TP_OK) run.code = complain_status(&error);
     bench_progress(NULL);
-    qualifier_close(&q);
-    all->seconds = (now_ns() - begin) * 1e-9;
-    return code;
+    tp_context_destroy(context);
+    for (int64_t i = 0; i < all->cell_count; i++) all->done += tp_qualification_cell(all->q, i)->status != TP_CELL_NOT_RUN;
+    all->seconds = (now_ns() - run.begin) * 1e-9;
+    return run.code;
 }
 
 static int finish(struct qualification *all, const struct options *options, tp_lock *lock,
@@ -186,8 +186,8 @@ static int finish(struct qualification *all, const struct options *options, tp_l
     all->kept = lock && options->update && code;
     int printed = qualify_report(all, options, now);
     if (!printed && options->save) printed = qualify_save(all, options->save, now);
-    for (size_t i = 0; i < all->cell_count; i++)
-        code = worse_exit(code, cell_exit_code(all->cells[i].status));
+    for (int64_t i = 0; i < all->cell_count; i++)
+        code = worse_exit(code, cell_exit_code(tp_qualification_cell(all->q, i)->status));
     if (printed) code = printed;
     if (!options->format || !strcmp(options->format, "md")) qualify_verdict(all, options, code);
     return code;
@@ -195,32 +195,33 @@ static int finish(struct qualification *all, const struct options *options, tp_l
 
 int command_qualify(const struct options *options) {
     struct qualification all = {0};
-    struct wishes wishes;
+    tp_qualify_options wishes;
     struct journal journal = {.file = NULL};
-    tp_identity now;
+    tp_identity *now = NULL;
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
     if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
         code = complain_status(&error);
-    if (!code) code = collect(&all, options, &wishes);
+    if (!code) code = read_models(&all, options);
+    if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
-    if (!code) code = journal_begin(&journal, options, &now, &all);
+    if (!code) code = journal_begin(&journal, options, now, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
-        complain("stopped after %zu of %zu cells%s", all.done, all.cell_count,
+        complain("stopped after %lld of %lld cells%s", (long long)all.done, (long long)all.cell_count,
                  journal.file ? ": --resume goes on" : "");
         code = EXIT_AMBIGUOUS;
     } else if (!code) {
-        code = finish(&all, options, lock, &now);
+        code = finish(&all, options, lock, now);
     }
     journal_close(&journal, whole && !all.kept);
     tp_lock_destroy(lock);
+    tp_identity_destroy(now);
+    tp_qualification_destroy(all.q);
     for (int i = 0; i < all.model_count; i++) tp_model_destroy(all.models[i]);
     free(all.models);
-    free(all.uses);
-    free(all.cells);
     return code;
 }

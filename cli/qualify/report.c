@@ -24,11 +24,11 @@ static const struct column columns[] = {
     {"dtype_assumed", NULL, 1, 0},  {"isa", NULL, 1, 0},      {"build", NULL, 1, 0},
 };
 
-static void add_row(struct table *table, const struct qualification *all, const struct use *use,
+static void add_row(struct table *table, const struct qualification *all, tp_qualify_use use,
                     const tp_identity *identity) {
-    const tp_model *model = all->models[use->model];
-    const tp_layer_group *group = model->groups[use->group];
-    const tp_cell *cell = &all->cells[use->cell];
+    const tp_model *model = all->models[use.model];
+    const tp_layer_group *group = model->groups[use.group];
+    const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
     char layers[8 * TP_MODEL_MAX_LAYERS];
     tp_layer_group_layers(group, layers, sizeof layers);
     table_text(table, base_name(model->name));
@@ -61,21 +61,11 @@ static int print_rows(const struct qualification *all, enum table_format format,
                       const tp_identity *identity, FILE *out) {
     struct table table;
     table_open(&table, columns, sizeof columns / sizeof *columns);
-    for (size_t i = 0; i < all->use_count; i++) add_row(&table, all, &all->uses[i], identity);
+    for (int64_t i = 0; i < all->use_count; i++) add_row(&table, all, qualification_use(all, i), identity);
     int code = table_print(&table, format, out);
     if (format == FORMAT_JSON) fputc('\n', out);
     table_close(&table);
     return code;
-}
-
-/* Worst last. */
-int cell_badness(int status) {
-    static const int order[] = {TP_CELL_QUALIFIED,     TP_CELL_QUALIFIED_FALLBACK, TP_CELL_NUMERICS_CHANGED,
-                                TP_CELL_STALE,         TP_CELL_NOT_RUN,            TP_CELL_MISTRUSTED,
-                                TP_CELL_UNSUPPORTED,   TP_CELL_NUMERIC_FAIL};
-    int at = 0;
-    while (order[at] != status) at++;
-    return at;
 }
 
 struct summary_cell {
@@ -85,7 +75,7 @@ struct summary_cell {
 };
 
 static void sum_up(struct summary_cell *sum, const tp_cell *cell) {
-    if (!sum->count++ || cell_badness(cell->status) > cell_badness(sum->status)) sum->status = cell->status;
+    if (!sum->count++ || cell_rank(cell->status) > cell_rank(sum->status)) sum->status = cell->status;
     add_name(sum->kernels, sizeof sum->kernels, cell->kernel);
     if (cell->timed && cell->gain_over_math > 0) sum->gain = cell->gain_over_math;
 }
@@ -101,10 +91,10 @@ static void print_matrix_row(const struct qualification *all, int model, int gro
     }
     for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) {
         struct summary_cell sum = {0};
-        for (size_t i = 0; i < all->use_count; i++) {
-            const struct use *use = &all->uses[i];
-            const tp_cell *cell = &all->cells[use->cell];
-            if (use->model == model && use->group == group && cell->phase == phase) sum_up(&sum, cell);
+        for (int64_t i = 0; i < all->use_count; i++) {
+            tp_qualify_use use = qualification_use(all, i);
+            if (use.model == model && use.group == group && use.phase == phase)
+                sum_up(&sum, tp_qualification_cell(all->q, use.cell));
         }
         if (!sum.count) {
             printf(" |");
@@ -121,10 +111,10 @@ static void print_matrix_row(const struct qualification *all, int model, int gro
 /* At most so many of them. */
 static void print_trouble(const struct qualification *all, int max) {
     int first = 1, left = 0;
-    for (size_t i = 0; i < all->use_count; i++) {
-        const struct use *use = &all->uses[i];
-        const tp_cell *cell = &all->cells[use->cell];
-        const tp_layer_group *group = all->models[use->model]->groups[use->group];
+    for (int64_t i = 0; i < all->use_count; i++) {
+        tp_qualify_use use = qualification_use(all, i);
+        const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
+        const tp_layer_group *group = all->models[use.model]->groups[use.group];
         char layers[8 * TP_MODEL_MAX_LAYERS];
         if (cell->status == TP_CELL_QUALIFIED) continue;
         if (max-- <= 0) {
@@ -133,7 +123,7 @@ static void print_trouble(const struct qualification *all, int max) {
         }
         tp_layer_group_layers(group, layers, sizeof layers);
         printf("%s- %s, %s layers %s, %s (%s): %s: %s: %s\n", first ? "\n" : "",
-               base_name(all->models[use->model]->name), tp_part_name((tp_part)group->part), layers,
+               base_name(all->models[use.model]->name), tp_part_name((tp_part)group->part), layers,
                tp_qualify_phase_name(cell->phase), cell->purpose,
                tp_cell_status_name((tp_cell_status)cell->status), cell->problem, cell->reason);
         first = 0;
@@ -167,9 +157,9 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     else
         qualify_summary(all);
     print_trouble(all, whole ? INT_MAX : MAX_TROUBLE);
-    for (size_t i = 0; i < all->cell_count; i++) counts[all->cells[i].status]++;
-    printf("\n%zu cells of %d models, %zu different problems%s", all->use_count, all->model_count,
-           all->cell_count, all->cell_count ? ":" : "");
+    for (int64_t i = 0; i < all->cell_count; i++) counts[tp_qualification_cell(all->q, i)->status]++;
+    printf("\n%lld cells of %d models, %lld different problems%s", (long long)all->use_count, all->model_count,
+           (long long)all->cell_count, all->cell_count ? ":" : "");
     for (int i = 0; i < 8; i++)
         if (counts[i]) printf(" %d %s", counts[i], tp_cell_status_name((tp_cell_status)i));
     printf(", in %.0f s", all->seconds);

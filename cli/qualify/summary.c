@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bench/bench.h"
+#include "harness/oracle.h"
 #include "harness/stats.h"
 
 enum { PROBES = 8, MAX_MODELS = 8, MAX_THREADS = 16, KERNELS_WIDTH = 17 };
@@ -20,12 +21,12 @@ static double cell_seconds(const tp_cell *cell, int quick, int threads) {
     static const double each = 0.09, by_element = 7e-9, by_flop = 24e-12;
     tp_problem p;
     tp_lengths lengths = {.struct_size = sizeof lengths};
-    if (cell->status != TP_CELL_NOT_RUN || tp_problem_parse(cell->problem, &p, &lengths, NULL) != TP_OK) return 0;
+    if (tp_problem_parse(cell->problem, &p, &lengths, NULL) != TP_OK) return 0;
     double keys = (double)p.kv_len * (double)(p.head_dim_qk + p.head_dim_v), rows = 0;
     for (int64_t i = 0; i < lengths.count; i++)
         rows += (double)lengths.seq[i].repeat * (double)lengths.seq[i].q_len;
     if (!lengths.count) rows = (double)p.batch * (double)p.q_len;
-    double sampled = fmin((double)qualify_rows(&p, quick), rows * (double)p.q_heads);
+    double sampled = fmin((double)sample_limit(&p, quick), rows * (double)p.q_heads);
     return each + (sampled * keys * by_element + rows * keys * (double)p.q_heads * 2 * by_flop) / threads;
 }
 
@@ -38,12 +39,10 @@ static double host_factor(void) {
     struct tensors tensors;
     struct oracle oracle;
     tp_error error = TP_ERROR_INIT;
-    if (tp_problem_parse("q2 k1024 d64 bf16", &problem, &lengths, NULL) != TP_OK ||
-        tensors_create(&tensors, &problem, &lengths, &style))
-        return 1;
-    tensors_fill(&tensors, 1);
-    double best = there_ns * 100;
-    for (int i = 0; i < PROBES; i++) {
+    if (tp_problem_parse("q2 k1024 d64 bf16", &problem, &lengths, NULL) != TP_OK) return 1;
+    int failed = tensors_create(&tensors, &problem, &lengths, &style) || tensors_fill(&tensors, 1);
+    double best = failed ? there_ns : there_ns * 100;
+    for (int i = 0; i < PROBES && !failed; i++) {
         double start = now_ns();
         if (oracle_create(&oracle, &tensors, 2, 1, &error) != TP_OK) break;
         best = fmin(best, now_ns() - start);
@@ -64,42 +63,42 @@ static const char *about(double seconds, char text[32]) {
 
 void qualify_announce(struct qualification *all, const struct options *options, int threads) {
     char text[32];
-    size_t known = 0;
+    int64_t known = 0;
     double factor = host_factor();
     all->threads = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
-    for (size_t i = 0; i < all->cell_count; i++) {
-        all->seconds_left += factor * cell_seconds(&all->cells[i], options->quick, all->threads);
-        known += all->cells[i].status != TP_CELL_NOT_RUN;
+    for (int64_t i = 0; i < all->cell_count; i++) {
+        const tp_cell *cell = tp_qualification_cell(all->q, i);
+        int waits = cell->status == TP_CELL_NOT_RUN;
+        if (waits) all->seconds_left += factor * cell_seconds(cell, options->quick, all->threads);
+        known += !waits;
     }
     all->seconds_asked = all->seconds_left;
     all->host_factor = factor;
     if (options->format && strcmp(options->format, "md") && !isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "qualify: %d models, %zu cells, %zu different problems", all->model_count, all->use_count,
-            all->cell_count);
-    if (known) fprintf(stderr, ", %zu done", known);
+    fprintf(stderr, "qualify: %d models, %lld cells, %lld different problems", all->model_count, (long long)all->use_count,
+            (long long)all->cell_count);
+    if (known) fprintf(stderr, ", %lld done", (long long)known);
     fprintf(stderr, "; about %s on %d threads\n", about(all->seconds_left, text), threads);
 }
 
 double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed) {
-    tp_cell before = *done;
-    before.status = TP_CELL_NOT_RUN;
-    all->seconds_left -= all->host_factor * cell_seconds(&before, quick, all->threads);
+    all->seconds_left -= all->host_factor * cell_seconds(done, quick, all->threads);
     double gone = all->seconds_asked - all->seconds_left;
     /* after some cells the clock knows better than the estimate */
     return all->seconds_left * (gone > 0.03 * all->seconds_asked && gone > 1 ? elapsed / gone : 1);
 }
 
-void qualify_progress(size_t done, size_t count, double seconds_left, const tp_cell *cell) {
+void qualify_progress(int64_t done, int64_t count, double seconds_left, const tp_cell *cell) {
     static double last;
     char text[32], left[48] = "";
     if (seconds_left >= 0) snprintf(left, sizeof left, ", about %s left", about(seconds_left, text));
-    bench_progress("%zu of %zu cells%s  %s  %.30s", done, count, left, tp_qualify_phase_name(cell->phase),
+    bench_progress("%lld of %lld cells%s  %s  %.30s", (long long)done, (long long)count, left, tp_qualify_phase_name(cell->phase),
                    cell->problem);
     if (isatty(STDERR_FILENO)) return;
     if (!last) last = now_ns();
     if (now_ns() - last < line_every_ns) return;
     last = now_ns();
-    fprintf(stderr, "%zu of %zu cells%s\n", done, count, left);
+    fprintf(stderr, "%lld of %lld cells%s\n", (long long)done, (long long)count, left);
 }
 
 struct model_row {
@@ -110,7 +109,7 @@ struct model_row {
 
 static int worse_row(const void *left, const void *right) {
     const struct model_row *a = left, *b = right;
-    int order = cell_badness(b->status) - cell_badness(a->status);
+    int order = cell_rank(b->status) - cell_rank(a->status);
     if (order) return order;
     if (a->share != b->share) return a->share < b->share ? 1 : -1;
     return a->model - b->model;
@@ -119,11 +118,12 @@ static int worse_row(const void *left, const void *right) {
 static void sum_model(const struct qualification *all, int model, struct model_row *row) {
     double logs = 0, timed = 0;
     *row = (struct model_row){.model = model, .status = TP_CELL_QUALIFIED};
-    for (size_t i = 0; i < all->use_count; i++) {
-        const tp_cell *cell = &all->cells[all->uses[i].cell];
-        if (all->uses[i].model != model) continue;
+    for (int64_t i = 0; i < all->use_count; i++) {
+        tp_qualify_use use = qualification_use(all, i);
+        const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
+        if (use.model != model) continue;
         row->cells++;
-        if (cell_badness(cell->status) > cell_badness(row->status)) row->status = cell->status;
+        if (cell_rank(cell->status) > cell_rank(row->status)) row->status = cell->status;
         if (cell->allowed > 0) row->share = fmax(row->share, cell->error / cell->allowed);
         if (cell->gain_over_math > 0) logs += log(cell->gain_over_math), timed++;
         add_name(row->kernels, sizeof row->kernels, cell->kernel);
@@ -168,8 +168,8 @@ void qualify_summary(const struct qualification *all) {
 /* What would serve the cells that are refused: a fallback, where one was refused by policy; else what the reasons say. */
 static const char *for_refused(const struct qualification *all) {
     int fallback = 0, size = 0;
-    for (size_t i = 0; i < all->cell_count; i++) {
-        const tp_cell *cell = &all->cells[i];
+    for (int64_t i = 0; i < all->cell_count; i++) {
+        const tp_cell *cell = tp_qualification_cell(all->q, i);
         if (cell->status != TP_CELL_UNSUPPORTED) continue;
         fallback |= strstr(cell->reason, "need policy permit") != NULL;
         size |= !strncmp(cell->reason, "not run: ", 9);
@@ -198,14 +198,14 @@ static const char *what_next(const struct qualification *all, int status, int co
 
 void qualify_verdict(const struct qualification *all, const struct options *options, int code) {
     int bad = 0, worst = TP_CELL_QUALIFIED;
-    for (size_t i = 0; i < all->use_count; i++) {
-        int status = all->cells[all->uses[i].cell].status;
+    for (int64_t i = 0; i < all->use_count; i++) {
+        int status = tp_qualification_cell(all->q, qualification_use(all, i).cell)->status;
         bad += cell_exit_code(status) != EXIT_FINE;
-        if (cell_badness(status) > cell_badness(worst)) worst = status;
+        if (cell_rank(status) > cell_rank(worst)) worst = status;
     }
     const char *verdict = !all->use_count ? "NOTHING CHECKED" : code ? "FAIL" : "PASS";
     printf("%s: %d models, ", verdict, all->model_count);
     if (bad) printf("%d of ", bad);
-    printf("%zu cells, lock %s%s; next: %s\n", all->use_count, options->lock ? options->lock : "none",
+    printf("%lld cells, lock %s%s; next: %s\n", (long long)all->use_count, options->lock ? options->lock : "none",
            all->kept ? " not written" : "", what_next(all, worst, code, options));
 }

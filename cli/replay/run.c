@@ -20,11 +20,11 @@ static double cost_of(const struct replay *replay, const tp_problem *problem, co
 static int make_tensors(const tp_problem *problem, const tp_lengths *lengths, struct tensors *tensors) {
     static const struct tensors_style style = {.repeat = 1};
     double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    if (tensors_bytes(problem, lengths, &style) > limit || tensors_create(tensors, problem, lengths, &style)) {
+    if (tensors_bytes(problem, lengths, &style) > limit || tensors_create(tensors, problem, lengths, &style) ||
+        tensors_fill(tensors, 1)) {
         complain("no memory for the tensors of one call");
         return EXIT_FAILED;
     }
-    tensors_fill(tensors, 1);
     return EXIT_FINE;
 }
 

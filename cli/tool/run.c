@@ -133,8 +133,7 @@ static const struct tensors_style style = {.lse = 1};
 
 static int open_subject(struct subject *subject, const tp_problem *problem, const tp_lengths *lengths,
                         uint64_t seed) {
-    if (tensors_create(&subject->tensors, problem, lengths, &style)) return 1;
-    tensors_fill(&subject->tensors, seed);
+    if (tensors_create(&subject->tensors, problem, lengths, &style) || tensors_fill(&subject->tensors, seed)) return 1;
     return subject->back && gradients_create(&subject->gradients, &subject->tensors, lengths, seed);
 }
 

@@ -25,6 +25,7 @@
 
 /* Dtypes as bits: those of floats, which every set but a special one serves. */
 #define TP__FLOATS (1u << TP_F32 | 1u << TP_F16 | 1u << TP_BF16)
+#define TP__OPS    (1u << TP_FORWARD | 1u << TP_BACKWARD)
 
 enum tp__function {
 #define TP_FUNCTION(op, dtype, slot, forms) TP__FUNCTION_##op##_##dtype,
@@ -42,7 +43,7 @@ enum tp__rank { /* 0 is the best */
 
 enum {
 /* Functions are numbered from the last set on, so that a new set on top leaves the numbers of the others as they are. */
-#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic)                                                    \
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, ops, arithmetic)                                               \
     TP__FIRST_FUNCTION_##isa = TP__FUNCTIONS_PER_SET * (TP__SETS - 1 - (int)TP__RANK_##isa),                  \
     TP__NEEDS_##isa = needs, TP__MR_##isa = mr, TP__NR_##isa = nr, TP__DTYPES_##isa = dtypes,                 \
     TP__ARITHMETIC_##isa = arithmetic,

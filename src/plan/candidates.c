@@ -11,7 +11,7 @@ static const tp__executor fused = {"fused", 1, {&tp__strategy_fused, &tp__strate
 static const tp__executor math = {"math", 0, {&tp__strategy_math, NULL}, tp__cpu_serves};
 
 const tp__option tp__options[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic) {#isa, &fused, &tp__kernel_set_##isa, arithmetic, NULL, 0},
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, ops, arithmetic) {#isa, &fused, &tp__kernel_set_##isa, arithmetic, NULL, 0},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
     {"math", &math, NULL, TP_ARITHMETIC_F32, NULL, 0},
@@ -95,11 +95,11 @@ tp_status tp__policy_check(int32_t policy, tp_error *error) {
 
 const tp_kernel_info *tp_kernel_at(int index) {
     static const tp_kernel_info infos[TP__OPTIONS] = {
-#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, arithmetic) \
-    {sizeof(tp_kernel_info), needs, #isa, "fused", mr, nr, TP_MAX_HEAD_DIM, dtypes, arithmetic, 0},
+#define TP_ISA_ROW(isa, needs, mr, nr, dtypes, ops, arithmetic) \
+    {sizeof(tp_kernel_info), needs, #isa, "fused", mr, nr, TP_MAX_HEAD_DIM, dtypes, arithmetic, ops},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
-        {sizeof(tp_kernel_info), 0, "math", "math", 0, 0, 0, TP__FLOATS, TP_ARITHMETIC_F32, 0},
+        {sizeof(tp_kernel_info), 0, "math", "math", 0, 0, 0, TP__FLOATS, TP_ARITHMETIC_F32, 1u << TP_FORWARD},
     };
     return index >= 0 && index < TP__OPTIONS ? &infos[index] : NULL;
 }

@@ -31,16 +31,17 @@ static int collect(void *cookie, const char *bytes, size_t size) {
 static void check_lock(const tp_lock *lock) {
     struct text once = {NULL, 0}, twice = {NULL, 0};
     tp_error error = TP_ERROR_INIT;
-    tp_identity identity;
-    tp_lock_use use;
-    tp_cell cell;
+    tp_identity *identity;
+    tp_lock_use use = TP_LOCK_USE_INIT;
+    tp_cell cell = TP_CELL_INIT;
     tp_lock *again;
     char why[256];
     for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++)
         tp_lock_cell_find(lock, "avx2", use.problem, &cell);
-    for (int i = 0; tp_lock_cell_at(lock, "avx2", i, &cell) == TP_OK; i++) require(cell.problem[0] != 0);
+    for (int64_t i = 0; tp_lock_cell_at(lock, "avx2", i, &cell) == TP_OK; i++) require(cell.problem[0] != 0);
     require(tp_identity_detect(NULL, &identity, &error) == TP_OK);
-    tp_lock_fresh(lock, &identity, why, sizeof why);
+    tp_lock_fresh(lock, identity, why, sizeof why);
+    tp_identity_destroy(identity);
     require(tp_lock_write(lock, collect, &once) == TP_OK);
     require(tp_lock_parse(once.bytes, once.size, "again", &again, &error) == TP_OK);
     require(tp_lock_write(again, collect, &twice) == TP_OK);
@@ -53,7 +54,7 @@ static void check_lock(const tp_lock *lock) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tp_error error = TP_ERROR_INIT;
     tp_lock *lock;
-    tp_cell cell;
+    tp_cell *cell, *same;
     tp_status status = tp_lock_parse((const char *)data, size, "fuzz", &lock, &error);
     require((status == TP_OK) == (lock != NULL));
     if (lock)
@@ -63,8 +64,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tp_lock_destroy(lock);
     if (tp_cell_parse((const char *)data, size, "fuzz", 3, &cell, &error) == TP_OK) {
         struct text text = {NULL, 0};
-        require(tp_cell_write(&cell, 1, collect, &text) == TP_OK);
-        require(tp_cell_parse(text.bytes, text.size, "again", 1, &cell, &error) == TP_OK);
+        require(tp_cell_write(cell, 1, collect, &text) == TP_OK);
+        require(tp_cell_parse(text.bytes, text.size, "again", 1, &same, &error) == TP_OK);
+        require(!strcmp(cell->problem, same->problem) && !strcmp(cell->kernel, same->kernel));
+        tp_cell_destroy(cell);
+        tp_cell_destroy(same);
         free(text.bytes);
     }
     return 0;

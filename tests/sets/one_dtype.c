@@ -338,6 +338,7 @@ static void sets_are_whole(void **state) {
             assert_true(whole.load_q[dtype] && whole.pack_k[dtype] && whole.pack_v[dtype]);
             assert_true(whole.qk[dtype] && whole.pv[dtype]);
         }
+        assert_int_equal(tp_kernel_at(i)->ops, (whole.attend ? 1u << TP_FORWARD : 0) | (whole.backward ? 1u << TP_BACKWARD : 0));
         assert_true(whole.merge_state && whole.peak && whole.read && whole.exp2 && whole.tanh);
         if (i == 0) continue;
         assert_memory_equal(&whole, tp__kernel_sets[i], sizeof whole); /* they lack nothing */

@@ -62,7 +62,7 @@ int parse_seconds(const char *option, const char *text, double *seconds) {
     return 0;
 }
 
-static const tp_kernel_info kernel = {.name = "one", .strategy = "prefill"};
+static const tp_kernel_info kernel = {.name = "one", .strategy = "prefill", .dtypes = ~0u, .ops = ~0u};
 static const struct check_kernels kernels = {.selected = {&kernel}, .count = 1};
 
 static void note(void *user, const struct finding *finding) {

@@ -35,7 +35,7 @@ static void make(struct held *h, const char *text) {
     *h = (struct held){0};
     assert_int_equal(tp_problem_parse(text, &problem, &lengths, &error), TP_OK);
     assert_int_equal(tensors_create(&h->tensors, &problem, &lengths, &style), 0);
-    tensors_fill(&h->tensors, 5);
+    assert_int_equal(tensors_fill(&h->tensors, 5), 0);
     assert_int_equal(gradients_create(&h->gradients, &h->tensors, &lengths, 5), 0);
 }
 

@@ -4,9 +4,10 @@
  * hide or show a key to a sampled row; and the rule must notice when two sampled rows, those with the smallest
  * outputs, are exchanged. What passes a test that cannot fail is MISTRUSTED, not QUALIFIED.
  */
-#include "qualify/qualify.h"
+#include "qualify.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static double row_size(const struct oracle *oracle, int64_t i) {
@@ -25,14 +26,14 @@ static int is_constant(const struct oracle *oracle) {
 }
 
 /* The problem without the word, and whether that changes what any sampled row sees. */
-static int term_matters(const struct subject *s) {
+static int term_matters(const tp__trial *s) {
     char text[512], *at;
     tp_problem without;
     tp_lengths lengths = {.struct_size = sizeof lengths};
-    snprintf(text, sizeof text, "%s", s->cell->problem);
-    at = strstr(text, s->cell->shows);
+    snprintf(text, sizeof text, "%s", s->cell.problem);
+    at = strstr(text, s->cell.shows);
     if (!at) return 0;
-    memset(at, ' ', strlen(s->cell->shows));
+    memset(at, ' ', strlen(s->cell.shows));
     if (tp_problem_parse(text, &without, &lengths, NULL) != TP_OK) return 0;
     for (int64_t i = 0; i < s->oracle.count; i++) {
         const tp_row *row = &s->oracle.rows[i];
@@ -51,7 +52,7 @@ static void put_row(struct tensors *tensors, const tp_row *row, const double *va
 }
 
 /* Exchanges two rows of the outputs by the truth's own values; does the rule see it? */
-static int exchange_is_seen(struct subject *s, int64_t a, int64_t b) {
+static int exchange_is_seen(tp__trial *s, int64_t a, int64_t b) {
     struct measured_error measured;
     char reason[512];
     const struct oracle *oracle = &s->oracle;
@@ -60,17 +61,17 @@ static int exchange_is_seen(struct subject *s, int64_t a, int64_t b) {
     return oracle_compare(oracle, &s->tensors, &measured, reason, sizeof reason) != 0;
 }
 
-int qualify_trust(struct subject *s) {
+int tp__trial_trust(tp__trial *s) {
     const struct oracle *oracle = &s->oracle;
     int64_t small[2] = {-1, -1};
     if (oracle->count < 2)
-        return subject_fail(s, TP_CELL_MISTRUSTED, "%lld rows were sampled: at least 2 must be",
+        return tp__trial_fail(s, TP_CELL_MISTRUSTED, "%lld rows were sampled: at least 2 must be",
                             (long long)oracle->count);
     if (is_constant(oracle))
-        return subject_fail(s, TP_CELL_MISTRUSTED, "every sampled output is %g", oracle->o[0]);
-    if (s->cell->shows[0] && !term_matters(s))
-        return subject_fail(s, TP_CELL_MISTRUSTED, "%s changes nothing for any sampled row",
-                            s->cell->shows);
+        return tp__trial_fail(s, TP_CELL_MISTRUSTED, "every sampled output is %g", oracle->o[0]);
+    if (s->cell.shows[0] && !term_matters(s))
+        return tp__trial_fail(s, TP_CELL_MISTRUSTED, "%s changes nothing for any sampled row",
+                            s->cell.shows);
     for (int64_t i = 0; i < oracle->count; i++) {
         if (small[0] < 0 || row_size(oracle, i) < row_size(oracle, small[0])) {
             small[1] = small[0];
@@ -80,7 +81,7 @@ int qualify_trust(struct subject *s) {
         }
     }
     if (!exchange_is_seen(s, small[0], small[1]))
-        return subject_fail(s, TP_CELL_MISTRUSTED,
+        return tp__trial_fail(s, TP_CELL_MISTRUSTED,
                             "two rows could be exchanged within what is allowed: the error rule is too coarse here");
     return 0;
 }

@@ -4,7 +4,7 @@
  * packed call, and a call of that sequence alone in the same memory, must give it the bits it had among clean
  * neighbours. The neighbours' own rows must have become NaN, or the poison would prove nothing.
  */
-#include "qualify/qualify.h"
+#include "qualify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,13 +51,13 @@ static int row_differs(const struct tensors *t, enum tensor_id id, const char *c
     return memcmp(at, clean + (at - (const char *)t->buffer[id].memory), bytes) != 0;
 }
 
-static int compare_sequence(struct subject *s, char *const clean[2], int64_t seq, const char *how) {
+static int compare_sequence(tp__trial *s, char *const clean[2], int64_t seq, const char *how) {
     const struct tensors *t = &s->tensors;
     for (int i = 0; i < 2; i++)
         for (int64_t row = 0; row < t->q_lens[seq]; row++)
             for (int64_t head = 0; head < t->problem.q_heads; head++)
                 if (row_differs(t, i ? TENSOR_LSE : TENSOR_O, clean[i], seq, row, head))
-                    return subject_fail(s, TP_CELL_NUMERIC_FAIL,
+                    return tp__trial_fail(s, TP_CELL_NUMERIC_FAIL,
                                         "packing is seen: %s of sequence %lld row %lld head %lld has other "
                                         "bits %s",
                                         i ? "lse" : "o", (long long)seq, (long long)row, (long long)head,
@@ -74,21 +74,21 @@ static int poison_arrived(const struct tensors *t, int64_t kept) {
     return 1;
 }
 
-static int check_sequence(struct qualifier *q, struct subject *s, char *const clean[2], int64_t seq) {
+static int check_sequence(tp__trial *s, char *const clean[2], int64_t seq) {
     tp_receipt receipt;
     tp_tensors all = s->tensors.call;
-    if (subject_run(q, s, tp_context_threads(q->context), &receipt) ||
+    if (tp__trial_run(s, tp_context_threads(s->context), &receipt) ||
         compare_sequence(s, clean, seq, "with NaN in the other sequences"))
         return 1;
     if (!poison_arrived(&s->tensors, seq))
-        return subject_fail(s, TP_CELL_MISTRUSTED, "NaN in a sequence did not reach its own rows");
+        return tp__trial_fail(s, TP_CELL_MISTRUSTED, "NaN in a sequence did not reach its own rows");
     cut_out(seq, &s->tensors.call);
-    int failed = subject_run(q, s, 1, &receipt);
+    int failed = tp__trial_run(s, 1, &receipt);
     s->tensors.call = all;
     return failed || compare_sequence(s, clean, seq, "alone");
 }
 
-int qualify_alone(struct qualifier *q, struct subject *s) {
+int tp__trial_isolated(tp__trial *s) {
     struct tensors *t = &s->tensors;
     char *clean[2] = {NULL, NULL}, *inputs[3] = {NULL, NULL, NULL};
     int failed = 0;
@@ -99,12 +99,12 @@ int qualify_alone(struct qualifier *q, struct subject *s) {
         if (t->buffer[i].memory && (inputs[i] = malloc(t->buffer[i].bytes)))
             memcpy(inputs[i], t->buffer[i].memory, t->buffer[i].bytes);
     if (!clean[0] || !clean[1] || !inputs[0] || !inputs[1] || (t->buffer[2].memory && !inputs[2]))
-        failed = subject_fail(s, TP_CELL_NUMERIC_FAIL, "not run: no memory to poison neighbours");
+        failed = tp__trial_break(s, TP_NO_MEMORY, "no memory to poison neighbours in a cell: %s", s->cell.problem);
     for (int64_t seq = 0; seq < t->sequences && !failed; seq++) set_sequence(t, seq, NULL);
     for (int64_t seq = 0; seq < t->sequences && !failed; seq++) {
         if (!t->q_lens[seq]) continue;
         set_sequence(t, seq, inputs);
-        failed = check_sequence(q, s, clean, seq);
+        failed = check_sequence(s, clean, seq);
         set_sequence(t, seq, NULL);
     }
     for (int i = 0; i < 3; i++)

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Qualification, inside. Each file has one part of it:
+ *
+ *     cells.c              which calls qualify a layer group
+ *     qualify.c            the cells of models or of a lock, and who uses them
+ *     qualify_cell.c       one cell: plan, run, compare with the reference, what the lock keeps of it
+ *     qualify_isolated.c   packed sequences as if each were alone, neighbours full of NaN
+ *     qualify_trust.c      could this cell have failed at all?
+ *     qualify_time.c       its time, and math's beside it
+ *     qualify_lock.c       cells compared with a lock, or written into it
+ */
+#ifndef TP_PROOF_QUALIFY_H
+#define TP_PROOF_QUALIFY_H
+
+#include "harness/attempt.h"
+#include "harness/oracle.h"
+#include "sized.h"
+
+typedef struct tp__slot {
+    tp_cell cell;  /* what callers see; its address stays */
+    tp_cell *seen; /* packed: the cell without what a comparison says of it */
+    char *note;    /* the reason that a comparison gave it, or NULL */
+} tp__slot;
+
+struct tp_qualification {
+    tp_model *const *models; /* a list of its own; the models are the caller's */
+    int model_count;
+    tp__slot *slots; /* no two with one problem */
+    int64_t slot_count, slot_capacity;
+    tp_qualify_use *uses;
+    int64_t use_count, use_capacity;
+    char **notes; /* of the lock as a whole; NULL ends them */
+    int quick;
+};
+
+/* The slot shows what was seen, and the last comparison is forgotten. */
+void tp__slot_reset(tp__slot *slot);
+/* The cell's result is this one from now on. TP_NO_MEMORY: it has the one before. */
+tp_status tp__slot_set(tp__slot *slot, const tp_cell *seen, tp_error *error);
+void tp__notes_free(char **notes);
+
+/* cells.c: hands over the cells of a group, until one is not taken. Options have no 0 any more. */
+typedef tp_status tp__cell_taker(void *user, const tp_cell *cell, tp_error *error);
+tp_status tp__group_cells(const tp_layer_group *group, const tp_qualify_options *options, tp__cell_taker *take, void *user,
+                          tp_error *error);
+
+/* One cell while it is at work. */
+typedef struct tp__trial {
+    tp_context *context;
+    tp_choice choice;
+    int quick;
+    double time_ns;
+    struct workspace workspace;
+    tp_cell cell; /* with what is seen; its texts are those of the slot, of the library and these: */
+    char numerics_id[128], output[65], reason[1024];
+    tp_problem problem;
+    tp_lengths lengths;
+    struct tensors tensors;
+    struct oracle oracle;
+    tp_plan *plan;
+    tp_status broken; /* it could not be judged */
+    tp_error error;   /* why */
+} tp__trial;
+/* A verdict on the cell: sets status and reason. Returns 1. */
+int tp__trial_fail(tp__trial *trial, tp_cell_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* No verdict is possible. Returns 1. */
+int tp__trial_break(tp__trial *trial, tp_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Runs the plan on so many tasks; 1: a verdict, or none is possible. */
+int tp__trial_run(tp__trial *trial, int threads, tp_receipt *receipt);
+/* The same 1. */
+int tp__trial_isolated(tp__trial *trial);
+int tp__trial_trust(tp__trial *trial);
+void tp__trial_time(tp__trial *trial);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was seen, compared with a lock or written into it: all of it, or nothing. */
+#include "qualify.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lock.h"
+
+enum { TEXT_SIZE = 1024 };
+
+static void note_number(char *text, size_t size, const char *what, int64_t locked, int64_t now) {
+    size_t used = strlen(text);
+    if (locked == now) return;
+    snprintf(text + used, size - used, "%s%s: lock has %lld, here %lld", used ? "; " : "", what, (long long)locked,
+             (long long)now);
+}
+
+static int is_served(const tp_cell *cell) { return tp_cell_status_rank((tp_cell_status)cell->status) <= 1; }
+
+static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size) {
+    text[0] = 0;
+    if (!is_served(now)) {
+        if (now->status == locked->status) return TP_CELL_QUALIFIED; /* as bad as the lock says */
+        snprintf(text, size, "%s", now->reason);
+        return (tp_cell_status)now->status;
+    }
+    if (strcmp(locked->kernel, now->kernel) || locked->status != now->status) {
+        snprintf(text, size, "lock has %s %s, here %s %s", locked->kernel,
+                 tp_cell_status_name((tp_cell_status)locked->status), now->kernel,
+                 tp_cell_status_name((tp_cell_status)now->status));
+        /* a fallback that the lock does not know is as good as unqualified */
+        return now->status == TP_CELL_QUALIFIED_FALLBACK ? TP_CELL_UNSUPPORTED : TP_CELL_STALE;
+    }
+    note_number(text, size, "panels full", locked->panels_full, now->panels_full);
+    note_number(text, size, "panels partial", locked->panels_partial, now->panels_partial);
+    note_number(text, size, "panels skipped", locked->panels_skipped, now->panels_skipped);
+    note_number(text, size, "bytes", locked->bytes, now->bytes);
+    note_number(text, size, "scratch", locked->scratch, now->scratch);
+    if (text[0]) return TP_CELL_STALE;
+    if (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id)) {
+        snprintf(text, size, "other bits, within the rule: error %.3g, lock has %.3g; numerics %s, lock has %s", now->error,
+                 locked->error, now->numerics_id, locked->numerics_id);
+        return TP_CELL_NUMERICS_CHANGED;
+    }
+    return TP_CELL_QUALIFIED;
+}
+
+tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size) {
+    char unused[TEXT_SIZE];
+    tp_cell a, b;
+    if (!text || !size) text = unused, size = sizeof unused;
+    if (tp__take(&tp__cell_shape, locked, &a, NULL) == TP_OK && tp__take(&tp__cell_shape, now, &b, NULL) == TP_OK)
+        return compare(&a, &b, text, size);
+    snprintf(text, size, "two cells must be given, from TP_CELL_INIT");
+    return TP_CELL_STALE;
+}
+
+/* A lock knows models by the names of their files. */
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* ---- compare ---- */
+
+/* What a comparison found, before any of it is the qualification's. */
+struct findings {
+    char **notes;      /* NULL ends them */
+    int note_count;
+    char **reasons;    /* by cell; NULL: as the lock says */
+    int32_t *statuses;
+};
+
+static void findings_free(const tp_qualification *q, struct findings *f) {
+    tp__notes_free(f->notes);
+    for (int64_t i = 0; f->reasons && i < q->slot_count; i++) free(f->reasons[i]);
+    free(f->reasons);
+    free(f->statuses);
+}
+
+static tp_status no_memory(tp_error *error) {
+    return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a comparison");
+}
+
+static tp_status add_note(struct findings *f, tp_error *error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static tp_status add_note(struct findings *f, tp_error *error, const char *format, ...) {
+    char text[TEXT_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    f->notes[f->note_count] = strdup(text);
+    return f->notes[f->note_count++] ? TP_OK : no_memory(error);
+}
+
+/* A config that changed, even where no cell did: the lock speaks of another revision. */
+static tp_status compare_config(const tp_model *model, const tp_lock *lock, struct findings *f, tp_error *error) {
+    tp_lock_use use = TP_LOCK_USE_INIT;
+    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
+        if (strcmp(use.model, base_name(model->name))) continue;
+        if (!strcmp(use.config_hash, model->config_hash)) return TP_OK;
+        return add_note(f, error, "config of %s: lock has %s, here %s", model->name, use.config_hash, model->config_hash);
+    }
+    return add_note(f, error, "config of %s: lock has none, here %s", model->name, model->config_hash);
+}
+
+static tp_status compare_cell(const tp_cell *seen, const tp_lock *lock, const char *isa, int32_t *status, char **reason,
+                              tp_error *error) {
+    char text[TEXT_SIZE] = "the lock has no such cell";
+    tp_cell locked = TP_CELL_INIT;
+    *status = TP_CELL_STALE;
+    if (seen->status == TP_CELL_NOT_RUN)
+        return tp__proof_fail(error, TP_INVALID, "a cell has no result: tp_qualify_run must have run it: %.300s", seen->problem);
+    if (tp_lock_cell_find(lock, isa, seen->problem, &locked) == TP_OK)
+        *status = (int32_t)compare(&locked, seen, text, sizeof text);
+    if (*status == TP_CELL_QUALIFIED) return TP_OK;
+    *reason = strdup(text);
+    return *reason ? TP_OK : no_memory(error);
+}
+
+static tp_status look(const tp_qualification *q, const tp_lock *lock, const tp_identity *now, struct findings *f,
+                      tp_error *error) {
+    char stale[TEXT_SIZE];
+    f->notes = calloc((size_t)q->model_count + 2, sizeof *f->notes);
+    f->reasons = calloc((size_t)q->slot_count + 1, sizeof *f->reasons);
+    f->statuses = calloc((size_t)q->slot_count + 1, sizeof *f->statuses);
+    if (!f->notes || !f->reasons || !f->statuses) return no_memory(error);
+    if (tp_lock_fresh(lock, now, stale, sizeof stale) != TP_OK) TP_TRY(add_note(f, error, "%s", stale));
+    for (int i = 0; i < q->model_count; i++) TP_TRY(compare_config(q->models[i], lock, f, error));
+    for (int64_t i = 0; i < q->slot_count; i++)
+        TP_TRY(compare_cell(q->slots[i].seen, lock, now->isa, &f->statuses[i], &f->reasons[i], error));
+    return TP_OK;
+}
+
+tp_status tp_qualify_compare(tp_qualification *q, const tp_lock *lock, const tp_identity *given, tp_error *error) {
+    struct findings f = {.note_count = 0};
+    tp_identity now;
+    if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
+    TP_TRY(tp__take(&tp__identity_shape, given, &now, error));
+    tp_status status = look(q, lock, &now, &f, error);
+    if (status == TP_OK) {
+        char **before = q->notes;
+        q->notes = f.notes, f.notes = before;
+        if (f.note_count) status = tp__proof_fail(error, TP_NOT_LOCKED, "the lock is stale: %.450s", q->notes[0]);
+    }
+    for (int64_t i = 0; i < q->slot_count && (status == TP_OK || status == TP_NOT_LOCKED); i++) {
+        tp__slot *slot = &q->slots[i];
+        tp__slot_reset(slot);
+        if (!f.reasons[i]) continue;
+        slot->cell.status = f.statuses[i];
+        slot->cell.reason = slot->note = f.reasons[i];
+        f.reasons[i] = NULL;
+        if (status == TP_OK)
+            status = tp__proof_fail(error, TP_NOT_LOCKED, "%s: %.200s: %.250s",
+                                    tp_cell_status_name((tp_cell_status)slot->cell.status), slot->cell.problem, slot->note);
+    }
+    findings_free(q, &f);
+    return status;
+}
+
+const char *tp_qualification_note(const tp_qualification *q, int index) {
+    for (int i = 0; q && q->notes && q->notes[i] && i <= index; i++)
+        if (i == index) return q->notes[i];
+    return NULL;
+}
+
+/* ---- update ---- */
+
+static tp_status may_update(const tp_qualification *q, tp_error *error) {
+    if (!q->slot_count)
+        return tp__proof_fail(error, TP_UNSUPPORTED, "nothing was checked: no layer of the models has a cell");
+    for (int64_t i = 0; i < q->slot_count; i++)
+        if (q->slots[i].seen->status == TP_CELL_NOT_RUN)
+            return tp__proof_fail(error, TP_INVALID, "a cell has no result: tp_qualify_run must have run it: %.300s",
+                                  q->slots[i].seen->problem);
+    for (int i = 0; i < q->model_count; i++)
+        for (int j = 0; j < i; j++)
+            if (!strcmp(base_name(q->models[i]->name), base_name(q->models[j]->name)))
+                return tp__proof_fail(error, TP_INVALID, "%.200s and %.200s: a lock knows models by the names of their files",
+                                      q->models[j]->name, q->models[i]->name);
+    return TP_OK;
+}
+
+static tp_status put_all(const tp_qualification *q, tp_lock *lock, const tp_identity *identity, const tp_lock_update *update,
+                         tp_error *error) {
+    for (int i = 0; i < q->model_count; i++)
+        TP_TRY(tp_lock_put_model(lock, base_name(q->models[i]->name), q->models[i]->config_hash, error));
+    for (int64_t i = 0; i < q->use_count; i++) {
+        const tp_qualify_use *use = &q->uses[i];
+        const tp_model *model = q->models[use->model];
+        TP_TRY(tp_lock_put_use(lock, base_name(model->name), model->groups[use->group], q->slots[use->cell].seen, error));
+    }
+    for (int64_t i = 0; i < q->slot_count; i++) TP_TRY(tp_lock_put_cell(lock, identity->isa, q->slots[i].seen, error));
+    return tp_lock_finish(lock, identity, update->date, update->reason, error);
+}
+
+tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *given,
+                            const tp_lock_update *given_update, tp_error *error) {
+    tp_identity identity;
+    tp_lock_update update;
+    tp_lock *copy;
+    if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
+    TP_TRY(tp__take(&tp__identity_shape, given, &identity, error));
+    TP_TRY(tp__take(&tp__update_shape, given_update, &update, error));
+    TP_TRY(may_update(q, error));
+    TP_TRY(tp__lock_copy(lock, &copy, error));
+    tp_status status = put_all(q, copy, &identity, &update, error);
+    if (status == TP_OK) tp__lock_exchange(lock, copy);
+    tp_lock_destroy(copy);
+    return status;
+}

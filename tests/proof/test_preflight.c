@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Preflight: a lock and a model become permits of a context, or a refusal that names what is wrong. */
+#include "support.h"
+
+static tp_status asks(tp_context *context, const char *text) {
+    tp_problem problem;
+    tp_decision *decision;
+    assert_int_equal(tp_problem_parse(text, &problem, NULL, NULL), TP_OK);
+    tp_status status = tp_explain(context, &problem, NULL, &decision, NULL);
+    tp_decision_destroy(decision);
+    return status;
+}
+
+static void preflight_permits(void **state) {
+    (void)state;
+    tp_model *model = support_model(support_config);
+    tp_identity identity = support_identity();
+    struct text text = support_lock(model, &identity);
+    tp_lock *lock = support_parse(&text);
+    tp_context *context = support_context(TP_LOCKED, NULL);
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
+    assert_int_equal(tp_preflight(context, lock, model, "engine=1,torch=2.4", &error), TP_OK);
+    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_OK); /* any length */
+    assert_int_equal(asks(context, "b3 h4/2 q1 k900 d64 f32 causal"), TP_OK);
+    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d80 f32 causal"), TP_NOT_LOCKED);
+    struct text metrics = {NULL, 0};
+    assert_int_equal(tp_metrics_write(context, text_collect, &metrics), TP_OK);
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_loaded 1\n"));
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_stale 0\n"));
+    assert_null(strstr(metrics.bytes, "\ntileproof_lock_scratch_bytes 0\n"));
+    free(metrics.bytes);
+    tp_context_destroy(context);
+    tp_lock_destroy(lock);
+    tp_model_destroy(model);
+    free(text.bytes);
+}
+
+static void preflight_refuses(void **state) {
+    (void)state;
+    tp_model *model = support_model(support_config), *other;
+    tp_identity identity = support_identity();
+    struct text text = support_lock(model, &identity);
+    tp_lock *lock = support_parse(&text);
+    tp_context *context = support_context(TP_LOCKED, NULL);
+    tp_error error = TP_ERROR_INIT;
+    tp_cell cell = TP_CELL_INIT;
+    assert_int_equal(tp_preflight(context, lock, model, "torch=2.5,engine=1", &error), TP_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "a/model.json: STALE: library declared: lock has engine=1,torch=2.4"));
+    struct text metrics = {NULL, 0};
+    assert_int_equal(tp_metrics_write(context, text_collect, &metrics), TP_OK);
+    assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_stale 1\n"));
+    free(metrics.bytes);
+    other = support_model("{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0-3\", \"problem\": \"h4/2 d96 f32 "
+                        "causal\"}]}");
+    assert_int_equal(tp_preflight(context, lock, other, "torch=2.4,engine=1", &error), TP_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "the lock has it with another config"));
+    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
+    /* one cell that failed */
+    assert_int_equal(tp_lock_cell_at(lock, identity.isa, 2, &cell), TP_OK);
+    cell.status = TP_CELL_NUMERIC_FAIL;
+    cell.reason = "o of seq 0 is wrong";
+    assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_OK);
+    assert_int_equal(tp_preflight(context, lock, model, "torch=2.4,engine=1", &error), TP_UNSUPPORTED);
+    char expected[128];
+    snprintf(expected, sizeof expected, "a/model.json: text layers 0-3, %s: NUMERIC_FAIL: o of seq 0 is wrong",
+             tp_qualify_phase_name(cell.phase));
+    assert_string_equal(error.text, expected);
+    tp_model_destroy(other);
+    tp_context_destroy(context);
+    tp_lock_destroy(lock);
+    tp_model_destroy(model);
+    free(text.bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(preflight_permits),
+        cmocka_unit_test(preflight_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

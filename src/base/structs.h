@@ -31,7 +31,7 @@
     X(tp_receipt, function_calls, 1296)     \
     X(tp_counters, refusals, 48)            \
     X(tp_count, device, 96)                 \
-    X(tp_kernel_info, reserved, 48)         \
+    X(tp_kernel_info, ops, 48)              \
     X(tp_lock_state, canary_success, 24)    \
     X(tp_reference_gradients, d_v_bound, 80)
 

@@ -81,15 +81,9 @@ static void a_backend_of_another_version(void **state) {
     table->device = 1, table->name = "growth", table->kernel_at = kernel_at, table->serves = serves, table->figures = figures;
     table->prepare = prepare, table->release_prepared = release_prepared, table->allocate = allocate;
     table->release = release, table->copy = copy, table->submit = submit;
-    tp_allocator *allocator = PLACE_INIT(tp_allocator, TP_ALLOCATOR_INIT);
     tp_context *context;
     options->backend = table;
-    options->allocator = allocator;
 #define CREATE tp_context_create(options, &context, error)
-    assert_int_equal(CREATE, TP_INVALID); /* an allocator without functions */
-    REFUSES(allocator, tp_allocator, CREATE);
-    REFUSES_SIZE(allocator, tp_allocator, CREATE);
-    options->allocator = NULL;
     REFUSES(table, tp_backend, CREATE);
     REFUSES_SIZE(table, tp_backend, CREATE);
     REFUSES(kernel, tp_kernel_info, CREATE);

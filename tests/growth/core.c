@@ -10,6 +10,16 @@ static int discard(void *cookie, const char *bytes, size_t size) {
     return 0;
 }
 
+static void *allocate(void *user, size_t bytes, size_t alignment) {
+    (void)user;
+    return aligned_alloc(alignment, bytes);
+}
+
+static void release(void *user, void *memory, size_t bytes) {
+    (void)user, (void)bytes;
+    free(memory);
+}
+
 static void a_receipt_is_filled(const tp_receipt *receipt) {
     const char *name;
     int64_t calls, sum = 0;
@@ -29,6 +39,12 @@ static void one_call(void **state) {
     tp_context *none;
     REFUSES(options, tp_context_options, tp_context_create(options, &none, error));
     REFUSES_SIZE(options, tp_context_options, tp_context_create(options, &none, error));
+    tp_allocator *allocator = PLACE_INIT(tp_allocator, TP_ALLOCATOR_INIT);
+    allocator->allocate = allocate;
+    allocator->release = release;
+    options->allocator = allocator;
+    REFUSES(allocator, tp_allocator, tp_context_create(options, &none, error));
+    REFUSES_SIZE(allocator, tp_allocator, tp_context_create(options, &none, error));
     tp_context *context = growth_context(options);
     growth_call c;
     growth_call_new(&c);

@@ -69,7 +69,7 @@ FIRST = [
     ("event-for", "policy"),
     ("arithmetic-", "arithmetic"),
     ("decision-", "allocation|watch"),
-    ("device-", "device|tickets"),
+    ("device-", "device|backend|tickets"),
     ("ticket-", "tickets|device"),
     ("src/masks/callback", "callback"),
     ("src/reference/row", "callback|bound|reference"),

@@ -67,6 +67,7 @@ static const struct command commands[] = {
      "  tileproof model models/*.json -o md          one row a group\n"
      "  tileproof model llama-3.2-1b                 a shipped model, by name\n"
      "  tileproof model config.json -o json\n"
+     "  tileproof model new.json --assume llama      a model_type that is not known, read as a llama\n"
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
     {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
@@ -95,15 +96,16 @@ static const struct command commands[] = {
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
-static const char problem_help[] =
+static const char words_help[] =
     "A PROBLEM is a text of words, quoted or not, in any order after the first:\n"
     "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
     "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
-    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, causal, window=L,R, scale=X,\n"
+    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, scale=X,\n"
     "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
     "      latent: v is part of k, invariant: the same bits for decode and prefill\n"
-    "      more masks: chunk=N prefix=N first=N documents spans spans-and tree bits callback positions\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
+    "      positions: mask positions of their own; masks:";
+static const char shapes_help[] =
     "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
     "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
     "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"
@@ -121,6 +123,17 @@ static const char exit_help[] =
     "     a run was stopped\n"
     "  5  something is not as a lock says\n";
 
+static void print_problem_help(void) {
+    size_t column = 0;
+    printf("%s", words_help);
+    for (int i = 0; tp_mask_at(i); i++) {
+        const char *words = tp_mask_at(i)->words;
+        if (column == 0 || column + strlen(words) > 90) column = (size_t)printf("\n         ") - 1;
+        column += (size_t)printf(" %s", words);
+    }
+    printf("\n%s\n", shapes_help);
+}
+
 static void print_help(void) {
     printf("tileproof %s: exact attention that never writes the score matrix, "
            "and says what ran\n\nUsage: tileproof COMMAND [WORDS]\n\n",
@@ -131,16 +144,18 @@ static void print_help(void) {
            "  tileproof demo\n"
            "  tileproof explain q4k h32/8 d128 bf16 causal\n"
            "  tileproof run q1k d64 causal --verify\n"
-           "  tileproof help COMMAND\n\n%s\n%s",
-           problem_help, exit_help);
+           "  tileproof help COMMAND\n\n");
+    print_problem_help();
+    printf("%s", exit_help);
 }
 
 static void print_command_help(const struct command *command) {
     printf("tileproof %s: %s\n\nUsage: tileproof %s [OPTIONS]%s\n\nExamples:\n%s\nOptions:\n",
            command->name, command->help, command->name, command->words, command->examples);
     options_print_help(stdout, command->bit);
-    int problem = strstr(command->words, "PROBLEM") != NULL;
-    printf("\n%s%s%s", problem ? problem_help : "", problem ? "\n" : "", exit_help);
+    printf("\n");
+    if (strstr(command->words, "PROBLEM")) print_problem_help();
+    printf("%s", exit_help);
 }
 
 static int run_command(const struct command *command, int count, char **words) {

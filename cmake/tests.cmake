@@ -25,6 +25,11 @@ if(TILEPROOF_SANITIZE STREQUAL "thread")
   # The thread sanitizer's own locks hang in a child that was forked while threads were at work; ctest names it as not run.
   set_tests_properties(forked PROPERTIES DISABLED TRUE)
 endif()
+# Every kernel function by itself; --bench times each.
+file(GLOB kernel_test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernels/*.c)
+add_executable(kernel_functions ${kernel_test_sources})
+target_link_libraries(kernel_functions PRIVATE test_support)
+add_test(NAME kernel_functions COMMAND kernel_functions)
 # What draws problems for check --random, with a stand-in for what runs them.
 foreach(source random_draw random_shapes random_traits random_shrink random_cover)
   target_sources(test_random PRIVATE ${CMAKE_SOURCE_DIR}/cli/check/${source}.c)

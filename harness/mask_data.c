@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 struct maker {
     struct mask_data *data;
     const tp_problem *problem;
@@ -12,6 +14,7 @@ struct maker {
     const struct mask_lengths *lengths;
     uint64_t seed;
     int failed;
+    int64_t spans; /* listed so far */
 };
 
 static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
@@ -140,7 +143,7 @@ static void make_documents(struct maker *m, int64_t seq, int64_t *value) {
 /* Every second stretch of 256, or of an eighth, is a span. */
 static int64_t span_length(int64_t keys) { return keys >= 2048 ? 256 : keys / 8 + 1; }
 
-static void make_spans(struct maker *m, int64_t seq, int64_t *value, int64_t *used) {
+static void make_spans(struct maker *m, int64_t seq, int64_t *value) {
     int64_t keys = m->lengths->kv_lens[seq], length = span_length(keys);
     if (m->call->k_spans) {
         for (int64_t j = 0; j < keys; j++) value[j] = j / length % 2 ? j / length : -1;
@@ -148,24 +151,25 @@ static void make_spans(struct maker *m, int64_t seq, int64_t *value, int64_t *us
                   -1);
         return;
     }
-    for (int64_t start = length; start < keys; start += 2 * length, ++*used) {
-        put(m, (void *)(uintptr_t)m->call->spans, 2 * *used, start);
-        put(m, (void *)(uintptr_t)m->call->spans, 2 * *used + 1, start + length);
+    for (int64_t start = length; start < keys; start += 2 * length, m->spans++) {
+        put(m, (void *)(uintptr_t)m->call->spans, 2 * m->spans, start);
+        put(m, (void *)(uintptr_t)m->call->spans, 2 * m->spans + 1, start + length);
     }
-    put(m, (void *)(uintptr_t)m->call->span_offsets, seq + 1, *used);
+    put(m, (void *)(uintptr_t)m->call->span_offsets, seq + 1, m->spans);
 }
 
-static void make_parents(struct maker *m, int64_t seq) {
+static void make_prefix(struct maker *m, int64_t seq, int64_t *value) {
+    (void)value;
+    put(m, (void *)(uintptr_t)m->call->prefix_lens, seq,
+        (int64_t)(draw(m, OF_PREFIX, seq, 0) % (uint64_t)(m->lengths->kv_lens[seq] / 2 + 1)));
+}
+
+static void make_tree(struct maker *m, int64_t seq, int64_t *value) {
+    (void)value;
     for (int64_t i = 0; i < m->lengths->q_lens[seq]; i++) {
         int64_t back = 1 + (int64_t)(draw(m, OF_PARENTS, seq, i) % (m->data->scattered ? (uint64_t)i + 1 : 4));
         put(m, (void *)(uintptr_t)m->call->parents, token(m, 0, seq, i), i >= back ? i - back : -1);
     }
-}
-
-static int has(const tp_problem *problem, int32_t kind) {
-    for (int i = 0; i < problem->mask_nodes; i++)
-        if (problem->mask[i].kind == kind) return 1;
-    return 0;
 }
 
 static int64_t longest(const int64_t *lens, int64_t count) {
@@ -174,28 +178,26 @@ static int64_t longest(const int64_t *lens, int64_t count) {
     return max;
 }
 
-static void take_arrays(struct maker *m) {
-    const tp_problem *p = m->problem;
+static void take_documents(struct maker *m) {
+    if (flip(m, OF_DOCUMENTS)) m->call->q_documents = take_indices(m, tokens(m, 0));
+    m->call->k_documents = take_indices(m, tokens(m, 1));
+}
+
+static void take_spans(struct maker *m) {
     tp_tensors *c = m->call;
-    if (p->positions) {
-        c->q_positions = take_indices(m, tokens(m, 0));
-        c->k_positions = take_indices(m, tokens(m, 1));
-    }
-    if (has(p, TP_MASK_DOCUMENTS)) {
-        if (flip(m, OF_DOCUMENTS)) c->q_documents = take_indices(m, tokens(m, 0));
-        c->k_documents = take_indices(m, tokens(m, 1));
-    }
-    if (has(p, TP_MASK_SPANS) && flip(m, OF_SPANS)) {
+    if (flip(m, OF_SPANS)) {
         if (flip(m, OF_ROWS)) c->q_spans = take_indices(m, tokens(m, 0));
         c->k_spans = take_indices(m, tokens(m, 1));
-    } else if (has(p, TP_MASK_SPANS)) {
-        c->spans = take_indices(m, 2 * (16 * c->batch + tokens(m, 1) / 256));
-        c->span_offsets = take_indices(m, c->batch + 1);
-        put(m, (void *)(uintptr_t)c->span_offsets, 0, 0);
+        return;
     }
-    if (has(p, TP_MASK_PREFIX)) c->prefix_lens = take_indices(m, c->batch);
-    if (has(p, TP_MASK_TREE)) c->parents = take_indices(m, tokens(m, 0));
+    c->spans = take_indices(m, 2 * (16 * c->batch + tokens(m, 1) / 256));
+    c->span_offsets = take_indices(m, c->batch + 1);
+    put(m, (void *)(uintptr_t)c->span_offsets, 0, 0);
 }
+
+static void take_prefix(struct maker *m) { m->call->prefix_lens = take_indices(m, m->call->batch); }
+
+static void take_tree(struct maker *m) { m->call->parents = take_indices(m, tokens(m, 0)); }
 
 /* Bits and biases lie by the most rows and keys that a sequence may have; those in use are the first. */
 static int is_end(const struct maker *m, int64_t seq, int64_t row) {
@@ -307,30 +309,49 @@ static int callback_in_runs(void *user, int64_t seq, int64_t row, int64_t key) {
     return key / 20 % 7 == (row * 3 + seq) % 7;
 }
 
+/* Kinds that read tensors, in the order in which their data is made: `take` gets the memory, `make` fills it in for one
+   sequence with the help of an array by key, `whole` does both for all of them. */
+static const struct {
+    int32_t kind;
+    void (*take)(struct maker *m);
+    void (*make)(struct maker *m, int64_t seq, int64_t *value);
+    void (*whole)(struct maker *m, int64_t rows, int64_t keys);
+} makers[] = {
+    {TP_MASK_DOCUMENTS, take_documents, make_documents, NULL},
+    {TP_MASK_SPANS, take_spans, make_spans, NULL},
+    {TP_MASK_PREFIX, take_prefix, make_prefix, NULL},
+    {TP_MASK_TREE, take_tree, make_tree, NULL},
+    {TP_MASK_BITS, NULL, NULL, make_bits},
+    {TP_MASK_CALLBACK, NULL, NULL, NULL}, /* set for every call */
+};
+enum { MAKERS = sizeof makers / sizeof *makers };
+
 double mask_data_bytes(const tp_problem *p) {
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len, bytes = 0;
-    if (has(p, TP_MASK_BITS)) bytes += pairs / 8;
+    if (mask_has(p, TP_MASK_BITS)) bytes += pairs / 8;
     if (p->bias_dtype) bytes += pairs * (double)tp_dtype_bytes((tp_dtype)p->bias_dtype);
     return bytes + 64.0 * (double)p->batch * (double)(p->q_len + p->kv_len);
 }
 
 int mask_data_create(struct mask_data *data, const tp_problem *problem, tp_tensors *call,
                      const struct mask_lengths *lengths, uint64_t seed) {
-    struct maker m = {data, problem, call, lengths, seed, 0};
+    struct maker m = {data, problem, call, lengths, seed, 0, 0};
     int64_t rows = longest(lengths->q_lens, call->batch), keys = longest(lengths->kv_lens, call->batch);
-    int64_t *value = malloc(((size_t)keys + 1) * sizeof *value), used = 0;
+    int64_t *value = malloc(((size_t)keys + 1) * sizeof *value);
     if (!value) return 1;
-    take_arrays(&m);
+    if (problem->positions) {
+        call->q_positions = take_indices(&m, tokens(&m, 0));
+        call->k_positions = take_indices(&m, tokens(&m, 1));
+    }
+    for (int i = 0; i < MAKERS; i++)
+        if (makers[i].take && mask_has(problem, makers[i].kind)) makers[i].take(&m);
     for (int64_t s = 0; !m.failed && s < call->batch; s++) {
         if (problem->positions) make_positions(&m, s, value);
-        if (has(problem, TP_MASK_DOCUMENTS)) make_documents(&m, s, value);
-        if (has(problem, TP_MASK_SPANS)) make_spans(&m, s, value, &used);
-        if (call->prefix_lens)
-            put(&m, (void *)(uintptr_t)call->prefix_lens, s,
-                (int64_t)(draw(&m, OF_PREFIX, s, 0) % (uint64_t)(lengths->kv_lens[s] / 2 + 1)));
-        if (call->parents) make_parents(&m, s);
+        for (int i = 0; i < MAKERS; i++)
+            if (makers[i].make && mask_has(problem, makers[i].kind)) makers[i].make(&m, s, value);
     }
-    if (!m.failed && has(problem, TP_MASK_BITS)) make_bits(&m, rows, keys);
+    for (int i = 0; !m.failed && i < MAKERS; i++)
+        if (makers[i].whole && mask_has(problem, makers[i].kind)) makers[i].whole(&m, rows, keys);
     if (!m.failed && problem->bias_dtype) make_bias(&m, rows, keys);
     if (!m.failed) make_heads(&m);
     call->callback = data->scattered ? callback_in_runs : callback;

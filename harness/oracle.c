@@ -136,6 +136,15 @@ struct totals {
     const tp_row *worst_row;
 };
 
+static void look_nearest(const struct oracle *oracle, int64_t i, double error, struct measured_error *measured) {
+    double ratio = error / oracle->bound[i];
+    if (!(oracle->bound[i] > 0) || !isfinite(oracle->bound[i]) || ratio < measured->nearest.ratio) return;
+    measured->nearest.row = oracle->rows[i];
+    measured->nearest.error = error;
+    measured->nearest.bound = oracle->bound[i];
+    measured->nearest.ratio = ratio;
+}
+
 static int compare_row(const struct oracle *oracle, const struct tensors *tensors, int64_t i,
                        struct measured_error *measured, struct totals *totals,
                        const struct place *place) {
@@ -147,6 +156,7 @@ static int compare_row(const struct oracle *oracle, const struct tensors *tensor
         if (isinf(expected) && isnan(got)) continue; /* an infinite v shows, as infinity or as NaN */
         if (differs(expected, got, &error)) return report(place, "o", expected, got, NAN, 0);
         if (empty && got != 0) return report(place, "o of an empty row", 0, got, error, 0);
+        look_nearest(oracle, i, error, measured);
         if (isfinite(expected) && !isfinite(oracle->bound[i]))
             return report(place, "o has no finite bound: nothing would be checked", expected, got, error,
                           oracle->bound[i]);
@@ -163,10 +173,6 @@ static int compare_row(const struct oracle *oracle, const struct tensors *tensor
         }
         if (naive_error > measured->naive_max) measured->naive_max = naive_error;
         if (fabs(expected) > totals->max_o) totals->max_o = fabs(expected);
-        if (oracle->bound[i] > 0 && error / oracle->bound[i] >= measured->worst_share) {
-            measured->worst_share = error / oracle->bound[i];
-            measured->worst_bound = oracle->bound[i];
-        }
         totals->sum += error;
         totals->naive_sum += naive_error;
         totals->values++;

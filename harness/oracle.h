@@ -31,8 +31,10 @@ struct oracle {
 
 struct measured_error {
     double max, mean, naive_max, naive_mean, floor;
-    double worst_share; /* largest error of a row divided by its bound */
-    double worst_bound; /* of that row */
+    struct {
+        tp_row row;
+        double error, bound, ratio; /* error / bound; bound 0: no row has both an error and a bound */
+    } nearest;                      /* the row whose error is nearest to its bound, or furthest beyond */
     double lse_max, lse_naive_max;
 };
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 enum { GAP = 3, SPARE_PAGES = 2, SPARE_SLOTS = 1 };
 enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302 };
 
@@ -152,10 +154,11 @@ static void mark_exactly(const struct tensors *tensors, int64_t seq, char *seen)
     }
 }
 
+/* One interval a row, whose ends never fall. */
 static int is_plain(const tp_problem *problem) {
     for (int i = 0; i < problem->mask_nodes; i++) {
-        int32_t kind = problem->mask[i].kind;
-        if (kind != TP_MASK_AND && kind != TP_MASK_CAUSAL && kind != TP_MASK_WINDOW) return 0;
+        const tp_mask_info *info = mask_kind(problem->mask[i].kind);
+        if (info ? !(info->traits & TP_MASK_MONOTONE) : problem->mask[i].kind != TP_MASK_AND) return 0;
     }
     return !problem->positions;
 }

@@ -662,7 +662,7 @@ typedef struct tp_decision {
     const char *problem_class; /* what a permit names: tp_problem_class */
     const char *numerics_id;   /* equal id and equal input: equal bits; "" when nothing was chosen */
     /* at the problem's bounds */
-    int64_t pairs;            /* visible (row, key) pairs over all heads                        */
+    int64_t pairs;            /* visible (row, key) pairs over all heads; see pairs_exact       */
     double flops;             /* 2 * pairs * (head_dim_qk + head_dim_v): still quadratic; backward, with its
                                  five products: 2 * pairs * (3 * head_dim_qk + 2 * head_dim_v)  */
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
@@ -676,7 +676,8 @@ typedef struct tp_decision {
     int32_t decode;           /* 1: sequences go by the decode loop, 0: by prefill's, or math   */
     int32_t threads;          /* of the context's, how many can be kept busy                    */
     int32_t arithmetic;       /* tp_arithmetic of the chosen candidate                          */
-    int32_t reserved;
+    int32_t pairs_exact;      /* 1: pairs is a count. 0: an estimate, without the masks that read data;
+                                 or from samples, where counting would take long                */
     const char *device;       /* that was asked for: "cpu", or the backend's name               */
 } tp_decision;
 
@@ -1017,7 +1018,35 @@ TP_API int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype);
 TP_API int tp_decode_rows(tp_dtype k_dtype);
 #define TP_DECODE_CHUNK_KEYS 1024
 #define TP_DECODE_ROWS 32 /* of any dtype, at most */
-TP_API const char *tp_mask_name(int index); /* "causal", "window" */
+
+typedef enum tp_mask_reads {
+    TP_MASK_READS_NO_DATA = 0,
+    TP_MASK_READS_DATA = 1,    /* arrays of tp_tensors, or its callback */
+    TP_MASK_READS_LEFT_OUT = 2 /* where its value is left out, -1: the value for each sequence */
+} tp_mask_reads;
+
+typedef enum tp_mask_trait {
+    TP_MASK_MONOTONE = 1,         /* a row sees one interval of positions, whose ends never fall as q_pos grows */
+    TP_MASK_HOLES = 2,            /* what a row sees need not be one interval                                   */
+    TP_MASK_BY_HEAD = 4,          /* query heads may see different keys                                         */
+    TP_MASK_KEY_FOR_EACH_ROW = 8  /* every sequence needs at least as many keys as rows                         */
+} tp_mask_trait;
+
+/* A mask kind. docs/masks.md has the formulas. */
+typedef struct tp_mask_info {
+    uint32_t struct_size;
+    int32_t kind;         /* tp_mask_kind */
+    const char *name;     /* "window" */
+    const char *words;    /* of the text form, apart by blanks: "window=L,R", "prefix=N prefix" */
+    const char *examples; /* the same with numbers: "window=19,5", "prefix=33 prefix" */
+    const char *value[2]; /* what its values are called: "left", "right" */
+    int64_t min[2];       /* the least that each may be; the greatest is 2^40 */
+    int32_t values;       /* whole numbers that it takes: none, a, or a and b */
+    int32_t reads;        /* tp_mask_reads */
+    uint32_t traits;      /* tp_mask_trait, as bits */
+    int32_t reserved;     /* 0 */
+} tp_mask_info;
+TP_API const tp_mask_info *tp_mask_at(int index);
 TP_API const char *tp_kernel_function(int index); /* symbols of all kernel functions of this library */
 
 /* One short measurement of what this host can do at best, on `threads` tasks of the context's pool with

@@ -63,7 +63,8 @@ typedef enum tp_rope {
     TP_ROPE_YARN = 4,
     TP_ROPE_LONGROPE = 5,
     TP_ROPE_LLAMA3 = 6,
-    TP_ROPE_2D = 7 /* a vision tower's: rows and columns of patches */
+    TP_ROPE_2D = 7, /* a vision tower's: rows and columns of patches */
+    TP_ROPE_PROPORTIONAL = 8
 } tp_rope;
 TP_API const char *tp_rope_name(tp_rope rope);
 
@@ -103,6 +104,7 @@ typedef struct tp_layer_group {
     double rope_theta, rope_factor;
     int32_t mrope_section[3]; /* all 0: one position a token */
     int32_t reserved;
+    int64_t sparse;           /* keys that the model chooses for each row, at most; 0: all that the mask shows */
 } tp_layer_group;
 
 typedef struct tp_model {
@@ -113,7 +115,20 @@ typedef struct tp_model {
     const char *model_type;        /* of the file; "declared" for a file of layer groups */
     const char *ignored;           /* unknown keys the file itself asks to ignore, "a,b"; "" for none */
     const char *config_hash;       /* SHA-256 of the file's JSON with sorted keys and no blanks, in hex */
+    const char *assumed;           /* tp_model_options.assume, where it was needed; "" otherwise */
+    const char *label;             /* what locks and reports call it: the name without folders, and " (as llama)" where a
+                                      family was assumed */
 } tp_model;
+
+typedef struct tp_model_options {
+    uint32_t struct_size;
+    uint32_t reserved;  /* 0 */
+    /* The decoder as which a file of an unknown model_type is read, such as "llama"; NULL: such a file is refused. That it is
+       right is the caller's word: the model's label says so, in reports and locks. Known types are read as
+       they are, keys that the assumed family does not know are refused as ever. */
+    const char *assume;
+} tp_model_options;
+#define TP_MODEL_OPTIONS_INIT { sizeof(tp_model_options), 0, NULL }
 
 #define TP_MODEL_MAX_BYTES  (16u << 20)
 #define TP_MODEL_MAX_DEPTH  32
@@ -128,6 +143,9 @@ typedef struct tp_model {
  */
 TP_API tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_model **model,
                                 tp_error *error);
+/* The same with options, which may be NULL. TP_INVALID too when assume names no decoder that is known. */
+TP_API tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
+                                     tp_model **model, tp_error *error);
 TP_API void tp_model_destroy(tp_model *model);
 
 /* "causal & window", "(causal & window) | same-span", "full". TP_INVALID when size is too small, here and

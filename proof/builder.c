@@ -2,6 +2,7 @@
 #include "builder.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,15 +92,26 @@ static char *join_keys(json_t *set) {
     return text;
 }
 
+static char *make_label(const tp__source *source) {
+    const char *slash = strrchr(source->name, '/'), *base = slash ? slash + 1 : source->name;
+    const char *assumed = source->assumed ? source->assume : "";
+    size_t size = strlen(base) + strlen(assumed) + sizeof " (as )";
+    char *label = malloc(size);
+    if (label) snprintf(label, size, source->assumed ? "%s (as %s)" : "%s%s", base, assumed);
+    return label;
+}
+
 tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_model **result) {
     tp_model *model = calloc(1, sizeof *model);
     if (!model) return no_memory(builder);
     model->struct_size = sizeof *model;
+    model->assumed = strdup(builder->source->assumed ? builder->source->assume : "");
+    model->label = make_label(builder->source);
     model->name = strdup(builder->source->name);
     model->model_type = strdup(model_type);
     model->ignored = join_keys(builder->source->ignored);
     model->config_hash = strdup(builder->source->hash);
-    if (!model->name || !model->model_type || !model->ignored || !model->config_hash) {
+    if (!model->name || !model->model_type || !model->ignored || !model->config_hash || !model->assumed || !model->label) {
         tp_model_destroy(model);
         return no_memory(builder);
     }
@@ -119,5 +131,7 @@ void tp_model_destroy(tp_model *model) {
     free((char *)model->model_type);
     free((char *)model->ignored);
     free((char *)model->config_hash);
+    free((char *)model->assumed);
+    free((char *)model->label);
     free(model);
 }

@@ -154,7 +154,7 @@ static tp_status read_group(tp__scope *scope, uint8_t taken[4][TP_MODEL_MAX_LAYE
         group.out_of_scope = stranger_name(stranger);
         return read_layers(scope, layers, &group, taken[group.part], builder);
     }
-    TP_TRY(read_name(scope, "rope", TP_ROPE_2D + 1, rope_name, &group.rope));
+    TP_TRY(read_name(scope, "rope", TP_ROPE_PROPORTIONAL + 1, rope_name, &group.rope));
     TP_TRY(tp__scope_count(scope, "max_positions", 1, (int64_t)1 << 40, &group.q_max));
     group.kv_max = group.q_max;
     TP_TRY(read_problem(scope, problem, &group));

@@ -13,7 +13,10 @@ enum {
     OUT_SIZE = 8, /* hidden_size is what comes out of the tower, not what is inside   */
     WINDOWS = 16, /* window_size in pixels; fullatt_block_indexes see the whole image */
     SOUND = 32,   /* max_source_positions                                            */
-    WORDS = 64    /* max_position_embeddings, is_decoder                             */
+    WORDS = 64,   /* max_position_embeddings, is_decoder                             */
+    REGISTERS = 128, /* num_register_tokens beside the patches                       */
+    UNIT = 256,      /* the scale is 1                                               */
+    KV_KEY = 512     /* num_key_value_heads, which must be as many as heads           */
 };
 
 struct tp__encoder {
@@ -56,15 +59,29 @@ static void set_scale(tp_layer_group *group) {
     group->scale_source = "1/sqrt(d)";
 }
 
+/* A number, or [height, width], which must be equal. */
+static tp_status read_size(tp__scope *scope, const char *key, int64_t *size) {
+    const char *used;
+    json_t *pair = tp__scope_find(scope, key, &used);
+    if (!json_is_array(pair)) return tp__scope_count(scope, key, 1, 1 << 20, size);
+    json_int_t side = json_integer_value(json_array_get(pair, 0));
+    if (json_array_size(pair) != 2 || side < 1 || side > 1 << 20 || json_integer_value(json_array_get(pair, 1)) != side)
+        return tp__scope_fail(scope, TP_UNSUPPORTED, key, "must be a whole number in 1..1048576, or two that are equal");
+    *size = side;
+    return TP_OK;
+}
+
 static tp_status read_patches(const tp__encoder *encoder, tp__scope *scope, int64_t *tokens,
                               int64_t *patch) {
-    int64_t image = encoder->image, merge = 2, frames = 2;
+    int64_t image = encoder->image, merge = 2, frames = 2, registers = 4;
     *patch = encoder->patch;
-    TP_TRY(tp__scope_count(scope, "patch_size", 1, 1 << 20, patch));
+    TP_TRY(read_size(scope, "patch_size", patch));
     TP_TRY(tp__scope_count(scope, "spatial_merge_size", 1, 1 << 20, &merge));
     TP_TRY(tp__scope_count(scope, "temporal_patch_size", 1, 1 << 20, &frames));
-    if (encoder->image) TP_TRY(tp__scope_count(scope, "image_size", 1, 1 << 20, &image));
+    if (encoder->image) TP_TRY(read_size(scope, "image_size", &image));
+    if (encoder->flags & REGISTERS) TP_TRY(tp__scope_count(scope, "num_register_tokens", 0, 1 << 20, &registers));
     *tokens = image ? (image / *patch) * (image / *patch) + encoder->extra : 0;
+    if (encoder->flags & REGISTERS) *tokens += registers - 4;
     if (image && image < *patch)
         return tp__scope_fail(scope, TP_INVALID, "image_size",
                               "is %lld: it must hold a patch of %lld", (long long)image,
@@ -75,12 +92,12 @@ static tp_status read_patches(const tp__encoder *encoder, tp__scope *scope, int6
 static tp_status read_positions(const tp__encoder *encoder, tp__scope *scope, int64_t *tokens,
                                 int64_t *patch) {
     if (encoder->flags & SOUND) {
-        *tokens = 1500;
+        *tokens = encoder->image;
         return tp__scope_count(scope, "max_source_positions", 1, (int64_t)1 << 40, tokens);
     }
     if (!(encoder->flags & WORDS)) return read_patches(encoder, scope, tokens, patch);
     int decoder = 0;
-    *tokens = 512;
+    *tokens = encoder->image;
     TP_TRY(tp__scope_count(scope, "max_position_embeddings", 1, (int64_t)1 << 40, tokens));
     TP_TRY(tp__scope_bool(scope, "is_decoder", &decoder));
     return decoder ? tp__scope_fail(scope, TP_UNSUPPORTED, "is_decoder",
@@ -102,9 +119,9 @@ static tp_status read_rope(const tp__encoder *encoder, tp__scope *scope, tp_laye
         TP_TRY(tp__scope_open(&inner, scope->source, object, path));
         tp_status status = tp__scope_real(&inner, "rope_theta", 1e-3, 1e12, 0, &theta);
         if (status == TP_OK) status = tp__scope_string(&inner, "rope_type|type", &type);
-        if (status == TP_OK && type && strcmp(type, "default"))
+        if (status == TP_OK && type && strcmp(type, "default") && strcmp(type, "axial"))
             status = tp__scope_fail(&inner, TP_UNSUPPORTED, "rope_type",
-                                    "is \"%.40s\": a tower's must be default", type);
+                                    "is \"%.40s\": a tower's must be default or axial", type);
         if (status == TP_OK) status = tp__scope_finish(&inner);
         tp__scope_close(&inner);
         TP_TRY(status);
@@ -149,7 +166,7 @@ static tp_status read_windows(const tp__encoder *encoder, tp__scope *scope, int6
 tp_status tp__encoder_read(const tp__encoder *encoder, tp__scope *scope, int32_t dtype,
                            tp__builder *builder, int64_t *tokens) {
     int64_t layers = encoder->layers, hidden = encoder->hidden, heads = encoder->heads;
-    int64_t patch = 0, window, out = 0, dim = 0;
+    int64_t patch = 0, window, out = 0, dim = 0, kv_heads = 0, longest;
     uint8_t whole[TP_MODEL_MAX_LAYERS];
     tp_layer_group group;
     tp__state state;
@@ -167,6 +184,18 @@ tp_status tp__encoder_read(const tp__encoder *encoder, tp__scope *scope, int32_t
     TP_TRY(set_heads(scope, &group, heads, hidden, encoder->hidden_names));
     if (dim) group.head_dim_qk = group.head_dim_v = dim;
     set_scale(&group);
+    if (encoder->flags & UNIT) {
+        group.scale = 1;
+        group.scale_source = "1";
+    }
+    if (encoder->flags & KV_KEY) {
+        TP_TRY(tp__scope_count(scope, "num_key_value_heads", 1, 1 << 20, &kv_heads));
+        TP_TRY(tp__scope_count(scope, "max_position_embeddings", 1, (int64_t)1 << 40, &longest));
+        if (kv_heads && kv_heads != heads)
+            return tp__scope_fail(scope, TP_UNSUPPORTED, "num_key_value_heads",
+                                  "is %lld and there are %lld heads: in this tower they must be as many",
+                                  (long long)kv_heads, (long long)heads);
+    }
     TP_TRY(read_positions(encoder, scope, tokens, &patch));
     TP_TRY(read_rope(encoder, scope, &group));
     TP_TRY(read_windows(encoder, scope, layers, patch, &window, whole));

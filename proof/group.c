@@ -15,7 +15,7 @@ const char *tp_part_name(tp_part part) {
 
 const char *tp_rope_name(tp_rope rope) {
     static const char *const names[] = {"none", "default",  "linear", "dynamic",
-                                        "yarn", "longrope", "llama3", "2d"};
+                                        "yarn", "longrope", "llama3", "2d", "proportional"};
     return (unsigned)rope < sizeof names / sizeof *names ? names[rope] : "rope?";
 }
 
@@ -128,6 +128,8 @@ tp_status tp_layer_group_problem(const tp_layer_group *given, int64_t batch, int
     put_dims(&p, qk, v);
     if (group->dtype) put(&p, " %s", tp_dtype_name((tp_dtype)group->dtype));
     if (group->all_of & TP_TERM_SEGMENT) put(&p, " packed");
+    /* with so few keys every one is chosen */
+    if (group->sparse && group->sparse < kv_len) put(&p, " sparse-sorted=%lld", (long long)group->sparse);
     if (group->all_of & TP_TERM_CAUSAL) put(&p, " causal");
     if (group->all_of & TP_TERM_WINDOW)
         put(&p, " window=%lld,%lld", (long long)group->window_left, (long long)group->window_right);

@@ -7,6 +7,7 @@
 #include "declared.h"
 #include "digest.h"
 #include "encoders.h"
+#include "sized.h"
 #include "text.h"
 
 /* Models made of parts. Where flat is set old files keep the text's fields at the top. */
@@ -14,18 +15,41 @@ static const struct composite {
     const char *type, *text, *tower_key, *tower;
     uint32_t or_of;
     int flat;
-    const char *also; /* keys of the top that the parts do not need */
+    const char *also;  /* keys of the top that the parts do not need */
+    const char *other; /* a tower beside it, whose layers are out of scope; then both may be missing or null */
 } composites[] = {
-    {"gemma3", "gemma3_text", "vision_config", "siglip_vision_model", TP_TERM_SPAN, 0, ""},
+    {"gemma3", "gemma3_text", "vision_config", "siglip_vision_model", TP_TERM_SPAN, 0, "", NULL},
     {"paligemma", "gemma", "vision_config", "siglip_vision_model", TP_TERM_PREFIX, 0,
-     "hidden_size"},
-    {"llama4", "llama4_text", "vision_config", "llama4_vision_model", 0, 0, ""},
-    {"qwen2_vl", "qwen2_vl_text", "vision_config", "qwen2_vl_vision", 0, 1, ""},
-    {"qwen2_5_vl", "qwen2_5_vl_text", "vision_config", "qwen2_5_vl_vision", 0, 1, ""},
-    {"qwen3_vl", "qwen3_vl_text", "vision_config", "qwen3_vl_vision", 0, 0, ""},
-    {"mistral3", "mistral", "vision_config", "pixtral", 0, 0, "spatial_merge_size"},
-    {"llava", "llama", "vision_config", "clip_vision_model", 0, 0, ""},
-    {"qwen2_audio", "qwen2", "audio_config", "qwen2_audio_encoder", 0, 0, ""},
+     "hidden_size", NULL},
+    {"llama4", "llama4_text", "vision_config", "llama4_vision_model", 0, 0, "", NULL},
+    {"qwen2_vl", "qwen2_vl_text", "vision_config", "qwen2_vl_vision", 0, 1, "", NULL},
+    {"qwen2_5_vl", "qwen2_5_vl_text", "vision_config", "qwen2_5_vl_vision", 0, 1, "", NULL},
+    {"qwen3_vl", "qwen3_vl_text", "vision_config", "qwen3_vl_vision", 0, 0, "", NULL},
+    {"mistral3", "mistral", "vision_config", "pixtral", 0, 0, "spatial_merge_size", NULL},
+    {"llava", "llama", "vision_config", "clip_vision_model", 0, 0, "", NULL},
+    {"qwen2_audio", "qwen2", "audio_config", "qwen2_audio_encoder", 0, 0, "", NULL},
+    {"voxtral", "llama", "audio_config", "voxtral_encoder", 0, 0, "hidden_size", NULL},
+    {"audioflamingo3", "qwen2", "audio_config", "audioflamingo3_encoder", 0, 0, "", NULL},
+    {"aya_vision", "cohere2", "vision_config", "siglip_vision_model", 0, 0, "", NULL},
+    {"cohere2_vision", "cohere2", "vision_config", "siglip_vision_model", 0, 0, "", NULL},
+    {"deepseek_vl", "llama", "vision_config", "siglip_vision_model", 0, 0, "", NULL},
+    {"glm4v", "glm4v_text", "vision_config", "glm4v_vision", 0, 0, "", NULL},
+    {"glm46v", "glm4v_text", "vision_config", "glm4v_vision", 0, 0, "", NULL},
+    {"glm4v_moe", "glm4v_moe_text", "vision_config", "glm4v_moe_vision", 0, 0, "", NULL},
+    {"idefics3", "llama", "vision_config", "idefics3_vision", 0, 0, "", NULL},
+    {"smolvlm", "llama", "vision_config", "smolvlm_vision", 0, 0, "", NULL},
+    {"internvl", "qwen2", "vision_config", "internvl_vision", 0, 0, "", NULL},
+    {"llava_next", "llama", "vision_config", "clip_vision_model", 0, 0, "", NULL},
+    {"llava_next_video", "llama", "vision_config", "clip_vision_model", 0, 0, "", NULL},
+    {"llava_onevision", "qwen2", "vision_config", "siglip_vision_model", 0, 0, "", NULL},
+    {"vipllava", "llama", "vision_config", "clip_vision_model", 0, 0, "", NULL},
+    {"lighton_ocr", "qwen3", "vision_config", "pixtral", 0, 0, "spatial_merge_size", NULL},
+    {"ovis2", "qwen2", "vision_config", "ovis2_vision", 0, 0, "hidden_size", NULL},
+    {"aria", "aria_text", "vision_config", "idefics3_vision", 0, 0, "", NULL},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text", "vision_config", "qwen3_vl_moe_vision", 0, 0, "", NULL},
+    {"qwen3_5", "qwen3_5_text", "vision_config", "qwen3_5_vision", 0, 0, "", NULL},
+    {"qwen3_5_moe", "qwen3_5_moe_text", "vision_config", "qwen3_5_moe_vision", 0, 0, "", NULL},
+    {"gemma4", "gemma4_text", "vision_config", "gemma4_vision", TP_TERM_SPAN, 0, "vision_soft_tokens_per_image", "audio_config"},
 };
 
 /* No softmax attention in any layer: nothing of them can change it. */
@@ -89,7 +113,7 @@ static tp_status read_text(tp__scope *scope, const char *type, void *context) {
 static tp_status read_parts(tp__scope *top, part *p, json_t *text, json_t *tower) {
     tp__builder towers = {.source = top->source}, *all = p->builder;
     p->builder = &towers;
-    tp_status status = in_scope(top, p->whole->tower_key, tower, p->whole->tower, read_tower, p);
+    tp_status status = tower ? in_scope(top, p->whole->tower_key, tower, p->whole->tower, read_tower, p) : TP_OK;
     p->builder = all;
     if (status == TP_OK)
         status = text ? in_scope(top, "text_config", text, p->whole->text, read_text, p)
@@ -104,30 +128,11 @@ static tp_status read_parts(tp__scope *top, part *p, json_t *text, json_t *tower
     return status;
 }
 
-static tp_status read_composite(tp__scope *top, const struct composite *whole,
-                                tp__builder *builder) {
-    part p = {.whole = whole, .builder = builder, .span = 256};
-    json_t *text, *tower;
-    const char *used;
-    TP_TRY(tp__scope_dtype(top, &p.dtype));
-    TP_TRY(tp__scope_object(top, "text_config", &text));
-    TP_TRY(tp__scope_object(top, whole->tower_key, &tower));
-    if (whole->or_of & TP_TERM_SPAN)
-        TP_TRY(tp__scope_count(top, "mm_tokens_per_image", 1, 1 << 20, &p.span));
-    if (*whole->also) tp__scope_find(top, whole->also, &used);
-    if (!tower)
-        return tp__scope_fail(top, TP_UNSUPPORTED, whole->tower_key,
-                              "is missing: a %s without it is not mapped", whole->type);
-    if (!text && !whole->flat)
-        return tp__scope_fail(top, TP_UNSUPPORTED, "text_config",
-                              "is missing: a %s without it is not mapped", whole->type);
-    return read_parts(top, &p, text, tower);
-}
-
-static tp_status read_stranger(tp__scope *top, const char *what, tp__builder *builder) {
+static tp_status read_stranger(tp__scope *top, const char *what, int32_t where, tp__builder *builder) {
     int64_t layers = 0;
     tp_layer_group group;
     memset(&group, 0, sizeof group);
+    group.part = where;
     group.out_of_scope = what;
     top->complete = 0;
     TP_TRY(tp__scope_count(top, "num_hidden_layers|n_layer", 1, TP_MODEL_MAX_LAYERS, &layers));
@@ -135,6 +140,36 @@ static tp_status read_stranger(tp__scope *top, const char *what, tp__builder *bu
         return tp__scope_fail(top, TP_INVALID, "num_hidden_layers", "is missing: it must be given");
     for (int i = 0; i < layers; i++) TP_TRY(tp__builder_add(builder, &group, i));
     return TP_OK;
+}
+
+/* gemma4's audio: local attention with relative positions, by blocks. */
+static tp_status read_other(tp__scope *scope, const char *type, void *context) {
+    (void)type;
+    return read_stranger(scope, "other", TP_PART_AUDIO, context);
+}
+
+static tp_status read_composite(tp__scope *top, const struct composite *whole,
+                                tp__builder *builder) {
+    /* gemma3 says how long an image is; where other towers may follow, the data does */
+    part p = {.whole = whole, .builder = builder, .span = whole->other ? 0 : 256};
+    json_t *text, *tower;
+    const char *used;
+    TP_TRY(tp__scope_dtype(top, &p.dtype));
+    TP_TRY(tp__scope_object(top, "text_config", &text));
+    TP_TRY(tp__scope_object(top, whole->tower_key, &tower));
+    if (p.span && whole->or_of & TP_TERM_SPAN)
+        TP_TRY(tp__scope_count(top, "mm_tokens_per_image", 1, 1 << 20, &p.span));
+    if (*whole->also) tp__scope_find(top, whole->also, &used);
+    if (!tower && !whole->other)
+        return tp__scope_fail(top, TP_UNSUPPORTED, whole->tower_key,
+                              "is missing: a %s without it is not mapped", whole->type);
+    if (!text && !whole->flat)
+        return tp__scope_fail(top, TP_UNSUPPORTED, "text_config",
+                              "is missing: a %s without it is not mapped", whole->type);
+    TP_TRY(read_parts(top, &p, text, tower));
+    if (!whole->other) return TP_OK;
+    TP_TRY(tp__scope_object(top, whole->other, &tower));
+    return tower ? in_scope(top, whole->other, tower, "", read_other, builder) : TP_OK;
 }
 
 /* Weights may be stored in any way; a stored cache changes what attention reads. */
@@ -162,11 +197,12 @@ static tp_status read_config(tp__scope *top, const char *type, void *context) {
     for (size_t i = 0; i < sizeof composites / sizeof *composites; i++)
         if (!strcmp(whole, composites[i].type)) return read_composite(top, &composites[i], builder);
     for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
-        if (!strcmp(type, strangers[i].type)) return read_stranger(top, strangers[i].what, builder);
+        if (!strcmp(type, strangers[i].type)) return read_stranger(top, strangers[i].what, TP_PART_TEXT, builder);
     if (!strcmp(type, "whisper")) return tp__whisper_read(top, builder);
     const tp__encoder *encoder = tp__encoder_find(type);
     if (encoder) return tp__encoder_read(encoder, top, 0, builder, &tokens);
-    return read_text(top, type, &p);
+    top->source->assumed = top->source->assume && !tp__family_find(type);
+    return read_text(top, top->source->assumed ? top->source->assume : type, &p);
 }
 
 static tp_status read_ignore(tp__source *source, json_t *root) {
@@ -224,18 +260,32 @@ static tp_status read_root(tp__source *source, json_t *root, tp_model **model) {
 
 tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_model **model,
                          tp_error *error) {
+    return tp_model_parse_with(text, size, name, NULL, model, error);
+}
+
+tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
+                              tp_model **model, tp_error *error) {
     tp__source source = {
         .text = text, .size = size, .name = name ? name : "config", .error = error};
     tp_status status;
     if (!model) return tp__proof_fail(error, TP_INVALID, "tp_model is NULL");
     *model = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a config");
+    if (options) {
+        tp_model_options whole;
+        TP_TRY(tp__take(&tp__model_options_shape, options, &whole, error));
+        source.assume = whole.assume;
+    }
     if (size > TP_MODEL_MAX_BYTES)
         return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: a config has at most %u",
                               source.name, size, TP_MODEL_MAX_BYTES);
     if (!tp__is_utf8(source.name, strlen(source.name)))
         return tp__proof_fail(error, TP_INVALID,
                               "the name of a config is not UTF-8: it stands in JSON, so the file must have another name");
+    if (source.assume && !tp__family_find(source.assume))
+        return tp__proof_fail(error, TP_INVALID,
+                              "assume is \"%.60s\": it must be the model_type of a decoder that is known, such as llama",
+                              source.assume);
     json_t *root = tp__json_load(text, size, source.name, 0, error, &status);
     if (root) status = read_root(&source, root, model);
     json_decref(root);

@@ -82,11 +82,9 @@ static tp_status covers(const tp_lock *lock, const tp_model *model, int group, t
 static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p,
                          tp_error *error) {
     tp_lock_use use = TP_LOCK_USE_INIT;
-    const char *base = strrchr(model->name, '/');
     int found = 0, named = 0;
-    base = base ? base + 1 : model->name;
     for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
-        named |= !strcmp(use.model, base);
+        named |= !strcmp(use.model, model->label);
         if (strcmp(use.config_hash, model->config_hash)) continue;
         found = 1;
         TP_TRY(take_use(lock, isa, model, &use, p, error));

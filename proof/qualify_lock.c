@@ -58,12 +58,6 @@ tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *
     return TP_CELL_STALE;
 }
 
-/* A lock knows models by the names of their files. */
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ---- compare ---- */
 
 /* What a comparison found, before any of it is the qualification's. */
@@ -101,7 +95,7 @@ static tp_status add_note(struct findings *f, tp_error *error, const char *forma
 static tp_status compare_config(const tp_model *model, const tp_lock *lock, struct findings *f, tp_error *error) {
     tp_lock_use use = TP_LOCK_USE_INIT;
     for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
-        if (strcmp(use.model, base_name(model->name))) continue;
+        if (strcmp(use.model, model->label)) continue;
         if (!strcmp(use.config_hash, model->config_hash)) return TP_OK;
         return add_note(f, error, "config of %s: lock has %s, here %s", model->name, use.config_hash, model->config_hash);
     }
@@ -179,7 +173,7 @@ static tp_status may_update(const tp_qualification *q, tp_error *error) {
                                   q->slots[i].seen->problem);
     for (int i = 0; i < q->model_count; i++)
         for (int j = 0; j < i; j++)
-            if (!strcmp(base_name(q->models[i]->name), base_name(q->models[j]->name)))
+            if (!strcmp(q->models[i]->label, q->models[j]->label))
                 return tp__proof_fail(error, TP_INVALID, "%.200s and %.200s: a lock knows models by the names of their files",
                                       q->models[j]->name, q->models[i]->name);
     return TP_OK;
@@ -188,11 +182,11 @@ static tp_status may_update(const tp_qualification *q, tp_error *error) {
 static tp_status put_all(const tp_qualification *q, tp_lock *lock, const tp_identity *identity, const tp_lock_update *update,
                          tp_error *error) {
     for (int i = 0; i < q->model_count; i++)
-        TP_TRY(tp_lock_put_model(lock, base_name(q->models[i]->name), q->models[i]->config_hash, error));
+        TP_TRY(tp_lock_put_model(lock, q->models[i]->label, q->models[i]->config_hash, error));
     for (int64_t i = 0; i < q->use_count; i++) {
         const tp_qualify_use *use = &q->uses[i];
         const tp_model *model = q->models[use->model];
-        TP_TRY(tp_lock_put_use(lock, base_name(model->name), model->groups[use->group], q->slots[use->cell].seen, error));
+        TP_TRY(tp_lock_put_use(lock, model->label, model->groups[use->group], q->slots[use->cell].seen, error));
     }
     for (int64_t i = 0; i < q->slot_count; i++) TP_TRY(tp_lock_put_cell(lock, identity->isa, q->slots[i].seen, error));
     return tp_lock_finish(lock, identity, update->date, update->reason, error);

@@ -17,6 +17,7 @@ static const struct {
     {"default", TP_ROPE_DEFAULT, 0},   {"mrope", TP_ROPE_DEFAULT, 0}, {"linear", TP_ROPE_LINEAR, 1},
     {"dynamic", TP_ROPE_DYNAMIC, 1},   {"yarn", TP_ROPE_YARN, 1},     {"llama3", TP_ROPE_LLAMA3, 1},
     {"longrope", TP_ROPE_LONGROPE, 0}, {"su", TP_ROPE_LONGROPE, 0},
+    {"proportional", TP_ROPE_PROPORTIONAL, 0},
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -151,6 +152,9 @@ static tp_status read_split(tp__text *text, tp__scope *scope) {
     TP_TRY(tp__scope_object(scope, "sliding_attention", &sliding));
     if (full) TP_TRY(read_inner(text, scope, "full_attention", full, &text->rope));
     if (sliding) TP_TRY(read_inner(text, scope, "sliding_attention", sliding, &text->local));
+    if (!(text->family->flags & NULL_IS_STILL)) return tp__scope_finish(scope);
+    if (json_is_null(json_object_get(scope->object, "full_attention"))) text->rope.kind = TP_ROPE_NONE;
+    if (json_is_null(json_object_get(scope->object, "sliding_attention"))) text->local.kind = TP_ROPE_NONE;
     return tp__scope_finish(scope);
 }
 
@@ -176,7 +180,7 @@ static tp_status read_parameters(tp__text *text, const char *key, json_t *object
                               "is %g and %s.rope_theta is %g: they must agree",
                               json_number_value(outer), key, json_number_value(inner));
     TP_TRY(read_inner(text, text->scope, key, object, &text->rope));
-    if (!(text->family->flags & LOCAL_ROPE)) text->local = text->rope;
+    if (!(text->family->flags & (LOCAL_ROPE | LOCAL_PLAIN))) text->local = text->rope;
     return TP_OK;
 }
 
@@ -198,7 +202,8 @@ static tp_status check_rope(tp__text *text, const tp__rope *rope) {
 static tp_status read_flat(tp__text *text) {
     tp__scope *scope = text->scope;
     tp__rope *rope = &text->rope;
-    TP_TRY(tp__scope_real(scope, "rope_theta|rotary_emb_base", 1e-3, 1e12, 0, &rope->theta));
+    int split = text->family->window == HALF_PATTERN; /* modernbert has names of its own */
+    TP_TRY(tp__scope_real(scope, split ? "rope_theta|global_rope_theta" : "rope_theta|rotary_emb_base", 1e-3, 1e12, 0, &rope->theta));
     TP_TRY(tp__scope_real(scope, "partial_rotary_factor|rotary_pct", 1e-3, 1, 0, &rope->rotated));
     TP_TRY(tp__scope_count(scope, "original_max_position_embeddings", 1, (int64_t)1 << 40,
                            &rope->original));
@@ -208,7 +213,8 @@ static tp_status read_flat(tp__text *text) {
     text->local = *rope;
     if (text->family->flags & LOCAL_ROPE) {
         text->local.theta = 1e4;
-        TP_TRY(tp__scope_real(scope, "rope_local_base_freq", 1e-3, 1e12, 0, &text->local.theta));
+        if (text->family->rotated < 1) text->local.rotated = 1;
+        TP_TRY(tp__scope_real(scope, split ? "local_rope_theta" : "rope_local_base_freq", 1e-3, 1e12, 0, &text->local.theta));
     }
     return TP_OK;
 }
@@ -237,6 +243,10 @@ tp_status tp__text_ropes(tp__text *text) {
 
 void tp__rope_apply(const tp__rope *rope, int64_t head_dim, tp_layer_group *group) {
     group->rope = rope->kind;
+    if (rope->kind == TP_ROPE_NONE) {
+        group->rope_dims = 0;
+        return;
+    }
     group->rope_dims = (int64_t)((double)head_dim * rope->rotated);
     group->rope_theta = rope->theta;
     group->rope_factor = rope->factor;

@@ -19,7 +19,7 @@ static const char *const harmless[] = {
  * not ask. */
 static const struct {
     const char *key;
-    enum { FALSE_VALUE, TRUE_VALUE, ONE_VALUE, EMPTY_VALUE, TEXT_VALUE } rule;
+    enum { NULL_VALUE, FALSE_VALUE, TRUE_VALUE, ONE_VALUE, EMPTY_VALUE, TEXT_VALUE } rule;
     const char *text;
 } guards[] = {
     {"is_encoder_decoder", FALSE_VALUE, "false: no such model_type with it is known"},
@@ -27,6 +27,7 @@ static const struct {
     {"scale_attn_weights", TRUE_VALUE, "true: without the scale it is not mapped"},
     {"full_attn_mod", ONE_VALUE, "1: other patterns of layers are not mapped"},
     {"interpolate_factor", ONE_VALUE, "1: scaled positions of this kind are not mapped"},
+    {"sliding_window", NULL_VALUE, "null: windows of this model_type are not mapped"},
     {"pruned_heads", EMPTY_VALUE, "empty: pruned heads are not mapped"},
     {"position_embedding_type", TEXT_VALUE, "absolute"},
 };
@@ -234,6 +235,7 @@ static int is_harmless(const char *key) {
 static int guard_holds(size_t i, const json_t *value) {
     if (json_is_null(value)) return 1;
     switch (guards[i].rule) {
+    case NULL_VALUE: return 0;
     case FALSE_VALUE: return json_is_false(value);
     case TRUE_VALUE: return json_is_true(value);
     case ONE_VALUE: return json_is_integer(value) && json_integer_value(value) == 1;

@@ -19,6 +19,8 @@ typedef struct tp__source {
     json_t *ignore;  /* object used as a set: keys the file asks to ignore */
     json_t *ignored; /* those that were met */
     char hash[65];   /* of the whole file */
+    const char *assume; /* the family of an unknown model_type; NULL: none */
+    int assumed;        /* it was needed */
     int no_memory;   /* it ran out on the way: whatever was read after that means nothing */
 } tp__source;
 

@@ -28,6 +28,7 @@ SHAPE(tp__lock_use_shape, tp_lock_use, problem, 48, NULL, 0);
 SHAPE(tp__use_shape, tp_qualify_use, cell, 24, NULL, 0);
 SHAPE(tp__options_shape, tp_qualify_options, page_size, 24, NULL, 0);
 SHAPE(tp__run_shape, tp_qualify_run_options, user, 32, NULL, 0);
+SHAPE(tp__model_options_shape, tp_model_options, assume, 16, NULL, 0);
 SHAPE(tp__update_shape, tp_lock_update, reason, 24, NULL, 0);
 
 enum { MAX_SIZE = 65536 }; /* more is no size, but memory that nobody has set */

@@ -54,6 +54,15 @@ static tp_status read_head_dim(tp__text *text) {
     return TP_OK;
 }
 
+static tp_status read_layers(tp__text *text) {
+    tp__state state;
+    const char *names = "num_hidden_layers|n_layer|n_layers|num_layers";
+    /* a list of blocks counts them itself */
+    if (text->family->window == BLOCK_MIX)
+        return tp__scope_int(text->scope, names, 1, TP_MODEL_MAX_LAYERS, &text->layers, &state);
+    return tp__scope_count(text->scope, names, 1, TP_MODEL_MAX_LAYERS, &text->layers);
+}
+
 static tp_status read_numbers(tp__text *text) {
     const tp__family *family = text->family;
     tp__scope *scope = text->scope;
@@ -63,9 +72,8 @@ static tp_status read_numbers(tp__text *text) {
     text->hidden = family->hidden;
     base->q_heads = family->heads;
     base->q_max = family->positions;
-    TP_TRY(tp__scope_count(scope, "num_hidden_layers|n_layer|n_layers|num_layers", 1,
-                           TP_MODEL_MAX_LAYERS, &text->layers));
-    TP_TRY(tp__scope_count(scope, "num_attention_heads|n_head|n_heads|num_heads", 1, MAX_HEADS,
+    TP_TRY(read_layers(text));
+    TP_TRY(tp__scope_count(scope, "num_attention_heads|n_head|n_heads|num_heads|attention_heads", 1, MAX_HEADS,
                            &base->q_heads));
     TP_TRY(tp__scope_count(scope, "hidden_size|n_embd|n_embed|d_model", 1, MAX_LENGTH,
                            &text->hidden));
@@ -96,6 +104,15 @@ static tp_status read_scores(tp__text *text) {
         base->scale = 1 / sqrt(scalar);
         base->scale_source = "query_pre_attn_scalar";
     }
+    if (family->flags & UNIT_SCALE) {
+        base->scale = 1;
+        base->scale_source = "1";
+    }
+    if (family->flags & MULTIPLIER) {
+        base->scale = 1;
+        TP_TRY(tp__scope_real(text->scope, "attention_multiplier", 1e-9, 1e9, 0, &base->scale));
+        base->scale_source = "attention_multiplier";
+    }
     if (family->flags & (CAP_50 | CAP_NONE)) {
         base->softcap = family->flags & CAP_50 ? 50 : 0;
         TP_TRY(tp__scope_real(text->scope, "attn_logit_softcapping", 1e-6, 1e9, 1, &base->softcap));
@@ -109,6 +126,13 @@ static tp_status read_direction(tp__text *text) {
     int both = 0;
     if (!(text->family->flags & BIDIRECTIONAL_KEY)) return TP_OK;
     if (text->or_of & TP_TERM_PREFIX) both = 1;
+    const char *used;
+    json_t *named = tp__scope_find(text->scope, "use_bidirectional_attention", &used);
+    if (text->family->flags & OWN_DIMS) { /* gemma4: images are spans where layers slide, if the name is vision */
+        text->sliding_spans = json_is_string(named) && !strcmp(json_string_value(named), "vision");
+        if (text->sliding_spans || !named || json_is_null(named)) return TP_OK;
+        return tp__scope_fail(text->scope, TP_UNSUPPORTED, used, "must be null or \"vision\" here");
+    }
     TP_TRY(tp__scope_bool(text->scope, "use_bidirectional_attention", &both));
     if (text->or_of & TP_TERM_PREFIX) {
         if (both) return TP_OK; /* the prefix is what it speaks of */
@@ -134,20 +158,30 @@ static void set_mask(const tp__text *text, int kind, tp_layer_group *group) {
         group->all_of |= TP_TERM_CHUNK;
         group->chunk = text->chunk;
     }
-    group->or_of = text->or_of;
-    group->span = text->span;
+    if (kind == LAYER_INDEXED) group->sparse = text->sparse;
+    int spans = !(text->family->flags & OWN_DIMS) || (text->sliding_spans && kind == LAYER_SLIDING);
+    group->or_of = spans ? text->or_of : 0;
+    group->span = spans ? text->span : 0;
     group->prefix = text->prefix;
 }
 
-static void set_positions(const tp__text *text, int kind, tp_layer_group *group) {
+static int is_rotated(const tp__text *text, int layer) {
+    unsigned flags = text->family->flags, still_when_full = NO_ROPE_WHEN_FULL | LLAMA4;
+    if (text->sliding) still_when_full |= NO_ROPE_BESIDE_WINDOW;
+    if (flags & NO_ROPE || text->own[layer].still) return 0;
+    return text->kind[layer] != LAYER_FULL || !(flags & still_when_full);
+}
+
+static void set_positions(const tp__text *text, int layer, tp_layer_group *group) {
     unsigned flags = text->family->flags;
-    int full = kind == LAYER_FULL;
+    int full = text->kind[layer] != LAYER_SLIDING && text->kind[layer] != LAYER_CHUNKED;
     const tp__rope *rope = full ? &text->rope : &text->local;
-    int rotates = !(flags & NO_ROPE) && !(full && flags & (NO_ROPE_WHEN_FULL | LLAMA4));
+    int rotates = is_rotated(text, layer);
     if (rotates)
         tp__rope_apply(rope, group->rope_dims ? group->rope_dims : group->head_dim_qk, group);
     else
         group->rope_dims = 0;
+    if (rotates && text->own[layer].theta > 0) group->rope_theta = text->own[layer].theta;
     if (flags & ROPE_SCALES_Q && rope->beta > 0) {
         group->query_scale_beta = rope->beta;
         group->query_scale_period = rope->original;
@@ -159,16 +193,26 @@ static void set_positions(const tp__text *text, int kind, tp_layer_group *group)
     }
 }
 
+static void set_own(const tp__own *own, tp_layer_group *group) {
+    if (own->heads) group->q_heads = own->heads;
+    if (own->kv_heads) group->kv_heads = own->kv_heads;
+    if (own->dim) group->head_dim_qk = group->head_dim_v = own->dim;
+}
+
 static void make_layer(const tp__text *text, int layer, tp_layer_group *group) {
+    static const char *const others[] = {
+        [LAYER_MAMBA] = "mamba", [LAYER_LINEAR] = "linear attention", [LAYER_CONVOLUTION] = "convolution",
+        [LAYER_FORWARD] = "other"};
     int kind = text->kind[layer];
-    if (kind == LAYER_MAMBA || kind == LAYER_LINEAR) {
+    if (kind >= LAYER_MAMBA) {
         memset(group, 0, sizeof *group);
-        group->out_of_scope = kind == LAYER_MAMBA ? "mamba" : "linear attention";
+        group->out_of_scope = others[kind];
         return;
     }
     memcpy(group, &text->base, sizeof *group);
+    set_own(&text->own[layer], group);
     set_mask(text, kind, group);
-    set_positions(text, kind, group);
+    set_positions(text, layer, group);
     if (text->inverse_layer) {
         group->scale /= layer + 1;
         group->scale_source = "1/sqrt(d)/(layer+1)";
@@ -188,10 +232,12 @@ tp_status tp__text_read(tp__text *text, tp__builder *builder) {
     TP_TRY(read_scores(text));
     TP_TRY(tp__text_special(text));
     TP_TRY(tp__text_kinds(text));
+    TP_TRY(tp__text_own(text));
     TP_TRY(tp__group_check(text->scope, &text->base));
     for (int layer = 0; layer < text->layers; layer++) {
         tp_layer_group group;
         make_layer(text, layer, &group);
+        if (!group.out_of_scope) TP_TRY(tp__group_check(text->scope, &group));
         TP_TRY(tp__builder_add(builder, &group, layer));
     }
     return TP_OK;

@@ -8,37 +8,62 @@
 typedef enum tp__window_rule {
     NO_WINDOW,
     EVERY_LAYER, /* sliding_window, if any, on all layers                                */
-    PATTERN,     /* layer_types, or every n-th layer is full                             */
+    PATTERN,     /* layer_types, or every n-th layer is full; n < 0: from the first on   */
+    HALF_PATTERN, /* the same, and local_attention, twice the window, wins over sliding_window */
     BY_USE,      /* use_sliding_window and max_window_layers, or layer_types             */
     CHUNKS,      /* no_rope_layers: 1 rotates and is chunked, 0 does neither             */
-    MAMBA_MIX,   /* attn_layer_period and attn_layer_offset; the others are mamba        */
-    LINEAR_MIX   /* layer_types, or every n-th is attention; the others linear attention */
+    MAMBA_MIX,   /* attn_layer_period and attn_layer_offset, or attn_layer_indices; else mamba */
+    LINEAR_MIX,  /* layer_types, or every n-th is attention; the others linear attention */
+    LOCAL_LIST,  /* attention_layers: global, or local with window_size                  */
+    BLOCK_MIX,   /* layers_block_type, or hybrid_override_pattern, which count layers    */
+    INDEX_MIX    /* layer_types, or every layer chooses index_topk keys for each row     */
 } tp__window_rule;
 
 enum {
-    BIDIRECTIONAL_KEY = 1 << 0, /* use_bidirectional_attention                        */
-    PRE_SCALAR = 1 << 1,        /* query_pre_attn_scalar, default 256                 */
-    CAP_50 = 1 << 2,            /* attn_logit_softcapping, default 50                 */
-    CAP_NONE = 1 << 3,          /* the same, default none                             */
-    LOCAL_ROPE = 1 << 4,        /* layers that slide have a theta of their own        */
-    PATTERN_KEY = 1 << 5,       /* sliding_window_pattern                             */
-    NO_ROPE_WHEN_FULL = 1 << 6,
-    SINKS = 1 << 7,         /* weights, no key                                    */
-    MUST_ROPE = 1 << 8,     /* the class default of the rope object is no plain one */
-    ROPE_SCALES_Q = 1 << 9, /* llama_4_scaling_beta                               */
-    ONLY_LONGROPE = 1 << 10,
-    NEVER_SLIDES = 1 << 11, /* use_sliding_window true is not mapped              */
-    LLAMA4 = 1 << 12,       /* attn_temperature_tuning, floor_scale, attn_scale   */
-    LATENT = 1 << 13,       /* multi-head latent attention                        */
-    NO_KV_KEY = 1 << 14,    /* as many KV heads as heads, and no key for it       */
-    ROTARY_DIM = 1 << 15,
-    UNIT_KEYS = 1 << 16, /* scale_attn_weights, scale_attn_by_inverse_layer_idx */
-    FALCON = 1 << 17,
-    NO_ROPE = 1 << 18,
-    BIGCODE = 1 << 19,
-    MPT = 1 << 20,
-    ALIBI = 1 << 21
+    BIDIRECTIONAL_KEY = 1u << 0, /* use_bidirectional_attention                        */
+    PRE_SCALAR = 1u << 1,        /* query_pre_attn_scalar, default 256                 */
+    CAP_50 = 1u << 2,            /* attn_logit_softcapping, default 50                 */
+    CAP_NONE = 1u << 3,          /* the same, default none                             */
+    LOCAL_ROPE = 1u << 4,        /* layers that slide have a theta of their own        */
+    PATTERN_KEY = 1u << 5,       /* sliding_window_pattern                             */
+    NO_ROPE_WHEN_FULL = 1u << 6,
+    SINKS = 1u << 7,         /* weights, no key                                    */
+    MUST_ROPE = 1u << 8,     /* the class default of the rope object is no plain one */
+    ROPE_SCALES_Q = 1u << 9, /* llama_4_scaling_beta                               */
+    ONLY_LONGROPE = 1u << 10,
+    NEVER_SLIDES = 1u << 11, /* use_sliding_window true is not mapped              */
+    LLAMA4 = 1u << 12,       /* attn_temperature_tuning, floor_scale, attn_scale   */
+    LATENT = 1u << 13,       /* multi-head latent attention                        */
+    NO_KV_KEY = 1u << 14,    /* as many KV heads as heads, and no key for it       */
+    ROTARY_DIM = 1u << 15,
+    UNIT_KEYS = 1u << 16, /* scale_attn_weights, scale_attn_by_inverse_layer_idx */
+    FALCON = 1u << 17,
+    NO_ROPE = 1u << 18,
+    BIGCODE = 1u << 19,
+    MPT = 1u << 20,
+    ALIBI = 1u << 21,
+    MULTIPLIER = 1u << 22,        /* attention_multiplier is the scale, default 1           */
+    UNIT_SCALE = 1u << 23,        /* the scale is 1                                         */
+    MUST_TYPES = 1u << 24,        /* layer_types, for the class default is no plain pattern */
+    ALWAYS_USE = 1u << 25,        /* windows by max_window_layers, and no use_sliding_window */
+    NO_ROPE_BESIDE_WINDOW = 1u << 26, /* full layers, where others slide                    */
+    LOCAL_PLAIN = 1u << 27,       /* layers that slide are rotated without rope_scaling     */
+    OWN_DIMS = 1u << 28,          /* full layers have dims of their own: gemma4             */
+    NULL_IS_STILL = 1u << 29,     /* null in rope_parameters by layer type: no rotation     */
+    LAST_FULL = 1u << 30,         /* the last layer is full, whatever the list says         */
+    POSITION_NAME = 1u << 31      /* position_embedding_type rope; without it no rotation   */
 };
+
+/* Keys that single classes have. */
+typedef enum tp__own_key {
+    NO_OWN_KEY,
+    EVERY_N_KEY,    /* global_attn_every_n_layers: the pattern                 */
+    INTERVAL_KEY,   /* full_attention_interval: the pattern                    */
+    GROUP_SIZE_KEY, /* layer_group_size: the pattern                           */
+    HEADS_KEY,      /* num_attention_heads_per_layer                           */
+    THETAS_KEY,     /* layer_rope_theta, 0: not rotated                        */
+    STILL_KEY       /* no_rope_layers and its interval: who is not rotated     */
+} tp__own_key;
 
 typedef struct tp__family {
     const char *type;
@@ -47,6 +72,7 @@ typedef struct tp__family {
     int64_t sliding, pattern;
     double theta, rotated;
     unsigned flags;
+    tp__own_key own_key;
 } tp__family;
 
 typedef struct tp__rope {
@@ -56,7 +82,14 @@ typedef struct tp__rope {
     int32_t section[3];
 } tp__rope;
 
-enum { LAYER_FULL, LAYER_SLIDING, LAYER_CHUNKED, LAYER_MAMBA, LAYER_LINEAR };
+enum { LAYER_FULL, LAYER_SLIDING, LAYER_CHUNKED, LAYER_INDEXED, LAYER_MAMBA, LAYER_LINEAR, LAYER_CONVOLUTION, LAYER_FORWARD };
+
+/* What one layer has instead of what all share; 0: nothing of its own. */
+typedef struct tp__own {
+    int64_t heads, kv_heads, dim;
+    double theta;
+    int still; /* not rotated */
+} tp__own;
 
 typedef struct tp__text {
     const tp__family *family;
@@ -65,9 +98,11 @@ typedef struct tp__text {
     int64_t span, prefix;
     int64_t layers, hidden;
     int64_t sliding, chunk;
-    int bidirectional;
+    int bidirectional, sliding_spans;
     int inverse_layer; /* scale / (layer + 1) */
     uint8_t kind[TP_MODEL_MAX_LAYERS];
+    tp__own own[TP_MODEL_MAX_LAYERS];
+    int64_t sparse;
     tp_layer_group base;  /* what all layers share */
     tp__rope rope, local; /* of full layers, and of those that slide */
     double tuning_beta;   /* llama4: on layers without rope */
@@ -81,10 +116,13 @@ const tp__family *tp__family_find(const char *type);
 tp_status tp__text_read(tp__text *text, tp__builder *builder);
 
 tp_status tp__text_kinds(tp__text *text); /* text_layers.c */
+tp_status tp__text_list(tp__text *text, const char *key, json_t **list); /* as long as there are layers */
 tp_status tp__text_ropes(tp__text *text); /* rope.c */
 void tp__rope_apply(const tp__rope *rope, int64_t head_dim, tp_layer_group *group);
+tp_status tp__text_latent(tp__text *text); /* text_latent.c: dims */
+void tp__text_latent_scale(tp__text *text);
+tp_status tp__text_own(tp__text *text); /* text_own.c, when kinds are known */
 /* text_special.c: what single families have beside the table */
-tp_status tp__text_latent(tp__text *text);  /* dims */
 tp_status tp__text_special(tp__text *text); /* scale and extras */
 tp_status tp__scope_dtype(tp__scope *scope, int32_t *dtype);
 

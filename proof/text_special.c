@@ -2,50 +2,7 @@
 /* What single families have beside the table: KV heads, dims, scale, extras. */
 #include "text.h"
 
-#include <math.h>
 #include <string.h>
-
-/* Prefill works on heads of nope + rope dims; decode, absorbed, on one KV head of the latents. */
-tp_status tp__text_latent(tp__text *text) {
-    tp_layer_group *base = &text->base;
-    tp__scope *scope = text->scope;
-    int64_t nope = 128, rope = 64, latent = 512, v = 128, head_dim = 0, whole = 0;
-    tp__state state;
-    TP_TRY(tp__scope_count(scope, "qk_nope_head_dim", 1, 1 << 20, &nope));
-    TP_TRY(tp__scope_count(scope, "qk_rope_head_dim", 2, 1 << 20, &rope));
-    TP_TRY(tp__scope_count(scope, "kv_lora_rank", 1, 1 << 20, &latent));
-    TP_TRY(tp__scope_count(scope, "v_head_dim", 1, 1 << 20, &v));
-    TP_TRY(tp__scope_int(scope, "head_dim", 1, 1 << 20, &head_dim, &state));
-    TP_TRY(tp__scope_int(scope, "qk_head_dim", 1, 1 << 20, &whole, &state));
-    if (head_dim && head_dim != rope && head_dim != nope + rope)
-        return tp__scope_fail(scope, TP_INVALID, "head_dim",
-                              "is %lld: with latents it must be qk_rope_head_dim or the sum %lld",
-                              (long long)head_dim, (long long)(nope + rope));
-    if (whole && whole != nope + rope)
-        return tp__scope_fail(scope, TP_INVALID, "qk_head_dim",
-                              "is %lld: it must be qk_nope_head_dim + qk_rope_head_dim, %lld",
-                              (long long)whole, (long long)(nope + rope));
-    if (base->kv_heads != base->q_heads)
-        return tp__scope_fail(scope, TP_UNSUPPORTED, "num_key_value_heads",
-                              "is %lld and there are %lld heads: with latents they must be as many",
-                              (long long)base->kv_heads, (long long)base->q_heads);
-    base->head_dim_qk = nope + rope;
-    base->head_dim_v = v;
-    base->decode_kv_heads = 1;
-    base->decode_dim_qk = latent + rope;
-    base->decode_dim_v = latent;
-    base->rope_dims = rope;
-    return TP_OK;
-}
-
-/* yarn's mscale, squared: once for q and once for k. */
-static void scale_latent(tp__text *text) {
-    const tp__rope *rope = &text->rope;
-    if (rope->kind == TP_ROPE_DEFAULT || rope->mscale_all_dim == 0 || rope->factor <= 1) return;
-    double mscale = 0.1 * rope->mscale_all_dim * log(rope->factor) + 1;
-    text->base.scale *= mscale * mscale;
-    text->base.scale_source = "1/sqrt(d) * mscale^2";
-}
 
 /* multi_query means one KV head, whatever num_kv_heads would default to; the new architecture has
  * the key. */
@@ -65,6 +22,21 @@ static tp_status read_falcon(tp__text *text) {
             "is true: falcon scales its slopes by 1/sqrt(d), which is not mapped");
     base->kv_heads = fresh || !multi_query ? heads : 1;
     return TP_OK;
+}
+
+/* Newer files write down what follows from multi_query. */
+static tp_status read_bigcode(tp__text *text) {
+    tp_layer_group *base = &text->base;
+    int multi_query = 1;
+    tp__state state;
+    TP_TRY(tp__scope_bool(text->scope, "multi_query", &multi_query));
+    base->kv_heads = multi_query ? 1 : base->q_heads;
+    int64_t given = base->kv_heads;
+    TP_TRY(tp__scope_int(text->scope, "num_key_value_heads", 1, 1 << 20, &given, &state));
+    return given == base->kv_heads ? TP_OK
+                                   : tp__scope_fail(text->scope, TP_INVALID, "num_key_value_heads",
+                                                    "is %lld: with this multi_query it must be %lld", (long long)given,
+                                                    (long long)base->kv_heads);
 }
 
 static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
@@ -102,6 +74,7 @@ static tp_status read_mpt_attention(tp__scope *scope, tp_layer_group *base) {
 
 static tp_status read_mpt(tp__text *text) {
     json_t *object;
+    const char *used;
     tp__scope inner;
     char path[160];
     TP_TRY(tp__scope_object(text->scope, "attn_config", &object));
@@ -109,6 +82,7 @@ static tp_status read_mpt(tp__text *text) {
              *text->scope->path ? "." : "");
     TP_TRY(tp__scope_open(&inner, text->scope->source, object, path));
     tp_status status = read_mpt_attention(&inner, &text->base);
+    tp__scope_find(&inner, "model_type", &used);
     if (status == TP_OK) status = tp__scope_finish(&inner);
     tp__scope_close(&inner);
     return status;
@@ -143,17 +117,24 @@ static tp_status read_llama4(tp__text *text) {
     return TP_OK;
 }
 
+/* granitemoehybrid rotates where the file says so by name. */
+static tp_status read_position_name(tp__text *text) {
+    const char *name;
+    TP_TRY(tp__scope_string(text->scope, "position_embedding_type", &name));
+    if (name && strcmp(name, "rope") && strcmp(name, "nope"))
+        return tp__scope_fail(text->scope, TP_UNSUPPORTED, "position_embedding_type",
+                              "is \"%.40s\": it must be rope, nope or null", name);
+    if (!name || *name == 'n') text->rope.kind = text->local.kind = TP_ROPE_NONE;
+    return TP_OK;
+}
+
 tp_status tp__text_special(tp__text *text) {
     unsigned flags = text->family->flags;
-    if (flags & LATENT) scale_latent(text);
+    if (flags & LATENT) tp__text_latent_scale(text);
     if (flags & FALCON) TP_TRY(read_falcon(text));
     if (flags & MPT) TP_TRY(read_mpt(text));
     if (flags & UNIT_KEYS) TP_TRY(read_unit_keys(text));
     if (flags & LLAMA4) TP_TRY(read_llama4(text));
-    if (flags & BIGCODE) {
-        int multi_query = 1;
-        TP_TRY(tp__scope_bool(text->scope, "multi_query", &multi_query));
-        if (multi_query) text->base.kv_heads = 1;
-    }
-    return TP_OK;
+    if (flags & POSITION_NAME) TP_TRY(read_position_name(text));
+    return flags & BIGCODE ? read_bigcode(text) : TP_OK;
 }

@@ -56,6 +56,7 @@ static int add_mask(json_t *object, const tp_layer_group *group) {
     failed |= add_count(mask, "span", group->span);
     failed |= add_count(mask, "prefix", group->prefix);
     failed |= add_count(mask, "first", group->first);
+    failed |= add_count(mask, "sparse", group->sparse);
     return failed | json_object_set_new(object, "mask", mask);
 }
 
@@ -134,8 +135,8 @@ static json_t *group_json(const tp_layer_group *group) {
 
 static tp_status write_json(const tp_model *model, tp_write write, void *cookie) {
     json_t *groups = json_array(),
-           *object = json_pack("{s:s,s:s,s:i,s:s}", "name", model->name, "model_type", model->model_type, "parser",
-                               TP_MODEL_PARSER_VERSION, "ignored", model->ignored);
+           *object = json_pack("{s:s,s:s,s:s,s:i,s:s}", "name", model->name, "model_type", model->model_type, "assumed",
+                               model->assumed, "parser", TP_MODEL_PARSER_VERSION, "ignored", model->ignored);
     int failed = 0;
     for (int i = 0; i < model->group_count && !failed; i++)
         failed = json_array_append_new(groups, group_json(model->groups[i]));
@@ -154,6 +155,7 @@ static void put_extras(const tp_layer_group *group, char *text, size_t size) {
     if (group->softcap > 0)
         used += (size_t)snprintf(text + used, size - used, " softcap %g", group->softcap);
     if (group->sinks) used += (size_t)snprintf(text + used, size - used, " sinks");
+    if (group->sparse) used += (size_t)snprintf(text + used, size - used, " sparse=%lld", (long long)group->sparse);
     if (group->alibi) used += (size_t)snprintf(text + used, size - used, " alibi");
     if (group->rope)
         snprintf(rope, sizeof rope, ", rope %s %lld", tp_rope_name((tp_rope)group->rope),
@@ -208,6 +210,11 @@ static tp_status write_text(const tp_model *model, tp_write write, void *cookie)
     tp__page_put(&w, model->model_type);
     snprintf(line, sizeof line, ", %d layer groups\n", (int)model->group_count);
     tp__page_put(&w, line);
+    if (*model->assumed) {
+        tp__page_put(&w, "  model_type is not known: read as ");
+        tp__page_put(&w, model->assumed);
+        tp__page_put(&w, ", as asked\n");
+    }
     if (*model->ignored) {
         tp__page_put(&w, "  ignored as the file asks: ");
         tp__page_put(&w, model->ignored);

@@ -4,7 +4,7 @@
 once into the user's cache folder (XDG_CACHE_HOME, or ~/.cache), for all clones of this project; a wheel of this tree goes to
 build/test-torch, so that clones do not meet. Quick when only the tree has changed.
 
-    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, numpy"""
+    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, watch, numpy"""
 import hashlib
 import json
 import os
@@ -95,6 +95,15 @@ def wheel(python):
     return made
 
 
+def models_library():
+    """libtileproof_models, by which python/tests/model_library.py reads configs and runs problem texts."""
+    folder, quiet = BUILD / "models", {"stdout": subprocess.DEVNULL}
+    options = [f"-DTILEPROOF_{x}=OFF" for x in ("TESTS", "CLI", "PYTHON")]
+    run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *options, **quiet)
+    run("cmake", "--build", folder, "--target", "tileproof_models", "-j", os.cpu_count() or 1, **quiet)
+    return folder / "libtileproof_models.so"
+
+
 def main():
     part = sys.argv[1] if len(sys.argv) > 1 else "all"
     BUILD.mkdir(parents=True, exist_ok=True)
@@ -104,7 +113,8 @@ def main():
     shutil.rmtree(site, ignore_errors=True)
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", site, made)
     # not the tree: what was installed is tested
-    run(python, ROOT / "python/tests/run.py", part, cwd=BUILD, env={**os.environ, "PYTHONPATH": str(site)})
+    environ = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", "TILEPROOF_MODELS": str(models_library())}
+    run(python, ROOT / "python/tests/run.py", part, cwd=BUILD, env=environ)
 
 
 if __name__ == "__main__":

@@ -23,16 +23,16 @@ static int group_index(struct check_list *list, const char *group) {
     return list->group_count++;
 }
 
-/* The kinds in the tree, by the numbers that tp_mask_kind gives them. */
+/* The kinds in the tree, in the order of the library's table. */
 static void describe_mask(const tp_problem *problem, char text[64]) {
-    unsigned kinds = 0;
+    const tp_mask_info *info;
     size_t used = 0;
-    for (int i = 0; i < problem->mask_nodes; i++)
-        if (problem->mask[i].kind >= TP_MASK_CAUSAL) kinds |= 1u << (problem->mask[i].kind - TP_MASK_CAUSAL);
     snprintf(text, 64, "none");
-    for (int i = 0; tp_mask_name(i) && used < 64; i++)
-        if (kinds >> i & 1)
-            used += (size_t)snprintf(text + used, 64 - used, "%s%s", used ? " " : "", tp_mask_name(i));
+    for (int i = 0; (info = tp_mask_at(i)); i++) {
+        int found = 0;
+        for (int n = 0; n < problem->mask_nodes; n++) found |= problem->mask[n].kind == info->kind;
+        if (found && used < 64) used += (size_t)snprintf(text + used, 64 - used, "%s%s", used ? " " : "", info->name);
+    }
     used = strlen(text);
     if (problem->align == TP_TOP_LEFT) snprintf(text + used, 64 - used, " top-left");
 }

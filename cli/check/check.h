@@ -112,7 +112,8 @@ void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, 
 /* check_masks.c: is the bias of this pair -inf? */
 int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row, int64_t key);
 
-/* check_definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. */
+/* check_definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. -1:
+   it has a kind that is not defined there. */
 int check_visible(const struct tensors *tensors, tp_row at, int64_t key);
 
 void check_add_grid(struct check_list *list, uint64_t seed);

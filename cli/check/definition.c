@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "harness/mask_words.h"
+
 enum { ALL_ROWS = 1 << 20 };
 
 /* An entry of an array by row or by key. */
@@ -81,7 +83,8 @@ static int allows(const struct tensors *t, const tp_mask_node *node, tp_row at, 
     case TP_MASK_BITS:
         return ((const uint8_t *)c->bits)[at.seq * c->bits_stride[0] + at.head * c->bits_stride[1] +
                                           at.row * c->bits_stride[2] + key / 8] >> (key % 8) & 1;
-    default: return c->callback(c->callback_user, at.seq, at.row, key);
+    case TP_MASK_CALLBACK: return c->callback(c->callback_user, at.seq, at.row, key);
+    default: return -1; /* not written down here yet */
     }
 }
 
@@ -94,7 +97,9 @@ int check_visible(const struct tensors *t, tp_row at, int64_t key) {
             stack[depth - 1] = node->kind == TP_MASK_AND ? stack[depth - 1] && stack[depth]
                                                          : stack[depth - 1] || stack[depth];
         } else {
-            stack[depth++] = allows(t, node, at, key);
+            int allowed = allows(t, node, at, key);
+            if (allowed < 0) return -1;
+            stack[depth++] = allowed;
         }
     }
     return depth == 0 || stack[0];
@@ -170,6 +175,7 @@ static int check_row(struct check_env *env, const struct tensors *tensors,
     for (int64_t j = 0; j < tensors->kv_lens[at.seq]; j++) {
         int expected = check_visible(tensors, at, j);
         int got = tp_mask_visible(&tensors->problem, &tensors->call, at.seq, at.head, at.row, j);
+        if (expected < 0) return check_fail(env, "a mask of this problem has no definition in cli/check/definition.c");
         if (got != expected)
             return check_fail(env, "tp_mask_visible of row %lld key %lld: expected %d, got %d",
                               (long long)at.row, (long long)j, expected, got);
@@ -244,4 +250,8 @@ void check_add_definition(struct check_list *list) {
                   "h4/2 seqs=2x7/20,1x12/15,1x1/40 d16/8 bf16->f32 %s %s", i % 2 ? "packed" : "padded",
                   words[i]);
     }
+    struct mask_word word; /* every kind of the library's table has its definition here */
+    for (int i = 0; mask_word_at(i, &word); i++)
+        check_add(list, "hostile", "definition", definition, style, "b2 h4/2 q20 k60 d24 f32 %s%s", word.text,
+                  i % 2 ? " positions" : "");
 }

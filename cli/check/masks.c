@@ -8,13 +8,12 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "harness/mask_words.h"
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static const struct tensors_style plain = {.lse = 1};
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
-static const char *const kinds[] = {"causal",    "window=19,5", "chunk=24", "prefix=33",
-                                    "prefix",    "first=6",     "documents", "spans",
-                                    "spans-and", "tree",        "bits",     "callback"};
 static const char *const scores[] = {"softcap=6", "alibi", "bias=f32", "bias=bf16", "bias=f16",
                                      "sinks", "qscale=0.4,16,1", "positions", "dropout=0.3"};
 
@@ -103,29 +102,33 @@ static void add_pair(struct check_list *list, const char *one, const char *other
               one, other);
 }
 
+/* One word of a kind alone, with every word behind it in the table, and with what changes scores. */
+static void add_kind(struct check_list *list, const struct mask_word *word, int index, size_t *turn) {
+    struct mask_word other;
+    for (int k = index + 1; mask_word_at(k, &other); k++) {
+        if (other.info == word->info) continue; /* two words for one kind */
+        for (int shape = 0; shape < 3; shape++) add_pair(list, word->text, other.text, (*turn)++);
+        check_add(list, "hostile", "tiles", tiles, plain, "h3/1 q50 k%d d260 %s %s %s", 70 + index * 9,
+                  dtypes[*turn % 3], word->text, other.text);
+    }
+    const char *dtype = dtypes[index % 3];
+    for (size_t k = 0; k < COUNT(scores); k++) add_pair(list, word->text, scores[k], (*turn)++);
+    check_add(list, "hostile", "tiles", tiles, plain, "b2 h4/2 q70 k170 d64 %s %s", dtype, word->text);
+    check_add(list, "hostile", "tiles", tiles, plain, "h4/2 q40 k190 d300 %s %s positions", dtype, word->text);
+    check_add(list, "hostile", "tiles", tiles, plain, "h4/2 q40 k190 d300 %s %s bias=f32", dtype, word->text);
+}
+
 void check_add_masks(struct check_list *list) {
+    struct mask_word word;
     size_t turn = 0;
-    for (size_t i = 0; i < COUNT(kinds); i++) add_lengths(list, kinds[i], turn++);
+    for (int i = 0; mask_word_at(i, &word); i++) add_lengths(list, word.text, turn++);
     for (size_t i = 0; i < COUNT(scores); i++) {
         add_lengths(list, scores[i], turn++);
         char causal[64];
         snprintf(causal, sizeof causal, "causal %s", scores[i]);
         add_lengths(list, causal, turn++);
     }
-    for (size_t i = 0; i < COUNT(kinds); i++) {
-        for (size_t k = i + 1; k < COUNT(kinds); k++) {
-            if ((i == 3 && k == 4) || (i == 7 && k == 8)) continue; /* two words for one kind */
-            for (int shape = 0; shape < 3; shape++) add_pair(list, kinds[i], kinds[k], turn++);
-            check_add(list, "hostile", "tiles", tiles, plain, "h3/1 q50 k%d d260 %s %s %s", 70 + (int)i * 9,
-                      dtypes[turn % 3], kinds[i], kinds[k]);
-        }
-        for (size_t k = 0; k < COUNT(scores); k++) add_pair(list, kinds[i], scores[k], turn++);
-        check_add(list, "hostile", "tiles", tiles, plain, "b2 h4/2 q70 k170 d64 %s %s", dtypes[i % 3], kinds[i]);
-        check_add(list, "hostile", "tiles", tiles, plain, "h4/2 q40 k190 d300 %s %s positions",
-                  dtypes[i % 3], kinds[i]);
-        check_add(list, "hostile", "tiles", tiles, plain, "h4/2 q40 k190 d300 %s %s bias=f32",
-                  dtypes[i % 3], kinds[i]);
-    }
+    for (int i = 0; mask_word_at(i, &word); i++) add_kind(list, &word, i, &turn);
     for (size_t i = 0; i < COUNT(scores); i++)
         for (size_t k = i + 1; k < COUNT(scores); k++)
             if (!(i >= 2 && k <= 4)) add_pair(list, scores[i], scores[k], turn++);

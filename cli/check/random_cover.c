@@ -35,7 +35,7 @@ static int find(const char *word, size_t length) {
         if (length < size || strncmp(word, name, size)) continue;
         if (length == size || name[size - 1] == '=') return i;
         if (size == 1 && isdigit((unsigned char)word[1])) return i;
-        if (!strcmp(name, "prefix") && word[size] == '=') return i;
+        if (word[size] == '=') return i; /* numbers that may be left out */
     }
     for (int i = 0; is_dtype(word, length) && word_at(i); i++)
         if (!strcmp(word_at(i), "f32")) return i;
@@ -92,7 +92,7 @@ static int print_unknown(void) {
     at += strlen("words are");
     for (size_t length; at += strspn(at, " "), (length = strcspn(at, " ,")); at += length) { /* a comma ends them */
         if (find(at, length) >= 0) continue;
-        printf("UNKNOWN  the parser has the word '%.*s', which is never drawn: add it to the table of check_random_draw.c\n",
+        printf("UNKNOWN  the parser has the word '%.*s', which is never drawn: add it to the table of cli/check/random_draw.c\n",
                (int)length, at);
         unknown++;
     }

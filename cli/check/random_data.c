@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 enum { STREAM_VALUES = 500, STREAM_NAN = 520 };
 
 void visibility_destroy(struct visibility *visibility) {
@@ -21,9 +23,7 @@ int64_t visibility_of(const struct visibility *visibility, const struct tensors 
 
 int visibility_create(struct visibility *visibility, const struct tensors *t) {
     int64_t sum = 0, key;
-    *visibility = (struct visibility){.heads = 1};
-    for (int i = 0; i < t->problem.mask_nodes; i++)
-        if (t->problem.mask[i].kind == TP_MASK_BITS) visibility->heads = t->problem.q_heads;
+    *visibility = (struct visibility){.heads = mask_has_trait(&t->problem, TP_MASK_BY_HEAD) ? t->problem.q_heads : 1};
     visibility->start = calloc((size_t)t->sequences + 1, sizeof *visibility->start);
     for (int64_t s = 0; visibility->start && s < t->sequences; s++) {
         visibility->start[s] = sum;

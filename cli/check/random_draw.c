@@ -3,7 +3,10 @@
 #include "check/random.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "harness/mask_words.h"
 
 int64_t dice_roll(struct dice *dice, int64_t below) {
     return (int64_t)(random_bits(dice->seed, 0xD1CE, dice->at++) % (uint64_t)below);
@@ -19,38 +22,57 @@ void draft_say(struct draft *draft, const char *format, ...) {
     va_end(arguments);
 }
 
-static void window(struct draft *d) {
-    int64_t left = draw_number(d, d->keys + 1) - 1, right = dice_chance(&d->dice, 500) ? 0 : draw_number(d, d->keys + 1) - 1;
-    draft_say(d, " window=%lld,%lld", (long long)left, (long long)right);
+/* Of a mask: often at a border of the keys, and from the least that it may be. */
+static int64_t mask_value(struct draft *d, const tp_mask_info *info, int which) {
+    int64_t min = info->reads == TP_MASK_READS_LEFT_OUT ? 0 : info->min[which];
+    return draw_number(d, d->keys + (min < 0)) + min;
 }
 
-static void chunk(struct draft *d) { draft_say(d, " chunk=%lld", (long long)draw_number(d, d->keys) + 1); }
-
-static void prefix(struct draft *d) {
-    if (dice_chance(&d->dice, 500))
-        draft_say(d, " prefix");
-    else
-        draft_say(d, " prefix=%lld", (long long)draw_number(d, d->keys));
+/* A word of the table of kinds, with the numbers that it takes. */
+static void say_mask(struct draft *d, const struct mask_word *word) {
+    const tp_mask_info *info = word->info;
+    if (info->traits & TP_MASK_KEY_FOR_EACH_ROW) d->keys_for_rows = 1;
+    int numbers = info->values > 0 && !(info->reads == TP_MASK_READS_LEFT_OUT && dice_chance(&d->dice, 500));
+    draft_say(d, " %s", word->name);
+    if (numbers) draft_say(d, "=%lld", (long long)mask_value(d, info, 0));
+    if (numbers && info->values == 2)
+        draft_say(d, ",%lld", (long long)(dice_chance(&d->dice, 500) ? 0 : mask_value(d, info, 1)));
 }
 
-static void first(struct draft *d) { draft_say(d, " first=%lld", (long long)draw_number(d, d->keys)); }
-
-static void tree(struct draft *d) {
-    draft_say(d, " tree");
-    d->keys_for_rows = 1;
+/* Words that a postfix tree can have, one for each kind: those that take numbers; or those that take none, and behind them
+   those whose numbers may be left out. A tree of drafts is left to its own word. */
+static int tree_word(int index, int numbers, struct mask_word *word) {
+    for (int left_out = 0; left_out <= !numbers; left_out++)
+        for (int i = 0; mask_word_at(i, word); i++) {
+            const tp_mask_info *info = word->info;
+            int fits = numbers ? info->values > 0 : left_out ? info->reads == TP_MASK_READS_LEFT_OUT : info->values == 0;
+            if (!fits || word->again || strcmp(word->name, info->name) || info->traits & TP_MASK_KEY_FOR_EACH_ROW) continue;
+            if (index-- == 0) return 1;
+        }
+    return 0;
 }
 
-/* Kinds and numbers of a postfix tree; a tree of drafts is left to its own word. */
+static int tree_words(int numbers) {
+    struct mask_word word;
+    int count = 0;
+    while (tree_word(count, numbers, &word)) count++;
+    return count;
+}
+
+/* A leaf of a postfix tree. */
 static void leaf(struct draft *d) {
-    static const char *const plain[] = {"causal", "documents", "spans", "bits", "callback", "prefix"};
-    long long a = (long long)draw_number(d, d->keys), b = (long long)draw_number(d, d->keys);
-    switch (dice_roll(&d->dice, 9)) {
-    case 0: draft_say(d, "window:%lld:%lld", a - 1, b - 1); break;
-    case 1: draft_say(d, "chunk:%lld", a + 1); break;
-    case 2: draft_say(d, "prefix:%lld", a); break;
-    case 3: draft_say(d, "first:%lld", a); break;
-    case 4: draft_say(d, "window:0:0"); break;
-    default: draft_say(d, "%s", plain[dice_roll(&d->dice, 6)]); break;
+    struct mask_word word;
+    int numbered = tree_words(1);
+    int64_t a = draw_number(d, d->keys), b = draw_number(d, d->keys), drawn = dice_roll(&d->dice, numbered + 5);
+    if (drawn == numbered) {
+        draft_say(d, "window:0:0");
+    } else if (tree_word((int)drawn, 1, &word)) {
+        const int64_t *min = word.info->min;
+        draft_say(d, "%s:%lld", word.name, (long long)(a + (word.info->reads == TP_MASK_READS_LEFT_OUT ? 0 : min[0])));
+        if (word.info->values == 2) draft_say(d, ":%lld", (long long)(b + min[1]));
+    } else {
+        tree_word((int)dice_roll(&d->dice, tree_words(0)), 0, &word);
+        draft_say(d, "%s", word.name);
     }
 }
 
@@ -120,36 +142,34 @@ static void latent(struct draft *d) {
 static void batch(struct draft *d) { (void)d; } /* by draw_lengths */
 
 /* Words of which one excludes the others. */
-enum { LENGTHS = 1, PACKS = DRAFT_PACKS, LISTED = 4, MASKS = 8, TREES = 16, SPANS = 32, KEPT = DRAFT_KEPT };
+enum { MAX_DRAWN = 96 };
+enum { LENGTHS = 1, PACKS = DRAFT_PACKS, LISTED = 4, MASKS = 8, TREES = 16, KEPT = DRAFT_KEPT };
 
-/* In the order drawn: what others depend on comes first. Chances of a thousand for forward problems, for those with
-   lists, for gradients. A word that takes no number needs no function. */
-static const struct {
+struct row {
     const char *name;
     int chance[DRAW_KINDS];
     unsigned group, against; /* takes the first; not after any of the second */
     void (*put)(struct draft *draft);
-} table[] = {
+};
+
+/* Rows of the words of the library's mask kinds: those that need a key for each row, and the others. */
+static void draw_masks_of_rows(struct draft *d) { (void)d; }
+static void draw_masks(struct draft *d) { (void)d; }
+
+/* In the order drawn: what others depend on comes first. Chances of a thousand for forward problems, for those with
+   lists, for gradients. A word that takes no number needs no function. */
+static const struct row table[] = {
     {"latent", {60, 100, 0}, 0, 0, latent},
     {"h", {1000, 1000, 1000}, 0, 0, draw_heads},
     {"d", {1000, 1000, 1000}, 0, 0, draw_dims},
     {"f32", {1000, 1000, 1000}, 0, 0, draw_dtypes}, /* and every other dtype */
-    {"tree", {50, 0, 50}, MASKS, TREES, tree},
+    {"", {0}, MASKS, TREES, draw_masks_of_rows},
     {"seqs=", {350, 250, 350}, LENGTHS, 0, draw_sequences},
     {"q", {1000, 1000, 1000}, LENGTHS, LENGTHS, draw_lengths},
     {"k", {1000, 1000, 1000}, 0, 0, batch}, /* these two by draw_lengths, too */
     {"b", {1000, 1000, 1000}, 0, 0, batch},
     {"mask=", {120, 0, 120}, TREES, MASKS, postfix},
-    {"causal", {400, 300, 400}, MASKS, TREES, NULL},
-    {"window=", {180, 300, 180}, MASKS, TREES, window},
-    {"chunk=", {70, 0, 70}, MASKS, TREES, chunk},
-    {"prefix", {70, 0, 70}, MASKS, TREES, prefix},
-    {"first=", {70, 0, 70}, MASKS, TREES, first},
-    {"documents", {90, 0, 90}, MASKS, TREES, NULL},
-    {"spans", {60, 0, 60}, MASKS | SPANS, TREES | SPANS, NULL},
-    {"spans-and", {40, 0, 40}, MASKS | SPANS, TREES | SPANS, NULL},
-    {"bits", {80, 0, 80}, MASKS, TREES, NULL},
-    {"callback", {50, 0, 50}, MASKS, TREES, NULL},
+    {"", {0}, MASKS, TREES, draw_masks},
     {"sparse=", {0, 600, 0}, LISTED, TREES | MASKS, lists},
     {"sparse-sorted=", {0, 1000, 0}, LISTED, LISTED, sorted_lists},
     {"paged=", {250, 300, 0}, KEPT, KEPT, paged},
@@ -172,9 +192,63 @@ static const struct {
     {"decode", {50, 50, 0}, 0, 0, NULL},
     {"mixed", {100, 50, 0}, 0, 0, NULL},
 };
-enum { WORDS = sizeof table / sizeof *table };
+/* A mask's word has this chance where it is not one of these; with lists, where it goes with them. */
+enum { MASK_CHANCE = 70, MASK_CHANCE_WITH_LISTS = 300 };
+static const struct {
+    const char *name;
+    int chance;
+} mask_chances[] = {{"causal", 400}, {"window", 180}, {"documents", 90}, {"spans", 60},
+                    {"spans-and", 40}, {"tree", 50}, {"bits", 80}, {"callback", 50}};
 
-const char *draw_word(int index) { return index < WORDS ? table[index].name : NULL; }
+/* The table with the masks' words in their places. */
+static struct {
+    int count;
+    struct word {
+        struct row row;
+        struct mask_word mask; /* info NULL: none */
+        char name[32];         /* as the parser has it: "window=" */
+    } word[MAX_DRAWN];
+} all;
+
+static struct word *add_word(const struct row *row) {
+    if (all.count == MAX_DRAWN) abort();
+    struct word *word = &all.word[all.count++];
+    word->row = *row;
+    snprintf(word->name, sizeof word->name, "%s", row->name);
+    return word;
+}
+
+static void add_masks(const struct row *row) {
+    struct mask_word mask;
+    for (int i = 0; mask_word_at(i, &mask); i++) {
+        const tp_mask_info *info = mask.info;
+        int needs = (info->traits & TP_MASK_KEY_FOR_EACH_ROW) != 0, chance = MASK_CHANCE;
+        if (mask.again || needs != (row->put == draw_masks_of_rows)) continue;
+        for (size_t k = 0; k < sizeof mask_chances / sizeof *mask_chances; k++)
+            if (!strcmp(mask_chances[k].name, mask.name)) chance = mask_chances[k].chance;
+        struct word *word = add_word(row);
+        word->mask = mask;
+        word->row.chance[DRAW_FORWARD] = word->row.chance[DRAW_BACKWARD] = chance;
+        word->row.chance[DRAW_LISTS] = info->traits & TP_MASK_MONOTONE ? MASK_CHANCE_WITH_LISTS : 0;
+        snprintf(word->name, sizeof word->name, "%s%s", mask.name,
+                 info->values > 0 && info->reads != TP_MASK_READS_LEFT_OUT ? "=" : "");
+    }
+}
+
+static const struct word *word_at(int index) {
+    int built = all.count > 0;
+    for (size_t i = 0; !built && i < sizeof table / sizeof *table; i++)
+        if (table[i].put == draw_masks_of_rows || table[i].put == draw_masks)
+            add_masks(&table[i]);
+        else
+            add_word(&table[i]);
+    return index < all.count ? &all.word[index] : NULL;
+}
+
+const char *draw_word(int index) {
+    const struct word *word = word_at(index);
+    return word ? word->name : NULL;
+}
 
 static int parses(const char *text, tp_problem *problem, tp_lengths *lengths) {
     tp_error error = TP_ERROR_INIT;
@@ -185,18 +259,22 @@ static int parses(const char *text, tp_problem *problem, tp_lengths *lengths) {
 /* A word that the parser refuses beside the others is taken back; those that nothing goes without are all there by then. */
 static int draw_text(struct draft *d, struct trial *trial) {
     int whole = 0;
-    for (int i = 0; i < WORDS; i++) {
-        if (!dice_chance(&d->dice, table[i].chance[d->kind]) || d->taken & table[i].against) continue;
+    const struct word *word;
+    for (int i = 0; (word = word_at(i)); i++) {
+        const struct row *row = &word->row;
+        if (!dice_chance(&d->dice, row->chance[d->kind]) || d->taken & row->against) continue;
         size_t before = strlen(d->text);
-        if (table[i].put)
-            table[i].put(d);
+        if (word->mask.info)
+            say_mask(d, &word->mask);
+        else if (row->put)
+            row->put(d);
         else
-            draft_say(d, " %s", table[i].name);
+            draft_say(d, " %s", row->name);
         int fits = parses(d->text, &trial->problem, &trial->lengths);
         if (whole && !fits)
             d->text[before] = 0;
         else
-            d->taken |= table[i].group;
+            d->taken |= row->group;
         whole |= fits;
     }
     return parses(d->text, &trial->problem, &trial->lengths);

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 static int any(const struct trial *t) { return t->problem.op >= 0; }
 static int forward(const struct trial *t) { return t->problem.op == TP_FORWARD; }
 static int paged(const struct trial *t) { return t->problem.kv_layout == TP_PAGED && !t->problem.latent; }
@@ -15,21 +17,16 @@ static int scored(const struct trial *t) { return t->problem.bias_dtype || t->pr
 static int biased(const struct trial *t) { return t->problem.bias_dtype != 0; }
 
 static int ends(const struct trial *t) {
-    int found = t->problem.sparse_len > 0 || t->problem.bias_dtype;
-    for (int i = 0; i < t->problem.mask_nodes; i++) found |= t->problem.mask[i].kind == TP_MASK_BITS;
-    return found;
+    return t->problem.sparse_len > 0 || t->problem.bias_dtype || mask_has(&t->problem, TP_MASK_BITS);
 }
 
+/* Of kinds that read data for every row or key. */
 static int scatters(const struct trial *t) {
     int found = t->problem.positions;
-    for (int i = 0; i < t->problem.mask_nodes; i++)
-        switch (t->problem.mask[i].kind) {
-        case TP_MASK_DOCUMENTS:
-        case TP_MASK_SPANS:
-        case TP_MASK_TREE:
-        case TP_MASK_BITS:
-        case TP_MASK_CALLBACK: found = 1;
-        }
+    for (int i = 0; i < t->problem.mask_nodes; i++) {
+        const tp_mask_info *info = mask_kind(t->problem.mask[i].kind);
+        found |= info && info->reads == TP_MASK_READS_DATA;
+    }
     return found;
 }
 

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 struct view {
     struct tensors tensors; /* the memory is the subject's */
     int64_t seq, row;       /* where it begins */
@@ -122,12 +124,6 @@ static int run_view(struct subject *s, struct view *v, const struct kept *first,
     return 0;
 }
 
-static int has_tree(const tp_problem *p) {
-    for (int i = 0; i < p->mask_nodes; i++)
-        if (p->mask[i].kind == TP_MASK_TREE) return 1;
-    return 0;
-}
-
 int try_views(struct subject *s, const struct kept *first) {
     const struct tensors *t = &s->tensors;
     struct view v;
@@ -140,7 +136,7 @@ int try_views(struct subject *s, const struct kept *first) {
     for (int64_t seq = 0; !failed && t->problem.invariant && seq < t->sequences && seq < 2; seq++) {
         int64_t rows = t->q_lens[seq], keys = t->kv_lens[seq];
         int listed = t->problem.sparse_len > 0; /* its keys stay: positions of the alignment would move */
-        if (rows < 2 || has_tree(&t->problem)) continue; /* drafts are the last rows, whatever is cut */
+        if (rows < 2 || mask_has(&t->problem, TP_MASK_TREE)) continue; /* drafts are the last rows, whatever is cut */
         if (listed && (t->problem.qscale_length || t->problem.mask_nodes) && t->problem.align != TP_TOP_LEFT) continue;
         for (int i = 0; !failed && i < 3; i++) {
             uint64_t bits = random_bits(s->trial->seed, 640, (uint64_t)(3 * seq + i));

@@ -69,7 +69,7 @@ static json_t *terms_of(const struct options *options, const tp_identity *now, c
         failed |= json_object_set_new(object, terms[i][0], json_string(terms[i][1]));
     for (int i = 0; i < all->model_count; i++) {
         char key[300];
-        snprintf(key, sizeof key, "config of %.255s", base_name(all->models[i]->name));
+        snprintf(key, sizeof key, "config of %.255s", all->models[i]->label);
         failed |= json_object_set_new(object, key, json_string(all->models[i]->config_hash));
     }
     if (!failed) return object;

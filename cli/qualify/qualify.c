@@ -105,7 +105,7 @@ static int read_models(struct qualification *all, const struct options *options)
     }
     for (int i = 0; !code && options->lock && i < all->model_count; i++)
         for (int j = 0; !code && j < i; j++)
-            if (!strcmp(base_name(all->models[i]->name), base_name(all->models[j]->name))) {
+            if (!strcmp(all->models[i]->label, all->models[j]->label)) {
                 complain("%s and %s: a lock knows models by the names of their files", all->models[j]->name,
                          all->models[i]->name);
                 code = EXIT_USAGE;

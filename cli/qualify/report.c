@@ -31,7 +31,7 @@ static void add_row(struct table *table, const struct qualification *all, tp_qua
     const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
     char layers[8 * TP_MODEL_MAX_LAYERS];
     tp_layer_group_layers(group, layers, sizeof layers);
-    table_text(table, base_name(model->name));
+    table_text(table, model->label);
     table_text(table, model->config_hash);
     table_text(table, tp_part_name((tp_part)group->part));
     table_text(table, layers);
@@ -84,7 +84,7 @@ static void print_matrix_row(const struct qualification *all, int model, int gro
     const tp_layer_group *g = all->models[model]->groups[group];
     char layers[8 * TP_MODEL_MAX_LAYERS];
     tp_layer_group_layers(g, layers, sizeof layers);
-    printf("| %s | %s %s |", base_name(all->models[model]->name), tp_part_name((tp_part)g->part), layers);
+    printf("| %s | %s %s |", all->models[model]->label, tp_part_name((tp_part)g->part), layers);
     if (g->out_of_scope) {
         printf(" out of scope: %s | | | | |\n", g->out_of_scope);
         return;
@@ -123,7 +123,7 @@ static void print_trouble(const struct qualification *all, int max) {
         }
         tp_layer_group_layers(group, layers, sizeof layers);
         printf("%s- %s, %s layers %s, %s (%s): %s: %s: %s\n", first ? "\n" : "",
-               base_name(all->models[use.model]->name), tp_part_name((tp_part)group->part), layers,
+               all->models[use.model]->label, tp_part_name((tp_part)group->part), layers,
                tp_qualify_phase_name(cell->phase), cell->purpose,
                tp_cell_status_name((tp_cell_status)cell->status), cell->problem, cell->reason);
         first = 0;

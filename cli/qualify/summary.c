@@ -148,7 +148,7 @@ void qualify_summary(const struct qualification *all) {
            "x math");
     for (int i = 0; i < shown; i++) {
         const struct model_row *row = &rows[i];
-        const char *name = base_name(all->models[row->model]->name);
+        const char *name = all->models[row->model]->label;
         size_t length = strlen(name);
         if (length > 5 && !strcmp(name + length - 5, ".json")) length -= 5;
         printf("%-24.*s %-18s %5d %-*s", (int)(length < 24 ? length : 24), name,

@@ -75,7 +75,7 @@ static void print_text(const tp_machine *machine) {
                (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
     }
     printf("\nmasks       ");
-    for (int i = 0; tp_mask_name(i); i++) printf("%s %s", i ? "," : "", tp_mask_name(i));
+    for (int i = 0; tp_mask_at(i); i++) printf("%s %s", i ? "," : "", tp_mask_at(i)->name);
     printf("\nfunctions    %d\n", function_count());
     printf("key blocks  ");
     each_block(tp_block_keys, print_block);
@@ -110,7 +110,7 @@ static void print_json(const tp_machine *machine) {
                (machine->isa & kernel->needs) == kernel->needs ? "true" : "false");
     }
     printf("\n  ],\n  \"masks\": [");
-    for (int i = 0; tp_mask_name(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_mask_name(i));
+    for (int i = 0; tp_mask_at(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_mask_at(i)->name);
     printf("],\n  \"functions\": [");
     for (int i = 0; tp_kernel_function(i); i++) printf("%s\"%s\"", i ? ", " : "", tp_kernel_function(i));
     printf("],\n  \"key_blocks\": [");

@@ -14,7 +14,7 @@ static void print_row(const tp_model *model, const tp_layer_group *group) {
     tp_layer_group_formula(group, formula, sizeof formula);
     for (char *c = formula; *c; c++)
         if (*c == '|') *c = '/'; /* a bar ends a cell */
-    printf("| %s | %s %s | ", base_name(model->name), tp_part_name((tp_part)group->part), layers);
+    printf("| %s | %s %s | ", model->label, tp_part_name((tp_part)group->part), layers);
     if (group->out_of_scope) {
         printf("out of scope: %s | | | | |\n", group->out_of_scope);
         return;
@@ -27,6 +27,7 @@ static void print_row(const tp_model *model, const tp_layer_group *group) {
     printf(" | %.5g", group->scale);
     if (group->softcap > 0) printf(" softcap=%g", group->softcap);
     if (group->sinks) printf(" sinks");
+    if (group->sparse) printf(" sparse=%lld", (long long)group->sparse);
     if (group->alibi) printf(" alibi");
     if (group->query_scale_beta > 0) printf(" q-scale");
     printf(" | %s", tp_rope_name((tp_rope)group->rope));

@@ -17,13 +17,14 @@ static int ends_with(const char *text, const char *end) {
     return a >= b && !strcmp(text + a - b, end);
 }
 
-static int read_file(const char *path, tp_model **model) {
+static int read_file(const struct options *options, const char *path, tp_model **model) {
+    tp_model_options how = TP_MODEL_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     size_t size;
     char *text = file_text(path, TP_MODEL_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
-    tp_status status =
-        tp_model_parse(text, size, strcmp(path, "-") ? path : "standard input", model, &error);
+    how.assume = options->assume;
+    tp_status status = tp_model_parse_with(text, size, strcmp(path, "-") ? path : "standard input", &how, model, &error);
     free(text);
     return status == TP_OK ? 0 : complain_status(&error);
 }
@@ -88,7 +89,7 @@ int model_read(const struct options *options, const char *name, tp_model **model
     char path[2 * PATH_CAPACITY];
     int exists = !stat(name, &there);
     if (strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-") || (exists && S_ISREG(there.st_mode)))
-        return read_file(name, model);
+        return read_file(options, name, model);
     if (options->models && strlen(options->models) >= PATH_CAPACITY) {
         complain("--models is too long: at most %d characters", PATH_CAPACITY - 1);
         return EXIT_USAGE;
@@ -96,6 +97,6 @@ int model_read(const struct options *options, const char *name, tp_model **model
     find_folders(options, &folders);
     for (int i = 0; i < folders.count; i++)
         if (snprintf(path, sizeof path, "%s/%s.json", folders.path[i], name) < (int)sizeof path && !access(path, F_OK))
-            return read_file(path, model);
-    return exists ? read_file(name, model) : complain_name(name, &folders);
+            return read_file(options, path, model);
+    return exists ? read_file(options, name, model) : complain_name(name, &folders);
 }

@@ -51,18 +51,26 @@ static void print_verdict(const struct options *options, int64_t rows, const str
         printf(",\n\"verify\": {\"rows\": %lld, \"ok\": %s, ", (long long)rows, wrong ? "false" : "true");
         if (measured)
             printf("\"max_error\": %.6g, \"mean_error\": %.6g, \"naive_max_error\": %.6g, "
-                   "\"naive_mean_error\": %.6g, \"bound\": %.6g, \"lse_max_error\": %.6g, ",
+                   "\"naive_mean_error\": %.6g, \"lse_max_error\": %.6g, "
+                   "\"nearest\": {\"seq\": %lld, \"head\": %lld, \"row\": %lld, \"error\": %.6g, "
+                   "\"bound\": %.6g, \"ratio\": %.6g}, ",
                    measured->max, measured->mean, measured->naive_max, measured->naive_mean,
-                   measured->worst_bound, measured->lse_max);
+                   measured->lse_max, (long long)measured->nearest.row.seq, (long long)measured->nearest.row.head,
+                   (long long)measured->nearest.row.row, measured->nearest.error, measured->nearest.bound,
+                   measured->nearest.ratio);
         printf("\"reason\": ");
         print_json_text(stdout, reason);
         printf("}");
     } else if (measured) {
         printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
-               "(%.3g), bound %.3g, lse %.3g: %s\n",
+               "(%.3g), lse %.3g: %s\n",
                (long long)rows, measured->max, measured->naive_max, measured->mean,
-               measured->naive_mean, measured->worst_bound, measured->lse_max,
-               wrong ? "WRONG" : "within the rule");
+               measured->naive_mean, measured->lse_max, wrong ? "WRONG" : "within the rule");
+        if (measured->nearest.bound > 0)
+            printf("nearest to its bound: seq %lld head %lld row %lld, error %.3g of %.3g, ratio %.3g\n",
+                   (long long)measured->nearest.row.seq, (long long)measured->nearest.row.head,
+                   (long long)measured->nearest.row.row, measured->nearest.error, measured->nearest.bound,
+                   measured->nearest.ratio);
     } else {
         printf("verify: gradients of %lld rows and of all keys against double: %s\n", (long long)rows,
                wrong ? "WRONG" : "within the rule");

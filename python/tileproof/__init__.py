@@ -35,12 +35,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """tileproof.torch is imported when it is first asked for: PyTorch is large, and may be missing."""
-    if name != "torch":
+    """tileproof.torch and tileproof.watch are imported when they are first asked for: PyTorch is large, and may be missing."""
+    if name not in ("torch", "watch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
     try:
-        return importlib.import_module(".torch", __name__)
+        return importlib.import_module(f".{name}", __name__)
     except ModuleNotFoundError as missing:
-        raise AttributeError(f"tileproof.torch needs PyTorch (pip install torch): {missing}") from missing
+        raise AttributeError(f"tileproof.{name} needs PyTorch (pip install torch): {missing}") from missing

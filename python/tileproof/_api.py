@@ -9,6 +9,7 @@ from typing import Any, Literal, Optional, Sequence, Tuple, Union
 
 from . import _core
 from ._reports import Decision, Receipt
+from ._torch_log import listeners, tell_watchers
 
 Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
@@ -76,6 +77,13 @@ def _refuse_lost_gradient(name: str, first: Any, *others: Any) -> None:
 def _with_receipt(result: tuple) -> tuple:
     (text, fields), rewrites = result[-1]
     return (*result[:-1], Receipt(text, fields, rewrites))
+
+
+def _told(result: tuple, wanted: bool) -> Any:
+    """The result of a call with a receipt, without it unless wanted, after watchers have heard of it."""
+    made = _with_receipt(result)
+    tell_watchers(made[-1])
+    return made if wanted else made[0] if len(made) == 2 else made[:-1]
 
 
 def attention(
@@ -156,10 +164,10 @@ def attention(
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
-        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0,
-        _most_threads(q),
+        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt or bool(listeners), fallback, kernel, threads, 0.0,
+        0, 0, _most_threads(q),
     )  # fmt: skip
-    return _with_receipt(result) if return_receipt else result
+    return _told(result, return_receipt) if return_receipt or listeners else result
 
 
 def _shape(x: Shape) -> tuple:
@@ -234,10 +242,10 @@ class Plan:
         g = self._given
         result = _core.plan_run(
             q, k, v, g["causal"], g["causal_align"], g["window"], g["scale"], g["softcap"], mask, bias, alibi_slopes,
-            sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, g["layout"], out, return_lse, return_receipt,
+            sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, g["layout"], out, return_lse, return_receipt or bool(listeners),
             g["fallback"], g["kernel"], g["threads"], 0.0, 0, 0, None, self._plan,
         )  # fmt: skip
-        return _with_receipt(result) if return_receipt else result
+        return _told(result, return_receipt) if return_receipt or listeners else result
 
     def __repr__(self) -> str:
         return f"<tileproof.Plan {self.decision.problem!r} on {self.decision.kernel}, workspace {self.workspace_bytes}>"

@@ -87,7 +87,7 @@ def _seed(query) -> int:
     return int(numpy.random.randint(2**63 - 1))
 
 
-def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads):
+def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve):
     def call(fallback):
         return _core.attention(
             query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
@@ -98,13 +98,15 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
     try:
         return call("refuse")
     except _core.FallbackRefused as refused:
+        if not serve:
+            raise
         if not receipt:  # the receipt says it
             why = str(refused).removesuffix(_core.remedy)  # it has been taken
             warnings.warn(f"served by a fallback: {why}", FallbackWarning, stacklevel=5)
         return call("permit")
 
 
-def _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, receipt, threads=None):
+def _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, receipt, threads=None, serve=True):
     plain = _check(query, key, value, attn_mask, is_causal, enable_gqa)
     shape = None
     if not plain:
@@ -115,7 +117,7 @@ def _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
             mask = attn_mask
         else:
             bias = attn_mask
-    result = _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads)
+    result = _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve)
     out, paper = _with_receipt(result) if receipt else (result, None)
     return (out if shape is None else out.reshape(shape)), paper
 

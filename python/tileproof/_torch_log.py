@@ -9,15 +9,37 @@ from typing import Any, Iterator
 from ._reports import Receipt
 
 
+class Passed(str):
+    """Why a call was left to PyTorch; `backend` is the kernel of PyTorch's that served it, as it was seen to run; "none": it
+    raised, or had nothing to do."""
+
+    backend = "none"
+
+
+class Bypassed(str):
+    """Where a call came from that never reached the patch, and its problem; `backend` as above."""
+
+    backend = "none"
+
+
+def _by_backend(entries: list) -> str:
+    counts: dict[str, int] = {}
+    for x in tuple(entries):
+        counts[x.backend] = counts.get(x.backend, 0) + 1
+    return f" ({', '.join(f'{n} by {name}' for name, n in counts.items())})" if counts else ""
+
+
 class Log:
-    """What ran while it was open: `receipts`, oldest first, and `passed`, the reason of each call that was left to
-    PyTorch. Of more than `limit` the older half goes, and `forgotten` counts it. With a limit of 0 nothing is kept."""
+    """What ran while it was open: `receipts`, oldest first; `passed`, the reason of each call that was left to PyTorch; and,
+    for a patch, `bypassed`, calls of attention that never reached it. Of more than `limit` the older half goes, and `forgotten`
+    counts it. With a limit of 0 nothing is kept."""
 
     def __init__(self, limit: int = 10000) -> None:
         if operator.index(limit) < 0:
             raise ValueError(f"limit is {limit}: it must be at least 0")
         self.receipts: list[Receipt] = []
-        self.passed: list[str] = []
+        self.passed: list[Passed] = []
+        self.bypassed: list[Bypassed] = []
         self.limit, self.forgotten = limit, 0
 
     def _add(self, to: list, entry: Any) -> None:
@@ -35,14 +57,19 @@ class Log:
         for x in tuple(self.receipts):  # another thread may add one
             kernels[x.kernel] = kernels.get(x.kernel, 0) + 1
         ran = ", ".join(f"{n} on {name}" for name, n in kernels.items()) or "none"
-        return f"<tileproof.torch.Log: {ran}; {len(self.passed)} left to PyTorch>"
+        more = f"; {len(self.bypassed)} bypassed the patch{_by_backend(self.bypassed)}" if self.bypassed else ""
+        more += f"; {self.forgotten} not kept" if self.forgotten else ""
+        return f"<tileproof.torch.Log: {ran}; {len(self.passed)} left to PyTorch{_by_backend(self.passed)}{more}>"
 
 
 _logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so they are the process's
 
 
+listeners: list[Any] = []  # watchers, which hear of every call: note_receipt(receipt)
+
+
 def wants_receipts() -> bool:
-    return any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
+    return bool(listeners) or any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
 
 
 def note_receipt(receipt: Receipt | None) -> None:
@@ -50,11 +77,19 @@ def note_receipt(receipt: Receipt | None) -> None:
     for x in tuple(_logs):
         if receipt is not None or x.limit == 0:
             x._add(x.receipts, receipt)
+    tell_watchers(receipt)
 
 
-def note_passed(why: str) -> None:
+def tell_watchers(receipt: Receipt | None) -> None:
+    for x in tuple(listeners):
+        x.note_receipt(receipt)
+
+
+def note_passed(why: str) -> Passed:
+    entry = Passed(why)
     for x in tuple(_logs):
-        x._add(x.passed, why)
+        x._add(x.passed, entry)
+    return entry
 
 
 @contextlib.contextmanager

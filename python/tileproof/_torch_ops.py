@@ -155,7 +155,7 @@ def differentiable(
     return (result, lse, receipt) if return_lse else (result, receipt)
 
 
-def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, threads=None):
+def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, threads=None, fallback="permit"):
     """scaled_dot_product_attention by way of the custom op."""
     plain = _check(query, key, value, attn_mask, is_causal, enable_gqa)
     shape = None
@@ -164,7 +164,7 @@ def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enab
     boolean = attn_mask is not None and attn_mask.dtype == torch.bool
     out, _ = _call(
         query, key, value, causal=is_causal, causal_align="top_left", scale=scale, mask=attn_mask if boolean else None,
-        bias=None if boolean else attn_mask, layout="bhsd", fallback="permit", dropout_p=dropout_p, threads=threads,
+        bias=None if boolean else attn_mask, layout="bhsd", fallback=fallback, dropout_p=dropout_p, threads=threads,
         seed=torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None,
     )  # fmt: skip
     return out if shape is None else out.reshape(shape)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
 import threading
+import warnings
 from typing import Any, Callable, Optional
 
 import torch
@@ -14,10 +16,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
-from ._sdpa import _attend
-from ._torch_log import Log, _logs, note_passed, note_receipt, wants_receipts
+from . import _core
+from ._sdpa import FallbackWarning, _attend
+from ._torch_log import Bypassed, Log, Passed, _logs, note_passed, note_receipt, wants_receipts
 from ._torch_ops import _sdpa_traced
+from .watch import hooks
 
+FALLBACKS = ("torch", "refuse", "serve")
+HEAD_DIM = 576  # the largest that a fused kernel takes
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 NAMES = ("query", "key", "value", "attn_mask")
 
@@ -29,8 +35,11 @@ def _tensor_not_ours(name: str, x: Any) -> Optional[str]:
         return f"{name} is on {x.device}, not on the CPU"
     if x.layout != torch.strided or x.is_nested:
         return f"{name} has layout {x.layout}{' and is nested' if x.is_nested else ''}, not torch.strided"
-    if x.requires_grad and torch.is_grad_enabled() and x.shape[-1:] > (576,) and name != "attn_mask":
-        return f"{name} has head dim {x.shape[-1]} and needs a gradient: that goes up to 576"
+    if name != "attn_mask" and x.shape[-1:] > (HEAD_DIM,):
+        if x.requires_grad and torch.is_grad_enabled():
+            return f"{name} has head dim {x.shape[-1]} and needs a gradient: that goes up to {HEAD_DIM}"
+        if _fallback == "torch" and torch.compiler.is_compiling():  # a graph cannot turn back when it runs
+            return f"{name} has head dim {x.shape[-1]}: fused kernels go up to {HEAD_DIM}"
     if x.dtype not in DTYPES and not (name == "attn_mask" and x.dtype == torch.bool):
         return f"{name} is {x.dtype}, not float32, float16 or bfloat16"
     return None
@@ -91,9 +100,53 @@ def _ours(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         given = tuple(x if x is None or x.dtype == torch.bool else x.to(to) for x in given)
     compiling = torch.compiler.is_compiling()
     if compiling or (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)):
-        return _sdpa_traced(*given, dropout_p, is_causal, scale, enable_gqa, _threads)
-    out, receipt = _attend(*given, dropout_p, is_causal, scale, enable_gqa, wants_receipts(), _threads)
+        permit = "permit" if _fallback == "serve" else "refuse"
+        return _sdpa_traced(*given, dropout_p, is_causal, scale, enable_gqa, _threads, permit)
+    call = (*given, dropout_p, is_causal, scale, enable_gqa, wants_receipts(), _threads)
+    try:
+        out, receipt = _attend(*call, serve=False)
+    except _core.FallbackRefused as refused:
+        if _fallback != "serve":
+            raise
+        _warn_once(given, is_causal, f"served by a fallback of tileproof: {_plain(refused)}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)  # it has been said
+            out, receipt = _attend(*call)
     note_receipt(receipt)
+    return out
+
+
+def _plain(error: Exception) -> str:
+    """Its first line, without a backtrace of C++ and without advice for other doors."""
+    text = str(error).split("\n")[0].removesuffix(_core.remedy)
+    if isinstance(error, _core.FallbackRefused):
+        text = re.sub(r"^fallback refused \(.*?\) for ", "only a slower path of tileproof's would serve ", text)
+        text = re.sub(r"; \w+: a fallback [^;]*$", "", text)
+    return text
+
+
+def _warn_once(given: tuple, is_causal: bool, text: str) -> None:
+    """Once for each class of problems while patches are open."""
+    query, key, value, mask = given
+    kind = (query.dtype, query.shape[:-2][-1:], key.shape[:-2][-1:], query.shape[-1], value.shape[-1], mask is None, is_causal)
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(text, FallbackWarning, stacklevel=4)
+
+
+def _left(original: Callable, why: str, given: tuple, options: dict, warn: bool) -> Any:
+    """PyTorch's own, with the backend that it takes in the log."""
+    entry = note_passed(why)
+    if torch.compiler.is_compiling():
+        return original(*given, **options)
+    before, _here.passed = _here.passed, entry
+    try:
+        out = original(*given, **options)
+    finally:
+        _here.passed = before
+    if warn:
+        seen = f"which served it by {entry.backend}" if entry.backend != "none" else "whose backend was not looked for (limit=0)"
+        _warn_once(given[:4], given[5], f"left to PyTorch, {seen}: {why}")
     return out
 
 
@@ -101,36 +154,78 @@ def _stand_in(original: Callable) -> Callable:
     def scaled_dot_product_attention(
         query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
     ):
-        if _standing is scaled_dot_product_attention:  # or someone kept it after the last patch had closed
-            why = _not_ours(query, key, value, attn_mask)
-            if why is None:
-                if torch.compiler.is_compiling():
-                    return _ours(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-                try:
-                    return _ours(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-                except (ValueError, TypeError, BufferError, RuntimeError) as refused:
-                    why = str(refused)
-            note_passed(why)
-        return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        given, options = (query, key, value, attn_mask, dropout_p, is_causal), {"scale": scale, "enable_gqa": enable_gqa}
+        if _standing is not scaled_dot_product_attention:  # someone kept it after the last patch had closed
+            return original(*given, **options)
+        why, warn = _not_ours(query, key, value, attn_mask), False
+        if why is None:
+            if torch.compiler.is_compiling():
+                return _ours(*given, scale, enable_gqa)
+            try:
+                return _ours(*given, scale, enable_gqa)
+            except _core.FallbackRefused as refused:
+                if _fallback == "refuse":
+                    raise
+                why, warn = _plain(refused), True
+            except (ValueError, TypeError, BufferError, RuntimeError) as refused:
+                why = _plain(refused)
+        return _left(original, why, given, options, warn)
 
     scaled_dot_product_attention.__doc__ = original.__doc__
     scaled_dot_product_attention.__wrapped__ = original
     return scaled_dot_product_attention
 
 
+class _Here(threading.local):
+    passed: Optional[Passed] = None  # the call that this thread has left to PyTorch
+
+
+class _Seen:
+    """Hears of every call of attention that PyTorch serves while patches are open: one that the patch left to it, or one that
+    never reached the patch. Gradients follow their forward call and are not counted."""
+
+    def begins(self, call: Any) -> None:
+        pass
+
+    def ends(self, call: Any) -> None:
+        if call.backward:
+            return
+        if _here.passed is not None:
+            _here.passed.backend = call.served_by
+            return
+        place = call.place
+        whose = f"{place.model} {place.path}".strip() or "no module"
+        entry = Bypassed(f"{whose}: {call.described().text(call.batch, call.rows, call.keys)}{'' if place.mode == 'eager' else ', compiled'}")
+        entry.backend = call.served_by
+        for x in tuple(_patches):
+            if x.limit > 0:
+                x._add(x.bypassed, entry)
+
+
+_here, _seen = _Here(), _Seen()
 _lock = threading.RLock()  # guards what follows
 _patches: list[Patch] = []  # open ones, in the order opened
 _standing: Optional[Callable] = None  # what stands in for PyTorch's function
 _threads: Optional[int] = None  # of the patch opened last that names them
+_fallback = "torch"  # of the patch opened last
+_looking = False  # whether _seen hears of PyTorch's calls
+_warned: set = set()  # classes of problems
 
 
 def _settle(opening: bool) -> None:
     """Makes torch.nn.functional what the open patches ask for. What another library has put over ours stays when one closes:
     under it ours goes on while a patch is open, and then does nothing but call what it replaced."""
-    global _standing, _threads
+    global _standing, _threads, _fallback, _looking
     functional = torch.nn.functional
     named = [x.threads for x in _patches if x.threads is not None]
     _threads = named[-1] if named else None
+    _fallback = _patches[-1].fallback if _patches else "torch"
+    wanted = any(x.limit > 0 for x in _patches)
+    if wanted != _looking:
+        _looking = wanted
+        (hooks.listen if wanted else hooks.leave)(_seen)
+    if not _patches:
+        _warned.clear()
     present = functional.scaled_dot_product_attention
     if opening and present is not _standing:
         _standing = _stand_in(present)
@@ -144,11 +239,13 @@ def _settle(opening: bool) -> None:
 class Patch(Log):
     """A patch and what ran under it; made open by patch(). `close()` ends it, and so does leaving `with`."""
 
-    def __init__(self, limit: int, threads: Optional[int]) -> None:
+    def __init__(self, limit: int, threads: Optional[int], fallback: str = "torch") -> None:
         super().__init__(limit)
+        if fallback not in FALLBACKS:
+            raise ValueError(f"fallback is {fallback!r}: it must be one of {', '.join(FALLBACKS)}")
         if threads is not None and not 1 <= operator.index(threads) <= 1024:
             raise ValueError(f"threads is {threads}: it must be in 1..1024, or None")
-        self.threads = threads
+        self.threads, self.fallback = threads, fallback
         self._entered = False
         with _lock:
             _patches.append(self)
@@ -175,10 +272,10 @@ class Patch(Log):
     def __call__(self, function: Callable) -> Callable:
         """As a decorator: this one closes, and each call of the function has a patch of its own."""
         self.close()
-        return _decorated(function, self.limit, self.threads)
+        return _decorated(function, self.limit, self.threads, self.fallback)
 
 
-def _decorated(function: Callable, limit: int, threads: Optional[int]) -> Callable:
+def _decorated(function: Callable, limit: int, threads: Optional[int], fallback: str) -> Callable:
     later = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if isinstance(function, type) or not callable(function) or any(x(function) for x in later):
         raise TypeError(
@@ -187,21 +284,24 @@ def _decorated(function: Callable, limit: int, threads: Optional[int]) -> Callab
 
     @functools.wraps(function)
     def patched(*args: Any, **options: Any) -> Any:
-        with Patch(limit, threads):
+        with Patch(limit, threads, fallback):
             return function(*args, **options)
 
     return patched
 
 
-def patch(limit: Any = 10000, threads: Optional[int] = None) -> Any:
+def patch(limit: Any = 10000, threads: Optional[int] = None, fallback: str = "torch") -> Any:
     """From now on torch.nn.functional.scaled_dot_product_attention on CPU tensors of float32, float16 and bfloat16 is
-    tileproof's, in all threads. Other calls go to PyTorch as before, with the reason in `passed` of the Patch it returns.
+    tileproof's, in all threads. Other calls go to PyTorch as before, with the reason in `passed` of the Patch it returns, and
+    the backend of PyTorch's that served. Attention that never comes by that name is in `bypassed`.
 
     As a statement it holds until its close() or unpatch(); in `with` until the block ends; as a decorator, @patch or
     @patch(...), while the function runs. Patches may overlap and close in any order.
 
     limit       how many receipts and reasons are kept; 0: none, which is quicker where nobody looks.
     threads     of every call; default is torch.get_num_threads(), and never more than affinity and cgroup allow.
+    fallback    where only a slower path of tileproof's would serve (math): "torch", the call goes to PyTorch; "refuse",
+                FallbackRefused; "serve", it serves. "torch" and "serve" warn, once for each class of problems.
 
     >>> import torch.nn.functional as F
     >>> x = torch.zeros(1, 2, 8, 16)
@@ -212,10 +312,12 @@ def patch(limit: Any = 10000, threads: Optional[int] = None) -> Any:
     'prefill b1 h2/2 q8 k8 d16 f32 top-left causal'
     >>> seen.passed
     ['query is torch.float64, not float32, float16 or bfloat16']
+    >>> seen.passed[0].backend
+    'flash_for_cpu'
     """
     if callable(limit):
-        return _decorated(limit, 10000, threads)
-    return Patch(limit, threads)
+        return _decorated(limit, 10000, threads, fallback)
+    return Patch(limit, threads, fallback)
 
 
 def unpatch() -> None:

@@ -194,6 +194,11 @@ typedef void tp__attend_fn(tp__trace *, const tp__row_tile *);
 typedef void tp__merge_state_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
                          const float *m2, const float *l2, const float *o2, float unit);
 
+/* Adds one more logit to the state of each row, without a value: sinks[query head of the group], -inf for none. m comes
+   in units of `left` and is natural afterwards. At the end, so that how rows and keys were cut changes no bit. */
+typedef void tp__merge_sinks_fn(tp__trace *, const tp__rows *rows, const float *sinks, int64_t ldo, float left,
+                                float *m, float *l, float *o);
+
 /* tensor[row] = o/l, rounded once; 0 for a row that saw no key. */
 typedef void tp__store_o_fn(tp__trace *, void *tensor, const tp__rows *rows, int64_t dv,
                             const float *o, int64_t ldo, const float *m, const float *l);

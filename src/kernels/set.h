@@ -40,6 +40,7 @@ typedef struct tp__kernel_set {
     tp__attend_fn *attend;
     tp__backward_fn *backward;
     tp__merge_state_fn *merge_state;
+    tp__merge_sinks_fn *merge_sinks;
     tp__math_fn *math;
     tp__peak_fn *peak;
     tp__read_fn *read;

@@ -2,41 +2,34 @@
 /* bits: bit key%8 of byte key/8 of the row is set */
 #include "masks/kind.h"
 
-static tp_status check(const tp_mask_node *node, tp_error *error) {
-    return tp__mask_takes_none(node, "bits", error);
-}
-
 static const uint8_t *row_of(const tp__mask_view *view, int64_t head, int64_t row) {
     const int64_t *stride = view->tensors->bits_stride;
     return (const uint8_t *)view->tensors->bits + view->seq * stride[0] + head * stride[1] +
            row * stride[2];
 }
 
-static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
-                   int64_t key) {
+int tp__mask_bits_allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                          int64_t key) {
     (void)node;
     return row_of(view, head, row)[key / 8] >> (key % 8) & 1;
 }
 
-static int interval(tp__mask_view *view, const tp_mask_node *node, int64_t row, tp__interval *keys) {
+int tp__mask_bits_interval(tp__mask_view *view, const tp_mask_node *node, int64_t row,
+                           tp__interval *keys) {
     (void)node, (void)row;
     *keys = (tp__interval){0, view->kv_len};
     return 0;
 }
 
 /* key is a multiple of 8: blocks of keys start at multiples of 64. */
-static void words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row, int64_t key,
-                  int64_t count, uint64_t *to) {
+void tp__mask_bits_words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                         int64_t key, int64_t count, uint64_t *to) {
     const uint8_t *from = row_of(view, head, row) + key / 8;
     int64_t bytes = (count + 7) / 8;
     (void)node;
     for (int64_t i = 0; i < bytes; i++) to[i / 8] |= (uint64_t)from[i] << (i % 8 * 8);
     if (count % 64 != 0) to[count / 64] &= ~(uint64_t)0 >> (64 - count % 64);
 }
-
-const tp__mask_kind tp__mask_bits = {.kind = TP_MASK_BITS, .name = "bits",
-                                     .data = tp__mask_always_data, .check = check, .allowed = allowed,
-                                     .interval = interval, .words = words};
 
 tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int64_t row_stride, void *bits,
                        int64_t bits_row_bytes, tp_error *error) {

@@ -6,28 +6,25 @@
  */
 #include "masks/kind.h"
 
-static tp_status check(const tp_mask_node *node, tp_error *error) {
-    return tp__mask_takes_none(node, "callback", error);
-}
-
-static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
-                   int64_t key) {
+int tp__mask_callback_allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                              int64_t key) {
     (void)node, (void)head;
     if (view->called != NULL) return tp__word_bit(view->called + row * view->called_words, key);
     return view->tensors->callback(view->tensors->callback_user, view->seq, row, key) != 0;
 }
 
-static int interval(tp__mask_view *view, const tp_mask_node *node, int64_t row, tp__interval *keys) {
+int tp__mask_callback_interval(tp__mask_view *view, const tp_mask_node *node, int64_t row,
+                               tp__interval *keys) {
     (void)node, (void)row;
     *keys = (tp__interval){0, view->kv_len};
     return 0;
 }
 
-static void words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row, int64_t key,
-                  int64_t count, uint64_t *to) {
+void tp__mask_callback_words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                             int64_t key, int64_t count, uint64_t *to) {
     if (view->called == NULL) {
         for (int64_t i = 0; i < count; i++)
-            to[i / 64] |= (uint64_t)allowed(view, node, head, row, key + i) << (i % 64);
+            to[i / 64] |= (uint64_t)tp__mask_callback_allowed(view, node, head, row, key + i) << (i % 64);
         return;
     }
     /* a block that does not start a word does not reach the next one either */
@@ -35,7 +32,3 @@ static void words(tp__mask_view *view, const tp_mask_node *node, int64_t head, i
     for (int64_t i = 0; i < (count + 63) / 64; i++) to[i] = from[i] >> (key % 64);
     if (count % 64 != 0) to[count / 64] &= ~(uint64_t)0 >> (64 - count % 64);
 }
-
-const tp__mask_kind tp__mask_callback = {.kind = TP_MASK_CALLBACK, .name = "callback",
-                                         .data = tp__mask_always_data, .check = check,
-                                         .allowed = allowed, .interval = interval, .words = words};

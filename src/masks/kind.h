@@ -9,28 +9,22 @@
 /* Positions stay within +-2^40, so that no sum of a position and a value can overflow. */
 #define TP__MASK_VALUE_MAX ((int64_t)1 << 40)
 
-static inline tp_status tp__mask_takes_none(const tp_mask_node *node, const char *name,
-                                            tp_error *error) {
-    TP_REQUIRE(node->a == 0 && node->b == 0, error, TP_INVALID,
-               "mask %s has values %lld,%lld: it takes none", name, (long long)node->a,
-               (long long)node->b);
-    return TP_OK;
-}
+/*
+ * What one row sees, as pairs.c adds it up: each end of an interval of keys is a constant, or q_pos plus a constant.
+ * Where that holds up to some q_pos only, the kind says so, and is asked again from there on.
+ */
+struct tp__ends {
+    int64_t fixed[2 + 2 * TP__MASK_PARTS], moving[2 * TP__MASK_PARTS]; /* moving: q_pos + c, as c */
+    int fixed_count, moving_count;
+    int64_t until;
+};
 
-/* One value, from least on. */
-static inline tp_status tp__mask_takes_one(const tp_mask_node *node, const char *name, int64_t min,
-                                           tp_error *error) {
-    TP_REQUIRE(node->a >= min && node->a <= TP__MASK_VALUE_MAX, error, TP_INVALID,
-               "mask %s has value %lld: it must be in %lld..2^40", name, (long long)node->a,
-               (long long)min);
-    TP_REQUIRE(node->b == 0, error, TP_INVALID, "mask %s has a second value, %lld: it takes one", name,
-               (long long)node->b);
-    return TP_OK;
-}
+static inline void tp__ends_fixed(tp__ends *ends, int64_t key) { ends->fixed[ends->fixed_count++] = key; }
 
-static inline int tp__mask_always_data(const tp_mask_node *node) {
-    (void)node;
-    return 1;
+static inline void tp__ends_moving(tp__ends *ends, int64_t distance) { ends->moving[ends->moving_count++] = distance; }
+
+static inline void tp__ends_until(tp__ends *ends, int64_t q_pos) {
+    if (q_pos < ends->until) ends->until = q_pos;
 }
 
 /* view.c: the first key at a position, or -1 where there is none. */

@@ -2,12 +2,12 @@
 /*
  * Masks speak of positions, rows see keys. A kind gives
  *
- *     allowed(view, node, head, row, key)   the scalar truth, used by the reference and by tests
+ *     allowed(view, node, head, row, key)   the definition, used by the reference and by tests
  *     reach(view, node, row)                the positions [lo, hi) one row sees, where these say it all
  *     interval, words                       otherwise: a superset of the keys it sees, and the bits
  *
  * and everything else follows: the parts of a row (a union of intervals of keys), the bits of a block of
- * keys, the classes of tiles (skip, full, partial), counts. So a new kind is one small file.
+ * keys, the classes of blocks and panels, counts. So a new kind is one small file and one row of masks.inc.
  */
 #ifndef TP_MASKS_MASK_H
 #define TP_MASKS_MASK_H
@@ -54,11 +54,20 @@ typedef struct tp__mask_view {
     int64_t called_words;      /* from row to row */
 } tp__mask_view;
 
+/* A word's place in the formula of the text form; words of one place join in the order given. */
+typedef enum tp__place { TP__WINDOWS, TP__FIRST, TP__INNER, TP__ALSO, TP__OUTER } tp__place;
+
+enum { TP__KIND_WORDS = 2 }; /* of one kind, at most */
+
+typedef struct tp__ends tp__ends; /* kind.h */
+
+/* A row of masks.inc. */
 typedef struct tp__mask_kind {
-    int32_t kind; /* tp_mask_kind */
-    const char *name;
-    int (*data)(const tp_mask_node *node); /* does it read tensors? NULL: no */
-    tp_status (*check)(const tp_mask_node *node, tp_error *error);
+    tp_mask_info info;
+    struct {
+        const char *name; /* NULL: none */
+        tp__place place;
+    } word[TP__KIND_WORDS];
     int (*allowed)(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
                    int64_t key);
     tp__interval (*reach)(tp__mask_view *view, const tp_mask_node *node, int64_t row);
@@ -68,19 +77,35 @@ typedef struct tp__mask_kind {
     /* Sets the bits of keys key..key+count-1 that the row sees; words come in as 0. */
     void (*words)(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row, int64_t key,
                   int64_t count, uint64_t *words);
+    /* Adds the ends of what the row at q_pos sees; NULL: pairs are counted row by row. Never asked of a node
+       that reads data. */
+    void (*ends)(const tp_mask_node *node, int64_t q_pos, tp__ends *ends);
 } tp__mask_kind;
 
-#define TP_MASK(NAME, KIND) extern const tp__mask_kind tp__mask_##NAME;
+/* Those that a kind's row asks for are defined. */
+#define TP_MASK(NAME, ...)                                                                             \
+    int tp__mask_##NAME##_allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head,         \
+                                  int64_t row, int64_t key);                                           \
+    tp__interval tp__mask_##NAME##_reach(tp__mask_view *view, const tp_mask_node *node, int64_t row);  \
+    int tp__mask_##NAME##_interval(tp__mask_view *view, const tp_mask_node *node, int64_t row,         \
+                                   tp__interval *keys);                                                \
+    void tp__mask_##NAME##_words(tp__mask_view *view, const tp_mask_node *node, int64_t head,          \
+                                 int64_t row, int64_t key, int64_t count, uint64_t *words);            \
+    void tp__mask_##NAME##_ends(const tp_mask_node *node, int64_t q_pos, tp__ends *ends);
 #include "masks/masks.inc"
 #undef TP_MASK
 
-/* NULL when the number names no kind. */
+/* By index, NULL behind the last; by number, NULL when that is no kind. */
+const tp__mask_kind *tp__mask_kind_at(int index);
 const tp__mask_kind *tp__mask_kind_of(int32_t kind);
-/* A leaf of the tree that reads tensors, or positions that come from them. */
+/* Does this leaf read tensors? Does a leaf of the tree, or positions that come from them? */
+int tp__mask_node_reads(const tp_mask_node *node);
 int tp__mask_reads_data(const tp_problem *problem);
 int tp__mask_has(const tp_problem *problem, int32_t kind);
-/* Causal and window under ANDs alone, at the positions of the alignment: a row sees one interval, whose
-   ends never move left from row to row. */
+/* May query heads of one KV head see different keys? Without tensors: whatever they hold. */
+int tp__mask_by_head(const tp_problem *problem, const tp_tensors *tensors);
+/* Only kinds with the trait TP_MASK_MONOTONE, under ANDs alone, at the positions of the alignment: a row sees one
+   interval, whose ends never move left from row to row. */
 int tp__mask_is_plain(const tp_problem *problem);
 /* Parts a row of this problem can have, at most. */
 int tp__mask_parts_max(const tp_problem *problem);
@@ -117,8 +142,9 @@ tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t
 /* From the first key that any row of the sequence sees to the last, of a plain mask. */
 tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_len);
 
-/* Visible pairs of one head of one sequence, as far as they are known without data. */
-int64_t tp__mask_pairs(const tp_problem *problem, int64_t q_len, int64_t kv_len);
+/* Visible pairs of one head of one sequence. Exact, or an estimate: nodes that read data are left out, and so
+   much may be asked for that only a part of it is counted. */
+int64_t tp__mask_pairs(const tp_problem *problem, int64_t q_len, int64_t kv_len, int *exact);
 
 static inline int64_t tp__mask_index(const tp__mask_view *view, const void *array, int64_t i) {
     return view->tensors->index_type == TP_I64 ? ((const int64_t *)array)[i]

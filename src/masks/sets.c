@@ -60,7 +60,7 @@ int tp__mask_parts(tp__mask_view *view, int64_t row, tp__parts *parts) {
         const tp__mask_kind *kind = tp__mask_kind_of(node->kind);
         tp__parts *leaf = &stack[depth++];
         leaf->count = -1;
-        if (view->tensors == NULL && kind->data != NULL && kind->data(node)) continue;
+        if (view->tensors == NULL && tp__mask_node_reads(node)) continue;
         tp__interval keys;
         exact &= leaf_keys(view, kind, node, row, &keys);
         leaf->count = 0;

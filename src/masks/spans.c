@@ -2,10 +2,6 @@
 /* spans: row and key lie in the same span, by ids, or by a list of [start, end) of positions */
 #include "masks/kind.h"
 
-static tp_status check(const tp_mask_node *node, tp_error *error) {
-    return tp__mask_takes_none(node, "spans", error);
-}
-
 /* The span of the list that holds the position; empty: none does. They ascend and are apart. */
 static tp__interval listed(const tp__mask_view *view, int64_t position) {
     const tp_tensors *t = view->tensors;
@@ -25,8 +21,8 @@ static tp__interval listed(const tp__mask_view *view, int64_t position) {
     return span.lo <= position ? span : none;
 }
 
-static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
-                   int64_t key) {
+int tp__mask_spans_allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                           int64_t key) {
     (void)node, (void)head;
     if (view->spans.k != NULL) return tp__ids_allowed(view, &view->spans, row, key);
     tp__interval span = listed(view, tp__mask_q_pos(view, row));
@@ -34,21 +30,18 @@ static int allowed(tp__mask_view *view, const tp_mask_node *node, int64_t head, 
     return k_pos >= span.lo && k_pos < span.hi;
 }
 
-static int interval(tp__mask_view *view, const tp_mask_node *node, int64_t row, tp__interval *keys) {
+int tp__mask_spans_interval(tp__mask_view *view, const tp_mask_node *node, int64_t row,
+                            tp__interval *keys) {
     (void)node;
     if (view->spans.k != NULL) return tp__ids_interval(view, &view->spans, row, keys);
     return tp__mask_keys_at(view, listed(view, tp__mask_q_pos(view, row)), keys);
 }
 
-static void words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row, int64_t key,
-                  int64_t count, uint64_t *to) {
+void tp__mask_spans_words(tp__mask_view *view, const tp_mask_node *node, int64_t head, int64_t row,
+                          int64_t key, int64_t count, uint64_t *to) {
     (void)node, (void)head;
     if (view->spans.k != NULL)
         tp__ids_words(view, &view->spans, row, key, count, to);
     else
         tp__mask_words_at(view, listed(view, tp__mask_q_pos(view, row)), key, count, to);
 }
-
-const tp__mask_kind tp__mask_spans = {.kind = TP_MASK_SPANS, .name = "spans",
-                                      .data = tp__mask_always_data, .check = check, .allowed = allowed,
-                                      .interval = interval, .words = words};

@@ -80,9 +80,11 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
                             : "(its text form is too long)";
     /* of lists that may be in any order no more is known than their length */
     int64_t listed = tp__times(problem->q_len, tp__row_keys_max(problem));
-    decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len);
+    int exact;
+    decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len, &exact);
     if (problem->sparse_len > 0)
         decision->pairs = problem->sparse_sorted ? tp__min(decision->pairs, listed) : listed;
+    decision->pairs_exact = exact && problem->sparse_len == 0;
     decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
     count_flops(problem, decision);
     decision->scores_per_head = listed; /* of all keys, where there are no lists */

@@ -21,7 +21,7 @@ static tp_status check_array(const tp_tensors *t, const char *name, const void *
    evaluated key by key. */
 static int page_is_seen(const tp_problem *p, tp__mask_view *view, int64_t slot) {
     tp__interval page = {slot * p->page_size, (slot + 1) * p->page_size};
-    int64_t heads = tp__mask_has(p, TP_MASK_BITS) ? p->q_heads : 1;
+    int64_t heads = tp__mask_by_head(p, NULL) ? p->q_heads : 1;
     if (page.hi > view->kv_len) page.hi = view->kv_len;
     for (int64_t row = 0; row < view->q_len; row++) {
         tp__parts parts;

@@ -10,8 +10,8 @@
 int tp__mask_compose(tp_problem *problem, const tp__mask_list *list);
 /* Prints the tree, each word behind a blank; returns the characters written. */
 size_t tp__mask_print(const tp_problem *problem, char *text, size_t size);
-/* The name of each word and how many numbers it takes; NULL ends the list. */
-const char *tp__mask_word_at(int index, int *values);
+/* The name of each word, NULL where there is none, and how many numbers it takes; 0 ends the list. */
+int tp__mask_word_at(int index, const char **name, int *values);
 /* Is the text a mask's word, with or without values? */
 int tp__mask_word_starts(const char *word, const char *end);
 

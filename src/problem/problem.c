@@ -186,9 +186,9 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
     for (int i = 0; i < p->mask_nodes && found == NULL; i++) {
         int32_t kind = p->mask[i].kind;
         if (kind == TP_MASK_OR) found = "mask or";
-        if (kind == TP_MASK_AND || kind == TP_MASK_OR || kind == TP_MASK_CAUSAL || kind == TP_MASK_WINDOW)
-            continue;
-        found = tp__mask_kind_of(kind)->name;
+        if (kind == TP_MASK_AND || kind == TP_MASK_OR) continue;
+        const tp_mask_info *info = &tp__mask_kind_of(kind)->info;
+        if (!(info->traits & TP_MASK_MONOTONE)) found = info->name;
     }
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
                "%s with lists of %lld keys: lists go with causal, window, softcap, sinks and qscale only",

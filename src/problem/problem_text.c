@@ -107,8 +107,9 @@ static tp_status refuse_unknown(tp__words *w) {
     int values;
     for (size_t i = 0; i < sizeof table / sizeof table[0] && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, " %s", table[i].name);
-    for (int i = 0; (name = tp__mask_word_at(i, &values)) != NULL && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, " %s%s", name, values > 0 ? "=" : "");
+    for (int i = 0; tp__mask_word_at(i, &name, &values) && used < sizeof list; i++)
+        if (name != NULL)
+            used += (size_t)snprintf(list + used, sizeof list - used, " %s%s", name, values > 0 ? "=" : "");
     return TP__REFUSE_WORD(w, "unknown; words are%s, and dtypes such as bf16 or bf16->f32", list);
 }
 

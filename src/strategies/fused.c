@@ -172,8 +172,8 @@ static void store_rows(const tp__work *work, const tp__state *state) {
     for (int64_t part = 0; part < work->task->heads; part++) {
         int64_t head = (work->task->head + part) * rows.group, at = part * rows.count;
         if (p->sinks)
-            tp__merge_sinks(f->job, &rows, work->task->head + part, f->ldo, left, state->m + at, state->l + at,
-                           state->o + at * f->ldo);
+            f->job->kernels->merge_sinks(work->scratch->trace, &rows, tensors->sinks + head, f->ldo, left,
+                                         state->m + at, state->l + at, state->o + at * f->ldo);
         tp__store_lse(tensors, work->keys.seq.lse, head, &rows, state->m + at, state->l + at,
                       p->sinks ? 1.0f : left);
         /* what stayed of dropout is divided by 1 - p; the lse knows nothing of it */

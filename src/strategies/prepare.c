@@ -17,7 +17,7 @@ static void lay_out(tp__prepared *p, const tp_problem *problem, tp__arena *arena
     int64_t beyond = problem->op == TP_BACKWARD ? TP__MASK_KEYS : 0;
     *p = (tp__prepared){.words = words_of(problem->kv_len + beyond), .rows = problem->q_len, .heads = 1};
     if (tp__mask_is_plain(problem)) return;
-    if (tp__mask_has(problem, TP_MASK_BITS)) p->heads = problem->kv_heads;
+    if (tp__mask_by_head(problem, NULL)) p->heads = problem->kv_heads;
     p->seen = TP_TAKE(arena, uint64_t, tp__times(tp__times(problem->batch, p->heads), p->words));
     if (tp__mask_has(problem, TP_MASK_CALLBACK))
         p->called = TP_TAKE(arena, uint64_t,
@@ -122,22 +122,4 @@ const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, in
 
 float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head) {
     return problem->sinks ? tensors->sinks[head] : -INFINITY;
-}
-
-void tp__merge_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
-                    float *l, float *o) {
-    for (int64_t i = 0; i < rows->count; i++) {
-        int64_t head = kv_head * rows->group + (rows->first + i) % rows->group;
-        float sink = tp__sink_of(job->problem, job->tensors, head);
-        m[i] *= left;
-        if (sink == -INFINITY) continue;
-        float down[16] = {0}, factor[16];
-        float best = m[i] > sink ? m[i] : sink; /* +inf or NaN spoils the row: inf - inf is NaN */
-        down[0] = (m[i] - best) * (float)TP__LOG2_E;
-        down[1] = (sink - best) * (float)TP__LOG2_E;
-        job->kernels->exp2(down, factor, 16);
-        l[i] = l[i] * factor[0] + factor[1];
-        m[i] = best;
-        for (int64_t x = 0; x < ldo && factor[0] != 1.0f; x++) o[i * ldo + x] *= factor[0];
-    }
 }

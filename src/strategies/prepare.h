@@ -30,11 +30,7 @@ float tp__slope_of(const tp_tensors *tensors, int64_t seq, int64_t head);
 const void *tp__bias_at(const tp_problem *problem, const tp_tensors *tensors, int64_t seq, int64_t head,
                         int64_t row, int64_t key);
 
-/* Adds the sinks to the state of merged rows: one more logit of each query head, without a value. At the end,
-   so that how rows and keys were cut changes no bit. m comes in units of `left` and is natural afterwards. */
-void tp__merge_sinks(const tp__job *job, const tp__rows *rows, int64_t kv_head, int64_t ldo, float left, float *m,
-                    float *l, float *o);
-/* -inf: none. */
+/* One more logit of a query head, without a value; -inf: none. */
 float tp__sink_of(const tp_problem *problem, const tp_tensors *tensors, int64_t head);
 
 #endif

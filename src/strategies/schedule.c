@@ -114,7 +114,7 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task,
 
 /* Whether heads may see different keys, or drop different ones: then a task looks at one of them. */
 static int differs_by_head(const tp_problem *problem) {
-    return problem->dropout > 0 || tp__mask_has(problem, TP_MASK_BITS);
+    return problem->dropout > 0 || tp__mask_by_head(problem, NULL);
 }
 
 /* How many heads a decode task takes: all, unless threads or room ask for parts of them. Small parts only

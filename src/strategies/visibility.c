@@ -147,7 +147,7 @@ void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const t
     visibility->units = job->units;
     if (visibility->part != NULL || tp__modifies_scores(problem)) visibility->view = tp__prepared_view(job, &keys->seq);
     if (visibility->part == NULL) return;
-    visibility->by_head = tp__mask_has(problem, TP_MASK_BITS) && job->tensors->bits_stride[1] != 0;
+    visibility->by_head = tp__mask_by_head(problem, job->tensors);
     visibility->seen = tp__prepared_seen(job, keys->index, head);
     tp__mask_look(&visibility->view);
 }

@@ -38,8 +38,8 @@ static void write_text(tp__emit *e, const tp_decision *d) {
                   writes          ? "WRITTEN to memory, and as many probabilities"
                   : taken != NULL ? "never written"
                                   : "that a fused kernel never writes");
-    tp__emit_text(e, "flops      %.6g on %lld visible pairs: still quadratic (usual count %.6g)\n",
-                  d->flops, (long long)d->pairs, d->flops_usual);
+    tp__emit_text(e, "flops      %.6g on %s%lld visible pairs: still quadratic (usual count %.6g)\n",
+                  d->flops, d->pairs_exact ? "" : "about ", (long long)d->pairs, d->flops_usual);
     tp__emit_text(e, "bytes      %lld compulsory (%s once), %lld of them k and v\n",
                   (long long)d->bytes_compulsory,
                   strncmp(d->problem, "backward", 8) == 0 ? "q, k, v, o, lse and gradients" : "q, k, v, o",
@@ -92,6 +92,7 @@ static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)d->arithmetic));
     tp__json_bool(e, "rewrite_padded_v", (d->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_int(e, "pairs", d->pairs);
+    tp__json_bool(e, "pairs_exact", d->pairs_exact);
     tp__json_number(e, "flops", d->flops);
     tp__json_number(e, "flops_usual", d->flops_usual);
     tp__json_int(e, "scores_per_head", d->scores_per_head);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls that functions.sh looks at, in one process: callgrind takes longer to begin than all of them take to run.
- * Prints "case KERNEL PROBLEM", then what the receipts say: "LEAF CALLS". Every case ends in case_ends, after which
+ * Prints "function NAME" for every kernel function, then "case KERNEL PROBLEM" and what the receipts say: "NAME CALLS". Every case ends in case_ends, after which
  * callgrind writes its counts.
  */
 #include <stdio.h>
@@ -25,9 +25,13 @@ int main(void) {
         "h8/2 q1 k1100 d24 bf16 paged=16",
         "seqs=1x40/90,2x1/1030 h2/1 d16 f32 packed-q paged=3 causal",
         "h8/1 q3 k90 d40/32 f16 latent sparse=20",
+        "h4/2 q70 k90 d40 bf16 causal sinks",
+        "h8/2 q1 k1100 d24 f16 sinks",
+        "h2 q40 k4200 d16 f32 sinks alibi",
     };
-    const char *const gradients = "h4/2 q70 k90 d40 bf16 causal";
+    static const char *const gradients[] = {"h4/2 q70 k90 d40 bf16 causal", "q40 d16 f32 sinks", "q40 d16 f16"};
     tp_receipt receipt;
+    for (int i = 0; tp_kernel_function(i) != NULL; i++) printf("function %s\n", tp_kernel_function(i));
     for (int i = 0; tp_kernel_at(i) != NULL; i++) {
         int known = 0;
         for (int k = 0; call_kernel(k) != NULL; k++) known |= call_kernel_info(k) == tp_kernel_at(i);
@@ -43,18 +47,19 @@ int main(void) {
             call_free(c);
             case_ends();
         }
-    for (int k = 0; back_kernel(k) != NULL; k++) {
-        const call_how how = {.kernel = back_kernel(k)};
-        back *b = back_new(gradients, 0);
-        tp_error error = TP_ERROR_INIT;
-        printf("case %s backward %s\n", how.kernel, gradients);
-        tp_receipt_init(&receipt);
-        call_run(b->c, &how, &receipt);
-        print(&receipt);
-        if (back_try(b, &how, &receipt, &error)) return printf("%s\n", error.text), 1;
-        print(&receipt);
-        back_free(b);
-        case_ends();
-    }
+    for (int k = 0; back_kernel(k) != NULL; k++)
+        for (int t = 0; t < COUNT(gradients); t++) {
+            const call_how how = {.kernel = back_kernel(k)};
+            back *b = back_new(gradients[t], 0);
+            tp_error error = TP_ERROR_INIT;
+            printf("case %s backward %s\n", how.kernel, gradients[t]);
+            tp_receipt_init(&receipt);
+            call_run(b->c, &how, &receipt);
+            print(&receipt);
+            if (back_try(b, &how, &receipt, &error)) return printf("%s\n", error.text), 1;
+            print(&receipt);
+            back_free(b);
+            case_ends();
+        }
     return 0;
 }

@@ -466,8 +466,8 @@ static void tables_end(void **state) {
     (void)state;
     assert_null(tp_kernel_at(-1));
     assert_null(tp_kernel_at(1000));
-    assert_null(tp_mask_name(-1));
-    assert_null(tp_mask_name(1000));
+    assert_null(tp_mask_at(-1));
+    assert_null(tp_mask_at(1000));
     assert_null(tp_kernel_function(-1));
     assert_null(tp_kernel_function(100000));
     assert_string_equal(tp_status_name((tp_status)99), "TP_?");
@@ -477,8 +477,8 @@ static void tables_end(void **state) {
     assert_string_equal(tp_reason_name((tp_reason_code)0), "reason?");
     assert_string_equal(tp_reason_name((tp_reason_code)99), "reason?");
     assert_string_equal(tp_dtype_name((tp_dtype)0), "dtype?");
-    assert_string_equal(tp_mask_name(0), "causal");
-    assert_string_equal(tp_mask_name(1), "window");
+    assert_string_equal(tp_mask_at(0)->name, "causal");
+    assert_string_equal(tp_mask_at(1)->name, "window");
 }
 
 int main(void) {

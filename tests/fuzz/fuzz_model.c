@@ -33,20 +33,28 @@ static void check_group(const tp_layer_group *group) {
     require(group->head_dim_qk > 0 && group->head_dim_v > 0 && group->scale_source != NULL);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static void try_one(const uint8_t *data, size_t size, const char *assume) {
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     tp_model *model;
     size_t written = 0;
-    tp_status status = tp_model_parse((const char *)data, size, "fuzz", &model, &error);
+    options.assume = assume;
+    tp_status status = tp_model_parse_with((const char *)data, size, "fuzz", &options, &model, &error);
     require((status == TP_OK) == (model != NULL));
     if (status != TP_OK) {
         require(error.status == (int)status && strlen(error.text) > 0);
-        return 0;
+        return;
     }
+    require(!*model->assumed || (assume && !strcmp(model->assumed, assume) && strstr(model->label, " (as ")));
     require(model->group_count > 0);
     for (int i = 0; i < model->group_count; i++) check_group(model->groups[i]);
     require(tp_model_write(model, TP_JSON, count, &written) == TP_OK && written > 0);
     require(tp_model_write(model, TP_TEXT, count, &written) == TP_OK);
     tp_model_destroy(model);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    try_one(data, size, NULL);
+    try_one(data, size, "llama");
     return 0;
 }

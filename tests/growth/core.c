@@ -168,6 +168,8 @@ static void texts_and_masks(void **state) {
     assert_non_null(strstr(text, "decode few-rows h2/2 d8 f32 window=2,0 prefix=1"));
     assert_int_equal(tp_mask_allowed(problem, 3, 8, 2, 0), 1);
     assert_int_equal(tp_mask_allowed(problem, 3, 8, 2, 4), 0);
+    GIVEN(tp_mask_at(1), tp_mask_info);
+    assert_string_equal(tp_mask_at(1)->name, "window");
     REFUSES(problem, tp_problem, tp_problem_check(problem, error));
     REFUSES_SIZE(problem, tp_problem, tp_problem_check(problem, error));
     if (NEWER) {

@@ -37,9 +37,10 @@ OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
-PATCH = "tests of patch(), with PyTorch"
+TORCH = {"patch": "tests of patch(), with PyTorch", "watch": "tests of the watcher, with PyTorch"}  # parts of python/tests/run.py
 FIRST = [
-    ("python/tileproof/", PATCH),
+    ("python/tileproof/watch/", TORCH["watch"]),
+    ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),
     ("scripts/", "python"),
     ("cli/tool/nearest", "cli"),
@@ -136,8 +137,9 @@ class Worker:
         return sh(self.make, self.tree)
 
     def test(self, only=None):
-        if only == PATCH:
-            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), "patch"]
+        part = next((name for name, text in TORCH.items() if text == only), None)
+        if part is not None:
+            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
             return sh(command, self.build, LIMIT, PYTHONPATH=str(self.build / "python"))
         return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
 

@@ -41,6 +41,7 @@ static inline void summarise(const tp_model *model, char *text, size_t size) {
         if (g->chunk) PUT(" c=%lld", (long long)g->chunk);
         if (g->span) PUT(" span=%lld", (long long)g->span);
         if (g->prefix) PUT(" prefix=%lld", (long long)g->prefix);
+        if (g->sparse) PUT(" sparse=%lld", (long long)g->sparse);
         PUT(" scale=%.6g", g->scale);
         if (g->softcap > 0) PUT(" cap=%g", g->softcap);
         if (g->sinks) PUT(" sinks");

@@ -24,6 +24,7 @@ static void expect_problem(const char *config, int group, int64_t q_len, int64_t
 
 #define GEMMA2 "{\"model_type\":\"gemma2\",\"num_hidden_layers\":2,\"torch_dtype\":\"bfloat16\",\"query_pre_attn_scalar\":224}"
 #define DEEPSEEK "{\"model_type\":\"deepseek_v3\",\"num_hidden_layers\":1}"
+#define SPARSE "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}"
 #define PALIGEMMA                                                                                   \
     "{\"model_type\":\"paligemma\",\"text_config\":{},\"vision_config\":{\"image_size\":224,\"patch_size\":14}}"
 #define SCOUT "{\"model_type\":\"llama4_text\",\"num_hidden_layers\":4}"
@@ -41,12 +42,68 @@ static void a_group_has_a_problem_text_for_each_phase(void **state) {
     expect_problem(PALIGEMMA, 0, 300, 300, "prefill b1 h16/16 q300 k300 d256 causal prefix=256");
     expect_problem(PALIGEMMA, 0, 1, 300, "decode b1 h16/16 q1 k300 d256 causal");
     expect_problem(SCOUT, 0, 1, 9000, "decode b1 h40/8 q1 k9000 d128 causal chunk=8192");
+    /* chosen keys: where there are more than are chosen */
+    expect_problem(SPARSE, 0, 512, 4096, "prefill b1 h128/128 q512 k4096 d192/128 sparse-sorted=2048 causal");
+    expect_problem(SPARSE, 0, 1, 2049, "decode b1 h128/1 q1 k2049 d576/512 sparse-sorted=2048 causal scale=0.0721687824");
+    expect_problem(SPARSE, 0, 2048, 2048, "prefill b1 h128/128 q2048 k2048 d192/128 causal");
     expect_problem(OSS, 0, 20, 20, "prefill b1 h64/8 q20 k20 d64 causal window=127,0 sinks");
+}
+
+static tp_status assume(const char *config, const char *family, tp_model **model, tp_error *error) {
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
+    options.assume = family;
+    return tp_model_parse_with(config, strlen(config), "dir/m.json", &options, model, error);
+}
+
+static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
+    (void)state;
+    tp_model *model;
+    tp_error error = TP_ERROR_INIT;
+    char text[256];
+    assert_int_equal(assume("{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":2,\"sliding_window\":64}", "mistral", &model, &error), TP_OK);
+    assert_string_equal(model->model_type, "kimi_k2");
+    assert_string_equal(model->assumed, "mistral");
+    assert_string_equal(model->name, "dir/m.json");
+    assert_string_equal(model->label, "m.json (as mistral)");
+    assert_int_equal(tp_layer_group_problem(model->groups[0], 1, 100, 100, text, sizeof text), TP_OK);
+    assert_string_equal(text, "prefill b1 h32/8 q100 k100 d128 causal window=63,0");
+    tp_model_destroy(model);
+    assert_int_equal(assume("{\"model_type\":\"mistral\",\"sliding_window\":64}", "llama", &model, &error), TP_OK);
+    assert_string_equal(model->assumed, "");
+    tp_model_destroy(model);
+    /* a known type is what it is, and a model is flagged only where something was assumed */
+    assert_int_equal(assume("{\"model_type\":\"bert\"}", "llama", &model, &error), TP_OK);
+    assert_string_equal(model->assumed, "");
+    assert_string_equal(model->label, "m.json");
+    assert_int_equal(model->groups[0]->all_of, 0);
+    tp_model_destroy(model);
+    /* unknown keys, a missing type and families that are none stay refused */
+    assert_int_equal(assume("{\"model_type\":\"new\",\"twist\":1}", "llama", &model, &error), TP_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "twist is 1: this key is not known"));
+    assert_null(model);
+    assert_int_equal(assume("{}", "llama", &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "model_type is missing"));
+    assert_int_equal(assume("{\"model_type\":\"new\"}", "bert", &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "assume is \"bert\": it must be the model_type of a decoder that is known"));
+    assert_int_equal(assume("{\"model_type\":\"new\"}", NULL, &model, &error), TP_UNSUPPORTED);
+    tp_model_options small = TP_MODEL_OPTIONS_INIT;
+    small.struct_size = 4;
+    assert_int_equal(tp_model_parse_with("{}", 2, "m", &small, &model, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "tp_model_options.struct_size is 4"));
+}
+
+static void registers_are_tokens_beside_the_patches(void **state) {
+    (void)state;
+    int64_t q_len, kv_len;
+    tp_model *model = parse("{\"model_type\":\"dinov2_with_registers\",\"image_size\":32,\"patch_size\":16,\"num_register_tokens\":3}");
+    tp_layer_group_lengths(model->groups[0], 0, &q_len, &kv_len);
+    assert_int_equal(q_len, 4 + 1 + 3);
+    tp_model_destroy(model);
 }
 
 static void texts_without_newer_words_parse_in_the_core(void **state) {
     (void)state;
-    static const char *const configs[] = {DEEPSEEK, "{\"model_type\":\"mistral\"}", "{\"model_type\":\"bert\"}",
+    static const char *const configs[] = {DEEPSEEK, SPARSE, "{\"model_type\":\"mistral\"}", "{\"model_type\":\"bert\"}",
                                           "{\"model_type\":\"pixtral\"}", "{\"model_type\":\"whisper\"}"};
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         tp_model *model = parse(configs[i]);
@@ -179,6 +236,8 @@ static void a_decimal_comma_changes_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_has_a_problem_text_for_each_phase),
+        cmocka_unit_test(an_unknown_type_is_read_as_what_the_caller_says),
+        cmocka_unit_test(registers_are_tokens_beside_the_patches),
         cmocka_unit_test(texts_without_newer_words_parse_in_the_core),
         cmocka_unit_test(a_text_that_does_not_fit_says_so),
         cmocka_unit_test(declared_groups_are_read_in_the_text_form),

@@ -222,6 +222,128 @@ static const trap traps[] = {
      "text 0-2 out: linear attention; text 3 h16/2 d256 causal scale=0.0625 rope=default/64@10000"},
     {"mamba: nothing is in scope", "{\"model_type\":\"mamba\",\"num_hidden_layers\":24,\"state_size\":16}",
      "text 0-23 out: mamba"},
+    /* keys of single classes */
+    {"olmo3: scaling is for full layers only",
+     "{\"model_type\":\"olmo3\",\"num_hidden_layers\":4,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8}}",
+     "text 0-2 h32/32 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@500000; "
+     "text 3 h32/32 d128 causal scale=0.0883883 rope=yarn/128@500000x8"},
+    {"exaone4: full layers are not rotated beside those that slide",
+     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":4}",
+     "text 0-2 h32/32 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000; "
+     "text 3 h32/32 d128 causal scale=0.0883883"},
+    {"exaone4: without a window all are rotated",
+     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":2,\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+     "text 0-1 h32/32 d128 causal scale=0.0883883 rope=default/128@10000"},
+    {"exaone4: a pattern in words counts for nothing beside a list",
+     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":1,\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"full_attention\"]}",
+     "text 0 h32/32 d128 causal scale=0.0883883"},
+    {"cwm: the first layer and every fourth after it are full",
+     "{\"model_type\":\"cwm\",\"num_hidden_layers\":5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16}}",
+     "text 0,4 h48/8 d128 causal scale=0.0883883 rope=llama3/128@1e+06x16; "
+     "text 1-3 h48/8 d128 causal & window w=8191,0 scale=0.0883883 rope=llama3/128@1e+06x16"},
+    {"ministral: every layer slides, where there is a window",
+     "{\"model_type\":\"ministral\",\"num_hidden_layers\":2}",
+     "text 0-1 h32/8 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000"},
+    {"ministral: without a window none does",
+     "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":null}",
+     "text 0-1 h32/8 d128 causal scale=0.0883883 rope=default/128@10000"},
+    {"modernbert-decoder: half of local_attention, whatever sliding_window says",
+     "{\"model_type\":\"modernbert-decoder\",\"num_hidden_layers\":2,\"local_attention\":32,\"sliding_window\":64,\"global_rope_theta\":7000,\"local_rope_theta\":300}",
+     "text 0 h12/12 d64 causal scale=0.125 rope=default/64@7000; "
+     "text 1 h12/12 d64 causal & window w=15,0 scale=0.125 rope=default/64@300"},
+    {"granite: attention_multiplier is the scale, 1 by default",
+     "{\"model_type\":\"granite\",\"num_hidden_layers\":1}",
+     "text 0 h32/32 d128 causal scale=1 rope=default/128@10000"},
+    {"granite: attention_multiplier",
+     "{\"model_type\":\"granite\",\"num_hidden_layers\":1,\"attention_multiplier\":0.015625}",
+     "text 0 h32/32 d128 causal scale=0.015625 rope=default/128@10000"},
+    {"granite_swa: sinks without a key; a theta of 0 is no rotation",
+     "{\"model_type\":\"granite_swa\",\"num_hidden_layers\":2,\"layer_rope_theta\":[0,500]}",
+     "text 0 h20/4 d128 causal scale=1 sinks; "
+     "text 1 h20/4 d128 causal & window w=127,0 scale=1 sinks rope=default/128@500"},
+    {"granitemoehybrid: no rotation unless its name is given",
+     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_multiplier\":0.5}",
+     "text 0 out: mamba; "
+     "text 1 h32/32 d128 causal scale=0.5"},
+    {"granitemoehybrid: rope by name",
+     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_multiplier\":0.5,\"position_embedding_type\":\"rope\"}",
+     "text 0 out: mamba; "
+     "text 1 h32/32 d128 causal scale=0.5 rope=default/128@10000"},
+    {"smollm3: every fourth layer is not rotated",
+     "{\"model_type\":\"smollm3\",\"num_hidden_layers\":4}",
+     "text 0-2 h16/4 d128 causal scale=0.0883883 rope=default/128@2e+06; "
+     "text 3 h16/4 d128 causal scale=0.0883883"},
+    {"dots1: a window from max_window_layers on, without a switch",
+     "{\"model_type\":\"dots1\",\"num_hidden_layers\":3,\"max_window_layers\":2,\"sliding_window\":100}",
+     "text 0-1 h32/32 d144 causal scale=0.0833333 rope=default/144@10000; "
+     "text 2 h32/32 d144 causal & window w=99,0 scale=0.0833333 rope=default/144@10000"},
+    {"qwen2_moe: a window of 0 that is switched off",
+     "{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":1,\"sliding_window\":0,\"use_sliding_window\":false}",
+     "text 0 h16/16 d128 causal scale=0.0883883 rope=default/128@10000"},
+    {"laguna: heads by layer",
+     "{\"model_type\":\"laguna\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"num_attention_heads_per_layer\":[48,64]}",
+     "text 0 h48/8 d128 causal scale=0.0883883 rope=default/64@500000; "
+     "text 1 h64/8 d128 causal & window w=511,0 scale=0.0883883 rope=default/128@10000"},
+    {"gemma4: the scale is 1, full layers are wider, the last one is full",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}",
+     "text 0 h8/4 d256 causal & window w=511,0 scale=1 rope=default/256@10000; "
+     "text 1 h8/4 d512 causal scale=1 rope=proportional/128@1e+06"},
+    {"gemma4: fewer KV heads on full layers only where k is v",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":1,\"global_head_dim\":128,\"num_global_key_value_heads\":2,\"attention_k_eq_v\":true,\"rope_parameters\":{\"full_attention\":{}}}",
+     "text 0 h8/2 d128 causal scale=1 rope=default/32@1e+06"},
+    {"gemma4: layers by number win",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"global_head_dim\":128,\"per_layer_config\":{\"00\":{\"head_dim\":64,\"num_key_value_heads\":8}},\"rope_parameters\":{\"full_attention\":{}}}",
+     "text 0 h8/8 d64 causal & window w=511,0 scale=1 rope=default/64@10000; "
+     "text 1 h8/4 d256 causal scale=1 rope=default/64@1e+06"},
+    {"gemma4: images are spans where layers slide, and only with the name",
+     "{\"model_type\":\"gemma4\",\"vision_config\":null,\"audio_config\":{\"num_hidden_layers\":3},\"text_config\":{\"num_hidden_layers\":2,\"use_bidirectional_attention\":\"vision\",\"rope_parameters\":{\"full_attention\":{}}}}",
+     "text 0 h8/4 d256 (causal & window) | same-span w=511,0 scale=1 rope=default/256@10000; "
+     "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06; "
+     "audio 0-2 out: other"},
+    {"gemma4: without it they are not",
+     "{\"model_type\":\"gemma4\",\"text_config\":{\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{}}}}",
+     "text 0 h8/4 d256 causal & window w=511,0 scale=1 rope=default/256@10000; "
+     "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06"},
+    {"deepseek_v32: a list of keys for each row",
+     "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}",
+     "text 0 h128/128 d192/128 decode=1:576/512 causal sparse=2048 scale=0.0721688 rope=default/64@10000"},
+    {"minicpm3: latents of its own size",
+     "{\"model_type\":\"minicpm3\",\"num_hidden_layers\":1}",
+     "text 0 h40/40 d96/64 decode=1:288/256 causal scale=0.102062 rope=default/32@10000"},
+    {"beam: null by layer type is no rotation",
+     "{\"model_type\":\"beam\",\"num_hidden_layers\":2,\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"rope_parameters\":{\"full_attention\":null,\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}",
+     "text 0 h48/8 d128 causal & window w=511,0 scale=0.0883883 rope=default/128@10000; "
+     "text 1 h48/8 d128 causal scale=0.0883883"},
+    {"gemma3: null by layer type is the default",
+     "{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"full_attention\"],\"rope_parameters\":{\"full_attention\":null,\"sliding_attention\":null}}",
+     "text 0 h8/4 d256 causal scale=0.0625 rope=default/256@1e+06"},
+    {"nemotron_h: a pattern counts the layers",
+     "{\"model_type\":\"nemotron_h\",\"num_hidden_layers\":9,\"hybrid_override_pattern\":\"M-*E\"}",
+     "text 0 out: mamba; "
+     "text 1,3 out: other; "
+     "text 2 h32/8 d128 causal scale=0.0883883"},
+    {"bamba: attention by number",
+     "{\"model_type\":\"bamba\",\"num_hidden_layers\":3,\"attn_layer_indices\":[1]}",
+     "text 0,2 out: mamba; "
+     "text 1 h32/8 d128 causal scale=0.0883883 rope=default/64@10000"},
+    {"minimax: the first of two is attention",
+     "{\"model_type\":\"minimax\",\"num_hidden_layers\":3,\"block_size\":256}",
+     "text 0,2 h32/8 d128 causal scale=0.0883883 rope=default/128@1e+06; "
+     "text 1 out: linear attention"},
+    {"gpt_neo: the scale is 1, local layers have a window",
+     "{\"model_type\":\"gpt_neo\",\"num_layers\":2,\"attention_layers\":[\"global\",\"local\"],\"window_size\":16}",
+     "text 0 h16/16 d128 causal scale=1; "
+     "text 1 h16/16 d128 causal & window w=15,0 scale=1"},
+    {"lfm2: convolutions are out of scope",
+     "{\"model_type\":\"lfm2\",\"num_hidden_layers\":2,\"layer_types\":[\"conv\",\"full_attention\"]}",
+     "text 0 out: convolution; "
+     "text 1 h32/8 d80 causal scale=0.111803 rope=default/80@1e+06"},
+    {"internvl: sizes as pairs",
+     "{\"model_type\":\"internvl_vision\",\"num_hidden_layers\":1,\"image_size\":[448,448],\"patch_size\":[14,14]}",
+     "vision 0 h16/16 d64 full scale=0.125"},
+    {"registers are tokens",
+     "{\"model_type\":\"dinov2_with_registers\",\"num_hidden_layers\":1,\"image_size\":32,\"patch_size\":16,\"num_register_tokens\":3}",
+     "vision 0 h12/12 d64 full scale=0.125"},
 };
 
 static void a_trap_is_read_as_the_model_means(void **state) {

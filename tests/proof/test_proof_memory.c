@@ -10,9 +10,15 @@ struct config {
     const char *name;
 };
 
+/* As a llama, where the type is not known. */
+static tp_status parse_config(const struct config *config, tp_model **model, tp_error *error) {
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
+    options.assume = "llama";
+    return tp_model_parse_with(config->text, config->size, config->name, &options, model, error);
+}
+
 static tp_status call_parse(void *subject, const void *about, tp_error *error) {
-    const struct config *config = about;
-    return tp_model_parse(config->text, config->size, config->name, subject, error);
+    return parse_config(about, subject, error);
 }
 
 static void *open_nothing(const void *about) {
@@ -36,7 +42,7 @@ static void close_model(void *subject) { tp_model_destroy(*(tp_model **)subject)
 static tp_model *parsed(const struct config *config) {
     tp_model *model;
     tp_error error = TP_ERROR_INIT;
-    if (tp_model_parse(config->text, config->size, config->name, &model, &error) != TP_OK) fail_msg("%s", error.text);
+    if (parse_config(config, &model, &error) != TP_OK) fail_msg("%s", error.text);
     return model;
 }
 
@@ -115,7 +121,9 @@ static void made_models(void **state) {
         {"{\"model_type\":\"llama\",\"hidden_size\":\"many, and more than can be shown in an error text of this size\"}", TP_INVALID},
         {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,\"strange\":"
          "[1,2,3]}", TP_UNSUPPORTED},
-        {"{\"model_type\":\"a model type that nobody has ever heard of\"}", TP_UNSUPPORTED},
+        {"{\"model_type\":\"a model type that nobody has ever heard of\",\"num_hidden_layers\":2}", TP_OK}, /* as a llama */
+        {"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"rope_parameters\":{\"full_attention\":{}},\"per_layer_config\":"
+         "{\"0\":{\"head_dim\":64},\"2\":{\"num_key_value_heads\":8}}}", TP_OK},
         {"{\"a\":\"a string that does not end, however long it is read", TP_INVALID},
         {"{\"a\":1,\"a\":2}", TP_INVALID},
         {"[1,2,[3]]", TP_INVALID},

@@ -185,6 +185,13 @@ expect run-verify 0 'within the rule' "$tool" run q100 d64 causal --verify
 expect run-verify-bf16 0 'within the rule' "$tool" run 3q1s700 h8/2 d128 bf16 causal --verify --threads 1
 expect run-padded 0 'within the rule' "$tool" run --verify "b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal"
 expect run-empty 0 'within the rule' "$tool" run --verify "q4 k0 d16"
+expect run-verify-nearest 0 'nearest to its bound: seq 0 head [01] row [0-9]+, error [0-9.e-]+ of [0-9.e-]+, ratio 0' \
+    "$tool" run q100 h2 d64 bf16 causal --verify
+expect_python run-verify-nearest-json "verify = json.loads(text)['verify']
+row = verify['nearest']
+assert 0 <= row['seq'] < 2 and 0 <= row['head'] < 2 and 0 <= row['row'] < 100, row
+assert 0 < row['error'] <= verify['max_error'] and 0 < row['ratio'] <= 1, verify
+assert abs(row['error'] / row['bound'] / row['ratio'] - 1) < 1e-4, row" "$tool" run b2 q100 h2 d64 bf16 causal --verify --json
 expect run-repeat 0 'repeat: 3 runs' "$tool" run q64 d32 --repeat 3
 expect run-math 0 'scores_written +4096' "$tool" run q64 d32 --kernel math --fallback permit
 expect_error run-math-refused 3 'TP_FALLBACK_REFUSED' "$tool" run q64 d32 --kernel math

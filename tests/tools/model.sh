@@ -34,6 +34,17 @@ while read -r problem; do
     expect "explain $problem" 0 'kernel ' "$tool" explain "$problem"
 done < <(awk 'NR % 6 == 1' "$scratch/problems")
 
+# a type that is not known, as a decoder that is
+put new.json '{"model_type":"kimi_k2","num_hidden_layers":2,"torch_dtype":"float32","max_position_embeddings":64}'
+expect_error assume-nothing 3 'model_type is "kimi_k2": it is not known here' "$tool" model "$scratch/new.json"
+expect assume 0 'new.json: kimi_k2, 1 layer groups' "$tool" model "$scratch/new.json" --assume llama
+expect assume-says-so 0 'model_type is not known: read as llama, as asked' "$tool" model "$scratch/new.json" --assume llama
+expect assume-json 0 '"assumed":"llama"' "$tool" model "$scratch/new.json" --assume llama -o json
+expect assume-not-needed 0 'gpt2.json: gpt2, 1' "$tool" model "$models/gpt2.json" --assume llama
+expect_error assume-no-decoder 2 'assume is "vit": it must be the model_type of a decoder' "$tool" model "$scratch/new.json" --assume vit
+expect assume-qualify 0 '\(as llama\)' "$tool" qualify "$scratch/new.json" --assume llama --quick --phases decode --lock "$scratch/new.lock" --update --reason x
+expect assume-lock 0 '"name": ?"new.json \(as llama\)"' cat "$scratch/new.lock"
+
 # by name: in models of the working directory, by --models, beside the installed tool; a file goes by its own name too
 expect by-name 0 '^models/gpt2.json: gpt2' env -C "$models/.." "$tool" model gpt2
 expect by-option 0 "gpt2.json: gpt2" "$tool" model gpt2 --models "$models"

@@ -123,12 +123,49 @@ static void an_infinite_output_has_its_sign_or_is_nan(void **state) {
     drop(&h);
 }
 
+/* Row 19 sees small values and has an error of half its bound; row 39 sees large ones and has a larger error, which is
+   further from its bound. */
+static void the_row_nearest_to_its_bound_is_named(void **state) {
+    struct measured_error measured;
+    struct oracle oracle;
+    struct held h;
+    char reason[400];
+    tp_error error = TP_ERROR_INIT;
+    (void)state;
+    make(&h, "h1 q40 d4 f32 window=19,0");
+    for (int64_t key = 20; key < 40; key++)
+        for (int x = 0; x < 4; x++)
+            tensors_set(&h.tensors, TENSOR_V, 0, key, 0, x, 1e4f * tensors_get(&h.tensors, TENSOR_V, 0, key, 0, x));
+    assert_int_equal(oracle_create(&oracle, &h.tensors, 100, 1, &error), TP_OK);
+    assert_int_equal(oracle.count, 40);
+    for (int64_t i = 0; i < 40; i++) {
+        double off = i == 19 ? 0.5 : i == 39 ? 0.2 : 0;
+        for (int x = 0; x < 4; x++)
+            tensors_set(&h.tensors, TENSOR_O, 0, i, 0, x, (float)(oracle.o[i * 4 + x] + off * oracle.bound[i]));
+        tensors_set(&h.tensors, TENSOR_LSE, 0, i, 0, 0, (float)oracle.lse[i]);
+    }
+    if (oracle_compare(&oracle, &h.tensors, &measured, reason, sizeof reason)) fail_msg("%s", reason);
+    assert_int_equal(measured.nearest.row.row, 19);
+    assert_true(measured.nearest.bound == oracle.bound[19]);
+    assert_true(measured.nearest.ratio == measured.nearest.error / measured.nearest.bound);
+    assert_true(measured.nearest.ratio > 0.4 && measured.nearest.ratio < 0.6);
+    assert_true(measured.max > 10 * measured.nearest.error); /* another row's */
+    /* and one that is beyond */
+    tensors_set(&h.tensors, TENSOR_O, 0, 5, 0, 2, (float)(oracle.o[5 * 4 + 2] + 3 * oracle.bound[5]));
+    assert_int_not_equal(oracle_compare(&oracle, &h.tensors, &measured, reason, sizeof reason), 0);
+    assert_int_equal(measured.nearest.row.row, 5);
+    assert_true(measured.nearest.ratio > 2.5);
+    oracle_destroy(&oracle);
+    drop(&h);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_has_no_bound_is_compared_all_the_same),
         cmocka_unit_test(gradients_are_nan_where_the_reference_says_so),
         cmocka_unit_test(a_dropped_pair_of_an_infinite_gradient),
         cmocka_unit_test(an_infinite_output_has_its_sign_or_is_nan),
+        cmocka_unit_test(the_row_nearest_to_its_bound_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys and values wherever they lie: pack_k, pack_v, and for few rows qk and pv, which do not pack. */
+#include "kernels/trial.h"
+
+static void make(struct trial *t, struct keys *keys, int64_t *block, int64_t most) {
+    int64_t d = pick(t, "d", 1, 150, 128);
+    *block = up(pick(t, "block", 1, most, most), t->set->nr);
+    int64_t first = pick(t, "first", 0, *block - 1, 0), last = pick(t, "last", first + 1, *block, *block);
+    keys_make(t, keys, t->dtype, *block, first, last, d);
+}
+
+void test_pack_k(struct trial *t) {
+    struct keys keys;
+    int64_t block, nr = t->set->nr;
+    make(t, &keys, &block, 128);
+    float *packed = output_floats(t, block * keys.d);
+    RUN(t, (keys.ahead.row = keys.row + keys.in.first, t->set->pack_k[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
+    for (int64_t j = keys.in.first; j < keys.in.last; j++)
+        for (int64_t x = 0; x < keys.d; x++)
+            expect_same(t, "packed k", j, x, packed[j / nr * nr * keys.d + x * nr + j % nr], keys.value[j * keys.d + x]);
+}
+
+void test_pack_v(struct trial *t) {
+    struct keys keys;
+    int64_t block, nr = t->set->nr;
+    int got = 0, finite = 1;
+    make(t, &keys, &block, 128);
+    int64_t wide = up(keys.d, t->set->row_step);
+    float *packed = output_floats(t, block * wide);
+    RUN(t, got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
+    for (int64_t j = keys.in.first; j < keys.in.last; j++)
+        for (int64_t x = 0; x < wide; x++) {
+            int64_t panel = x / nr * nr, width = wide - panel < nr ? wide - panel : nr;
+            float expected = x < keys.d ? keys.value[j * keys.d + x] : 0.0f;
+            finite &= isfinite(expected) != 0;
+            expect_same(t, "packed v", j, x, packed[panel * block + j * width + x - panel], expected);
+        }
+    if (!t->bench && (got != 0) == finite) wrong(t, "it says %d of values that are %s", got, finite ? "finite" : "not finite");
+}
+
+void test_qk(struct trial *t) {
+    struct keys keys;
+    int64_t block, rows = pick(t, "rows", 1, 34, 8);
+    make(t, &keys, &block, 64);
+    int64_t d = keys.d, ldq = up(d, 16) + roll_below(t, 3), lds = up(block, 16) + roll_below(t, 3);
+    float *q = input(t, (rows - 1) * ldq + up(d, 16), 4), *plain = input(t, rows * d, 4), *s = output_floats(t, rows * lds);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t x = 0; x < up(d, 16); x++) q[i * ldq + x] = x < d ? any_value(t) : 0;
+        memcpy(plain + i * d, q + i * ldq, (size_t)d * sizeof(float));
+    }
+    if (t->dtype == TP_BF16) tp__pair_rows(q, ldq, rows, d);
+    RUN(t, (keys.ahead.row = keys.row + keys.in.first, t->set->qk[t->dtype](&t->trace, q, ldq, rows, &keys.in, d, s, lds)));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < lds; j++) {
+            double sum = 0, size = 0;
+            if (j < keys.in.first / 16 * 16 || j >= up(keys.in.last, 16)) {
+                if (!is_untouched(s[i * lds + j])) wrong(t, "s[%lld][%lld] was written, beyond the keys", (long long)i, (long long)j);
+                continue;
+            }
+            for (int64_t x = 0; x < d && j >= keys.in.first && j < keys.in.last; x++) {
+                double product = (double)plain[i * d + x] * (double)keys.value[j * d + x];
+                sum += product;
+                size += fabs(product);
+            }
+            if (j >= keys.in.first && j < keys.in.last)
+                expect_near(t, "s", i, j, s[i * lds + j], size < 3e38 ? sum : isnan(sum) ? sum : 0,
+                            size < 3e38 ? size * sum_error(d) + (double)d * 0x1p-149 : INFINITY);
+        }
+}
+
+void test_pv(struct trial *t) {
+    struct keys values;
+    int64_t block, rows = pick(t, "rows", 1, 34, 8);
+    make(t, &values, &block, 64);
+    int64_t d = values.d, wide = up(d, t->set->row_step), ldo = wide + roll_below(t, 3), lds = block + roll_below(t, 3);
+    float *p = input_floats(t, rows * lds), *c = input_floats(t, rows), *o = output(t, (rows - 1) * ldo + wide, 4);
+    float *before = input_floats(t, (rows - 1) * ldo + wide);
+    memcpy(o, before, (size_t)((rows - 1) * ldo + wide) * sizeof(float));
+    RUN(t, (values.ahead.row = values.row + values.in.first, t->set->pv[t->dtype](&t->trace, p, lds, rows, &values.in, d, c, o, ldo)));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t x = 0; x < (i < rows - 1 ? ldo : wide); x++) {
+            double sum = (double)before[i * ldo + x] * (double)c[i], size = fabs(sum);
+            if (x >= wide) expect_same(t, "o behind its row", i, x, o[i * ldo + x], before[i * ldo + x]);
+            if (x >= d) continue;
+            for (int64_t j = values.in.first; j < values.in.last; j++) {
+                double product = (double)p[i * lds + j] * (double)values.value[j * d + x];
+                sum += product;
+                size += fabs(product);
+            }
+            expect_near(t, "o", i, x, o[i * ldo + x], size < 3e38 ? sum : isnan(sum) ? sum : 0,
+                        size < 3e38 ? size * sum_error(block) + (double)block * 0x1p-149 : INFINITY);
+        }
+}

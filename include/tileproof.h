@@ -577,7 +577,8 @@ TP_API tp_status tp_plan_submit(const tp_plan *plan, const tp_tensors *tensors, 
 /* The call's status and, if it failed, its text; TP_PENDING when it is not done after so many nanoseconds: 0 asks,
    a negative number waits for ever. Any number of threads may wait, any number of times. */
 TP_API tp_status tp_ticket_wait(tp_ticket *ticket, int64_t timeout_ns, tp_error *error);
-/* The driver's event of the call's completion (a cl_event), as its backend says; NULL: there is none. It lives as long as the ticket. */
+/* The driver's event of the call's completion (a cl_event), as its backend says; NULL: there is none. It lives as long as the
+   ticket. */
 TP_API void *tp_ticket_event(const tp_ticket *ticket);
 TP_API void tp_ticket_destroy(tp_ticket *ticket);
 
@@ -945,7 +946,8 @@ typedef struct tp_row {
 /* Computes the chosen rows only, so that a check can use real lengths:
        o[i*head_dim_v + x], lse[i]        for i in 0..count-1
    bound[i] receives the derived absolute error bound of row i's output for a kernel of this arithmetic
-   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
+   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or
+   the output
    dtype may overflow, 0 for rows that are empty, NaN or have only a sink, which must match as such; columns that are not
    finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
    tensors are not touched. No SIMD, one thread, always in the library. */

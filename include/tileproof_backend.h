@@ -20,7 +20,8 @@
  *            reads. A device whose memory is known by handles (cl_mem) gives each buffer a range of addresses that neither
  *            another buffer nor memory of the host has, for example by mmap(PROT_NONE), and finds handle and offset again when
  *            work is submitted.
- * Growth     Structs that the library gives may be longer or shorter than this header's, by their struct_size; so may those that a
+ * Growth     Structs that the library gives may be longer or shorter than this header's, by their struct_size; so may those that
+ * a
  *            backend gives. A problem or tensors with a field that is set and that the backend cannot know, by the
  *            sizes in its table, never reaches it: the library refuses it.
  */
@@ -101,7 +102,8 @@ struct tp_backend {
     void *user;             /* first argument of every function */
 
     /* Kernels, best first, 1 to 8; NULL ends the list. Names are 1..31 of the same characters as the device's, and no
-       kernel of the CPU has them. strategy "math": it writes the score matrix to memory. What is returned lives as long as the backend. */
+       kernel of the CPU has them. strategy "math": it writes the score matrix to memory. What is returned lives as long as the
+       backend. */
     const tp_kernel_info *(*kernel_at)(void *user, int index);
     /* Does this kernel serve the problem? Adds every reason why not, at most 4; none: it does. Quick: it compiles and
        waits for nothing, because every plan and explain asks. */
@@ -114,13 +116,15 @@ struct tp_backend {
     tp_status (*prepare)(void *user, int kernel, const tp_problem *problem, void **prepared, tp_error *error);
     void (*release_prepared)(void *user, void *prepared);
 
-    /* Device memory, 64-byte aligned. copy returns when the bytes are there; it is not ordered with submissions that are not done. */
+    /* Device memory, 64-byte aligned. copy returns when the bytes are there; it is not ordered with submissions that are not
+       done. */
     tp_status (*allocate)(void *user, size_t bytes, void **memory, tp_error *error);
     void (*release)(void *user, void *memory);
     tp_status (*copy)(void *user, tp_copy kind, void *to, const void *from, size_t bytes, tp_error *error);
 
     /* Queues a call and returns. *event may be set to the driver's event of its completion, which tp_ticket_event hands
-       out; release_event, which may be NULL where none is ever set, is called once for it. Both happen even if `done` was called. */
+       out; release_event, which may be NULL where none is ever set, is called once for it. Both happen even if `done` was
+       called. */
     tp_status (*submit)(void *user, const tp_submission *submission, void **event, tp_error *error);
     void (*release_event)(void *user, void *event);
 };

@@ -60,7 +60,8 @@ void tp__memory_give(const tp_allocator *allocator, tp__device *device, void *me
 static tp_status find_device(const tp_context *context, const char *what, int number, tp__device **device, tp_error *error) {
     *device = number == TP_CPU ? NULL : context->device;
     TP_REQUIRE(number == TP_CPU || (context->device != NULL && context->device->backend.device == number), error, TP_INVALID,
-               "%s is %d: it must be TP_CPU (0)%s%s", what, number, context->device != NULL ? " or the number of the backend " : "",
+               "%s is %d: it must be TP_CPU (0)%s%s", what, number,
+               context->device != NULL ? " or the number of the backend " : "",
                context->device != NULL ? context->device->backend.name : ", because the context has no backend");
     return TP_OK;
 }

@@ -43,9 +43,10 @@ static tp_status list_kernels(tp__device *d, int (*taken)(const char *name), tp_
         TP_STRUCT_IN(tp_kernel_info, info, error);
         TP_REQUIRE(d->kernels < TP__DEVICE_KERNELS, error, TP_INVALID, "backend %s has more than %d kernels",
                    d->backend.name, TP__DEVICE_KERNELS);
-        TP_REQUIRE(is_name(info->name) && info->strategy != NULL, error, TP_INVALID,
-                   "kernel %d of backend %s is '%.40s': it must have a strategy, and a name of 1..%d of a-z, 0-9, '.', '_' and '-'",
-                   d->kernels, d->backend.name, info->name != NULL ? info->name : "(NULL)", NAME_MAX_);
+        TP_REQUIRE(
+            is_name(info->name) && info->strategy != NULL, error, TP_INVALID,
+            "kernel %d of backend %s is '%.40s': it must have a strategy, and a name of 1..%d of a-z, 0-9, '.', '_' and '-'",
+            d->kernels, d->backend.name, info->name != NULL ? info->name : "(NULL)", NAME_MAX_);
         int twice = taken(info->name);
         for (int i = 0; i < d->kernels; i++) twice |= strcmp(info->name, d->kernel[i].name) == 0;
         TP_REQUIRE(!twice, error, TP_INVALID, "kernel %d of backend %s is '%s': another kernel has that name", d->kernels,

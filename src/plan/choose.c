@@ -21,7 +21,8 @@ static void add_forbidden(const tp__option *option, const tp_problem *problem, c
         tp__refuse(why, TP_WHY_NOT_ASKED, 0, 0, "kernel asked for is %.40s, need %s", rules->kernel, option->name);
 }
 
-/* Lower: a better fused candidate of this host, on the same device, could serve the problem as well as this one. Asked before anything that
+/* Lower: a better fused candidate of this host, on the same device, could serve the problem as well as this one. Asked before
+   anything that
    people forbid is among the reasons: what is disabled by hand still counts as something the host could do. */
 static tp_tier tier_of(const tp__rules *rules, const tp_decision *decision, int index) {
     if (!rules->options[index].executor->fused) return TP_TIER_MATH;

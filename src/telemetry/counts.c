@@ -87,7 +87,8 @@ static cell *find_cell(tp__counts *counts, tp__labels labels) {
         if (found == key) return c;
     }
     cell *rest = &counts->cell[CELLS + labels.kind - 1];
-    atomic_store(&rest->key, key_of((tp__labels){labels.kind, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER}));
+    atomic_store(&rest->key,
+                 key_of((tp__labels){labels.kind, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER}));
     return rest;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device behind the same plans: results, what is chosen and refused, what is said of its calls, arrays that the host cannot read. */
+/* A device behind the same plans: results, what is chosen and refused, what is said of its calls, arrays that the host cannot
+   read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

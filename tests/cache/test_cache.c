@@ -203,8 +203,14 @@ static void bounds_are_the_callers(void **state) {
 static void the_workspace_is_the_calls_own(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "b600 q1 k1 d1 f32 chunk=4", "b3 h2 q9 k70 d8 f32 documents", "b3 h2 q9 k700 d8 f32 documents", "h4/2 q1 k5000 d8 f32",
-        "h4/2 q1 k5 d8 f32",         "b5 h2 q33 k40 d8 f32 bits",     "h2 q600 k600 d8 f32 causal",     "h2 q3 k9 d8 f32 sparse=3000",
+        "b600 q1 k1 d1 f32 chunk=4",
+        "b3 h2 q9 k70 d8 f32 documents",
+        "b3 h2 q9 k700 d8 f32 documents",
+        "h4/2 q1 k5000 d8 f32",
+        "h4/2 q1 k5 d8 f32",
+        "b5 h2 q33 k40 d8 f32 bits",
+        "h2 q600 k600 d8 f32 causal",
+        "h2 q3 k9 d8 f32 sparse=3000",
     };
     tp_context *context = context_of(0);
     for (int round = 0; round < 2; round++)

@@ -340,8 +340,10 @@ static void gradients(void **state) {
     REFUSES(g, tp_gradients, REFERENCE);
     REFUSES(c.tensors, tp_tensors, REFERENCE);
     REFUSES(c.problem, tp_problem, REFERENCE);
-    REFUSES(c.problem, tp_problem, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
-    REFUSES(c.tensors, tp_tensors, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.problem, tp_problem,
+            tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.tensors, tp_tensors,
+            tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
     tp_context_destroy(context);
     growth_free();
 }

@@ -12,7 +12,7 @@ root = root if root.is_dir() else root.parent.parent
 SKIPPED = {"build", "dist", "node_modules"}
 HISTORY = {"CHANGELOG.md", "docs/upgrade.md"}  # name what is no more: only their links are checked
 NAMES_TESTS = {"docs/numerics.md", "tests/README.md"}  # "threads: `name`" is a function of test_threads.c there
-EXAMPLES = {"twelve.c"}  # files of the reader, not of the tree
+EXAMPLES = {"twelve.c", "script.py"}  # files of the reader, not of the tree
 FILE = r"[\w.*+-]+\.(?:c|h|inc|py|sh|cmake|toml|svg|md|yml)"
 TOPS = "bench|cli|cmake|docs|examples|harness|include|models|ops|proof|python|scripts|src|tests"
 

@@ -162,12 +162,12 @@ def attention(
         )  # fmt: skip
     if not hasattr(q, "requires_grad"):
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
+    wanted, return_receipt = return_receipt, return_receipt or bool(listeners)
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
-        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt or bool(listeners), fallback, kernel, threads, 0.0,
-        0, 0, _most_threads(q),
+        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0, _most_threads(q),
     )  # fmt: skip
-    return _told(result, return_receipt) if return_receipt or listeners else result
+    return _told(result, wanted) if return_receipt else result
 
 
 def _shape(x: Shape) -> tuple:

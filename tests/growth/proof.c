@@ -59,6 +59,14 @@ static void models(void **state) {
     tp_layer_group_lengths(group, 1, &rows, &keys);
     assert_int_equal(keys, 0);
     tp_model_destroy(model);
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_model_options *options = PLACE_INIT(tp_model_options, TP_MODEL_OPTIONS_INIT);
+    options->assume = "llama";
+#define PARSE tp_model_parse_with(config, strlen(config), "m.json", options, &model, error)
+    REFUSES(options, tp_model_options, PARSE);
+    REFUSES_SIZE(options, tp_model_options, PARSE);
+    GOOD(PARSE);
+    tp_model_destroy(model);
     growth_free();
 }
 

@@ -24,7 +24,8 @@ endif()
 # tp_build_hash: what the library is made of, found out by the build whenever a source changes.
 file(GLOB hashed CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.[chi]* ${CMAKE_SOURCE_DIR}/src/kernels/vec/*.h)
 list(SORT hashed)
-list(APPEND hashed ${CMAKE_SOURCE_DIR}/CMakeLists.txt ${CMAKE_SOURCE_DIR}/include/tileproof.h ${CMAKE_SOURCE_DIR}/cmake/library.cmake)
+list(APPEND hashed ${CMAKE_SOURCE_DIR}/CMakeLists.txt ${CMAKE_SOURCE_DIR}/include/tileproof.h
+  ${CMAKE_SOURCE_DIR}/include/tileproof_backend.h ${CMAKE_SOURCE_DIR}/cmake/library.cmake)
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 string(REGEX REPLACE " +" " " build_with "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} \
 ${CMAKE_C_FLAGS_${build_type}} pthreadpool=${TILEPROOF_PTHREADPOOL} emulated=${TILEPROOF_EMULATED} \

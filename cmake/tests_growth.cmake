@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs and libraries of different versions: tests/growth/growth.h. The headers of the later version are made by a script.
 set(grown ${CMAKE_BINARY_DIR}/grown)
-foreach(header tileproof.h tileproof_proof.h)
+foreach(header tileproof.h tileproof_backend.h tileproof_proof.h)
   add_custom_command(OUTPUT ${grown}/${header}
     COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} ${grown}/${header}
     DEPENDS ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} VERBATIM)
@@ -17,7 +17,7 @@ target_compile_options(tileproof_grown PRIVATE -Wno-missing-field-initializers)
 add_dependencies(tileproof_grown grown_headers)
 
 # growth_old: a program of 0.2.0 with later libraries. growth_new: a later program with these libraries. growth_proof_old,
-# growth_proof_new: the same of tileproof_proof.h.
+# growth_proof_new: the same of tileproof_proof.h. backend_old, backend_new: a backend in place of a program.
 function(growth_test name source)
   foreach(age old new)
     add_executable(${name}_${age} ${CMAKE_SOURCE_DIR}/tests/growth/${source} ${CMAKE_SOURCE_DIR}/tests/growth/growth.c
@@ -31,8 +31,11 @@ function(growth_test name source)
   add_dependencies(${name}_new grown_headers)
 endfunction()
 growth_test(growth core.c)
-target_link_libraries(growth_old PRIVATE tileproof_grown ${CMOCKA_LIBRARY} m)
-target_link_libraries(growth_new PRIVATE tileproof_shared ${CMOCKA_LIBRARY} m)
+growth_test(backend backend.c)
+foreach(name growth backend)
+  target_link_libraries(${name}_old PRIVATE tileproof_grown ${CMOCKA_LIBRARY} m)
+  target_link_libraries(${name}_new PRIVATE tileproof_shared ${CMOCKA_LIBRARY} m)
+endforeach()
 
 if(TARGET tileproof_proof_shared)
   add_library(tileproof_proof_grown SHARED ${proof_sources} ${harness_sources})

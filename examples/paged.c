@@ -58,7 +58,8 @@ static tp_status compare(const tp_problem *problem, const tp_tensors *tensors, t
         for (int h = 0; h < Q_HEADS; h++) {
             tp_row row = {s, h, 0};
             double exact[DIM], bound;
-            tp_status status = tp_reference(problem, tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, exact, NULL, &bound, NULL, error);
+            tp_status status =
+                tp_reference(problem, tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, exact, NULL, &bound, NULL, error);
             if (status != TP_OK) return status;
             allowed = fmax(allowed, bound);
             for (int x = 0; x < DIM; x++) worst = fmax(worst, fabs((double)o[s][0][h][x] - exact[x]));

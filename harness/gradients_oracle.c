@@ -110,8 +110,9 @@ static int add_value(struct totals *t, double expected, double naive, double got
 }
 
 /* Rows, or keys, of one gradient of one head. */
-static int add_head(const struct gradients_oracle *oracle, struct totals *t, const struct tensors *held, enum tensor_id id, int64_t seq, int64_t kv_head,
-                    const double *expected, const double *naive, const double *bound, char *reason, size_t size) {
+static int add_head(const struct gradients_oracle *oracle, struct totals *t, const struct tensors *held, enum tensor_id id,
+                    int64_t seq, int64_t kv_head, const double *expected, const double *naive, const double *bound, char *reason,
+                    size_t size) {
     int64_t group = id == TENSOR_Q ? held->problem.q_heads / held->problem.kv_heads : 1, dim = tensors_dim(held, id);
     for (int64_t row = 0; row < tensors_len(held, id, seq); row++)
         for (int64_t g = 0; g < group; g++, t->rows++)
@@ -245,8 +246,8 @@ int gradients_compare(const struct gradients_oracle *oracle, const struct tensor
                 return 1;
         }
         tp_dtype dtype = tensors_dtype(tensors, (enum tensor_id)id);
-        double floor = 4 * float_ulp * coarse * walk(tensors, (enum tensor_id)id) * oracle->size[id] + half_ulp(dtype) * t.largest +
-                       (dtype == TP_F16 ? 0x1p-25 : 0) +
+        double floor = 4 * float_ulp * coarse * walk(tensors, (enum tensor_id)id) * oracle->size[id] +
+                       half_ulp(dtype) * t.largest + (dtype == TP_F16 ? 0x1p-25 : 0) +
                        (double)(p->q_len * (p->q_heads / p->kv_heads) + p->kv_len) * 0x1p-149;
         if (judge(oracle, &t, 1, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
     }

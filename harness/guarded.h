@@ -14,7 +14,8 @@ enum guarded_side {
     GUARDED_FRONT /* begins where the page before ends */
 };
 
-/* Bytes of any number, 0 too; every byte holds `fill`, or -1: is not touched. Aligned to unit, which divides bytes. NULL: no memory. */
+/* Bytes of any number, 0 too; every byte holds `fill`, or -1: is not touched. Aligned to unit, which divides bytes. NULL: no
+   memory. */
 void *guarded_take(enum guarded_side side, size_t bytes, size_t unit, int fill);
 void guarded_free(enum guarded_side side, void *memory);
 

@@ -24,7 +24,19 @@ static uint64_t mix(uint64_t seed, uint64_t a, uint64_t b, uint64_t c) {
     return x ^ (x >> 31);
 }
 
-enum { OF_POSITIONS = 1, OF_DOCUMENTS, OF_SPANS, OF_PREFIX, OF_PARENTS, OF_BITS, OF_BIAS, OF_SINKS, OF_SLOPES, OF_ROWS, OF_PLACES };
+enum {
+    OF_POSITIONS = 1,
+    OF_DOCUMENTS,
+    OF_SPANS,
+    OF_PREFIX,
+    OF_PARENTS,
+    OF_BITS,
+    OF_BIAS,
+    OF_SINKS,
+    OF_SLOPES,
+    OF_ROWS,
+    OF_PLACES
+};
 
 static uint64_t draw(const struct maker *m, int what, int64_t a, int64_t b) {
     return mix(m->seed, (uint64_t)what, (uint64_t)a, (uint64_t)b);
@@ -241,7 +253,8 @@ static float largest(int32_t dtype) {
     return dtype == TP_F16 ? 65504.0f : dtype == TP_BF16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
 }
 
-/* A value of -2 to 2, the least float or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one has it
+/* A value of -2 to 2, the least float or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one
+   has it
    here and there, one has values of every size. */
 static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
     float value = (float)(bits >> 40) * 0x1p-22f - 2, max = largest(m->problem->bias_dtype);
@@ -264,7 +277,8 @@ static void make_bias(struct maker *m, int64_t rows, int64_t keys) {
     char *bias = take(m, m->data->bias_count * unit, (size_t)unit);
     for (int64_t i = 0; bias && i < batch * heads * rows * keys; i++) {
         int64_t row = i / keys, seq = row / rows / heads;
-        float value = !m->data->shared_bias && is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
+        float value =
+            !m->data->shared_bias && is_end(m, seq, row % rows) ? -INFINITY : bias_value(m, row, draw(m, OF_BIAS, i, 0));
         tp_from_float((tp_dtype)m->problem->bias_dtype, value,
                       bias + (row / rows * per_head + row % rows * row_size + i % keys) * unit);
     }

@@ -212,7 +212,8 @@ int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
     }
     if (!totals.values) return 0;
     tp_dtype dtype = tensors_dtype(tensors, TENSOR_O);
-    double luck = (oracle->count < FEW_ROWS ? 2 : 1) * (oracle->allowance > 0 ? oracle->allowance : 1), coarse = fmax(1, max_lse / 16);
+    double luck = (oracle->count < FEW_ROWS ? 2 : 1) * (oracle->allowance > 0 ? oracle->allowance : 1),
+           coarse = fmax(1, max_lse / 16);
     measured->floor = 4 * float_ulp * coarse * oracle->max_v + half_ulp(dtype) * totals.max_o +
                       (dtype == TP_F16 ? 0x1p-25 : 0) + /* f16 outputs reach subnormals */
                       (double)tensors->problem.kv_len * 0x1p-149;

@@ -103,7 +103,9 @@ typedef enum tp_status {
     TP_MACHINE = 6,          /* detection failed, or the plan's ISA is not on this host         */
     TP_BUSY = 7,             /* called from inside one of its own tasks                         */
     TP_FORKED = 8,           /* the context was made before this process was forked             */
-    TP_NOT_LOCKED = 9        /* the policy is locked, and what would serve is not permitted     */
+    TP_NOT_LOCKED = 9,       /* the policy is locked, and what would serve is not permitted     */
+    TP_DEVICE_FAILED = 10,   /* a device, its driver or its backend failed; the text says where */
+    TP_PENDING = 11          /* tp_ticket_wait: the call is not done yet                        */
 } tp_status;
 
 /* "TP_INVALID" and so on; "TP_?" for a number that is no status. */
@@ -136,9 +138,8 @@ typedef enum tp_arithmetic {
 } tp_arithmetic;
 TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32"; "arithmetic?" when unknown */
 
-typedef enum tp_device {
-    TP_CPU = 0 /* numbers above are kept for GPU backends behind the same plan */
-} tp_device;
+/* Where kernels run and memory lies: TP_CPU, or the number of the context's backend, 1..255. */
+typedef enum tp_device { TP_CPU = 0 } tp_device;
 
 typedef enum tp_index_type { TP_I32 = 0, TP_I64 = 1 } tp_index_type;
 
@@ -172,6 +173,18 @@ typedef struct tp_context tp_context;
 typedef struct tp_machine tp_machine; /* section 5 */
 typedef struct tp_event tp_event;     /* section 4 */
 typedef void (*tp_event_function)(void *user, const tp_event *event);
+typedef struct tp_backend tp_backend; /* tileproof_backend.h */
+
+/* Host memory for the context's workspace, and for tp_memory_allocate on TP_CPU. The library asks for multiples of the
+   alignment, 64. Both functions may be called on several threads at once, and must not call the library. */
+typedef struct tp_allocator {
+    uint32_t struct_size;
+    int32_t reserved;                                                    /* 0 */
+    void *(*allocate)(void *user, size_t bytes, size_t alignment);       /* NULL: there is none */
+    void (*release)(void *user, void *memory, size_t bytes);
+    void *user;
+} tp_allocator;
+#define TP_ALLOCATOR_INIT { sizeof(tp_allocator), 0, NULL, NULL, NULL }
 
 typedef struct tp_context_options {
     uint32_t struct_size;
@@ -191,9 +204,12 @@ typedef struct tp_context_options {
     void *dump_cookie;
     int32_t recorded;          /* decisions that the flight recorder keeps; 0: 64; -1: none      */
     int32_t reserved;          /* 0 */
+    const tp_backend *backend; /* kernels on a device, whose number tp_choice and tp_tensors name; its table is copied, what
+                                  it points to must outlive the context. NULL: the CPU alone     */
+    const tp_allocator *allocator; /* copied; NULL: posix_memalign and free                      */
 } tp_context_options;
 #define TP_CONTEXT_OPTIONS_INIT \
-    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0 }
+    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
 
 /* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so
    many threads as a trial and ends them, because libpthreadpool waits for ever when one of its threads cannot be
@@ -378,10 +394,13 @@ typedef struct tp_tags {
 
 typedef struct tp_tensors {
     uint32_t struct_size;
-    int32_t device;       /* tp_device */
+    int32_t device;       /* tp_device: where all memory below lies but the arrays of index_type. The host reads none of it
+                             unless that is TP_CPU: addresses are added to and compared, values are not checked */
     int32_t index_type;   /* tp_index_type of every array of whole numbers below: cu_seqlens, used lengths,
                              page tables, sparse indices, positions, ids, spans, parents           */
-    int32_t reserved;
+    int32_t index_device; /* where these arrays lie: TP_CPU, or the same as device, if its backend takes that. The host does
+                             not read them there: a wrong value in one is TP_INVALID when the call is done, and lengths in
+                             receipts and labels are the bounds */
     int64_t batch;        /* sequences in this call */
     int64_t q_len, kv_len;       /* TP_BATCH: tokens each sequence holds, at most the problem's; ignored when
                                     packed. TP_PAGED: kv_len likewise, the keys of each sequence where
@@ -457,8 +476,10 @@ typedef struct tp_choice {
     const char *disable; /* added to the context's list; NULL: nothing */
     const char *kernel;  /* only this candidate, by name; NULL: the best */
     const char *strategy; /* "prefill" or "decode" for every sequence; NULL: by its number of rows */
+    int32_t device;      /* tp_device that the tensors will lie on: its kernels serve, no others       */
+    int32_t reserved;    /* 0 */
 } tp_choice;
-#define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL, NULL }
+#define TP_CHOICE_INIT { sizeof(tp_choice), TP_REFUSE, NULL, NULL, NULL, TP_CPU, 0 }
 
 /* Attention on the context's pool and workspace. The decision is cached by scalars and layout
    classes, not by lengths, so a decode loop plans once; math, callbacks and backward are planned anew each
@@ -487,9 +508,20 @@ TP_API tp_status tp_plan_create(tp_context *context, const tp_problem *problem,
                                 const tp_choice *choice, tp_plan **plan, tp_error *error);
 TP_API void tp_plan_destroy(tp_plan *plan);
 
-/* Bytes of 64-byte aligned workspace that a run cut into this many tasks needs, at the plan's
-   bounds. */
+/* The device that the plan's tensors and workspace lie on; TP_CPU for NULL. */
+TP_API int tp_plan_device(const tp_plan *plan);
+
+/* Bytes of 64-byte aligned workspace, in the memory of the plan's device, that a run cut into this many tasks needs, at
+   the plan's bounds. A device's own number of tasks is its own: `threads` says nothing there. */
 TP_API size_t tp_plan_workspace(const tp_plan *plan, int threads);
+
+/* Memory of a device, 64-byte aligned, for tensors and workspaces: of TP_CPU by the context's allocator, of others by the
+   backend. tp_memory_free needs the same context, device and bytes. tp_memory_copy returns when the bytes are there; the two
+   places may be any, but it is not ordered with calls that are not done. */
+TP_API tp_status tp_memory_allocate(tp_context *context, int device, size_t bytes, void **memory, tp_error *error);
+TP_API tp_status tp_memory_free(tp_context *context, int device, void *memory, size_t bytes, tp_error *error);
+TP_API tp_status tp_memory_copy(tp_context *context, int to_device, void *to, int from_device, const void *from,
+                                size_t bytes, tp_error *error);
 
 typedef void (*tp_task)(void *task_context, size_t index);
 /* Equals: for (size_t i = 0; i < count; i++) task(task_context, i);
@@ -498,6 +530,12 @@ typedef void (*tp_parallel_for)(void *user, size_t count, tp_task task, void *ta
 
 struct pthreadpool;
 
+/* A call of tp_plan_submit is done. The receipt is written by then; text: what failed, or "". Called once, by the thread
+   that completed the call: for the CPU the caller's, before tp_plan_submit returns, for a device mostly one of its driver.
+   Inside it running, submitting and waiting give TP_BUSY; it may destroy its ticket, but not plan or context. */
+typedef void (*tp_done)(void *user, tp_status status, const char *text);
+
+/* threads, pool and parallel_for are the CPU's: a device does not look at them. */
 typedef struct tp_exec {
     uint32_t struct_size;
     int32_t threads;            /* tasks to cut the work into; 0: as many as the pool has threads
@@ -509,15 +547,40 @@ typedef struct tp_exec {
     void *parallel_user;
     void *workspace;            /* 64-byte aligned */
     size_t workspace_size;
-    void *queue;                /* reserved for GPU backends: NULL */
-    int32_t memory_kind;        /* reserved: 0 */
+    void *queue;                /* of a device: the caller's own, as its backend says; NULL: the backend's. CPU: NULL */
+    int32_t reserved;           /* 0 */
     uint32_t flags;             /* TP_EXEC_* */
+    tp_done done;               /* tp_plan_submit only; NULL: nobody is called */
+    void *done_user;
 } tp_exec;
-#define TP_EXEC_INIT { sizeof(tp_exec), 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0 }
+#define TP_EXEC_INIT { sizeof(tp_exec), 0, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, NULL }
 #define TP_EXEC_CHECK_DEEP 1u /* tp_check_deep before running */
 
 TP_API tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec,
                              tp_receipt *receipt, tp_error *error);
+
+/*
+ * The same without waiting. TP_OK: the call is on its way, and *ticket stands for it until tp_ticket_destroy; ticket NULL: none
+ * is wanted. Otherwise nothing was begun. A plan of the CPU runs at once: its ticket is done when tp_plan_submit returns.
+ *
+ * Structs and index arrays on the host may be changed as soon as tp_plan_submit has returned. Tensors, index arrays on the
+ * device, workspace and receipt belong to the call until it is done; calls on one queue that keeps their order may share a
+ * workspace. The receipt is written then, whole, with the call's status; o, lse and gradients of a call that failed on its way
+ * may hold anything. Counts, trace and events (section 4) come when it is done, on the thread that completed it.
+ *
+ * Destroy ticket, plan and context in this order. Destroying a ticket, plan or context waits until their calls are done and
+ * their tp_done functions have returned. In a forked child nothing is waited for, and what the backend gave is left.
+ */
+typedef struct tp_ticket tp_ticket;
+TP_API tp_status tp_plan_submit(const tp_plan *plan, const tp_tensors *tensors, const tp_exec *exec, tp_receipt *receipt,
+                                tp_ticket **ticket, tp_error *error);
+/* The call's status and, if it failed, its text; TP_PENDING when it is not done after so many nanoseconds: 0 asks,
+   a negative number waits for ever. Any number of threads may wait, any number of times. */
+TP_API tp_status tp_ticket_wait(tp_ticket *ticket, int64_t timeout_ns, tp_error *error);
+/* The driver's event of the call's completion (a cl_event), as its backend says; NULL: there is none. It lives as long as the
+   ticket. */
+TP_API void *tp_ticket_event(const tp_ticket *ticket);
+TP_API void tp_ticket_destroy(tp_ticket *ticket);
 
 /* Every run checks pointers, strides, length arrays and whether outputs can overlap. That takes time proportional to
    the batch and, where masks read data by token, to the tokens. tp_check_deep adds what always takes time
@@ -543,12 +606,17 @@ typedef enum tp_reason_code {
     TP_WHY_NOT_ASKED = 5, /* another kernel was asked for by name                               */
     TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index; need: that of
                              the one taken                                                      */
-    TP_WHY_MEMORY = 7,    /* its temporary memory cannot be addressed: have, need in bytes      */
+    TP_WHY_MEMORY = 7,    /* its temporary memory cannot be addressed, or a device has less of some
+                             kind than it needs: have, need in bytes                            */
     TP_WHY_OP = 8,        /* it has no backward: have, need are tp_op                           */
     TP_WHY_NOT_LOCKED = 9, /* would serve, but the policy is locked and no permit names it for
                              the problem's class: have: permits of that class; need: 1          */
-    TP_WHY_DTYPE = 10     /* it does not serve the dtype of q, k or v: have: the first such dtype;
+    TP_WHY_DTYPE = 10,    /* it does not serve the dtype of q, k or v: have: the first such dtype;
                              need: those it serves, as in tp_kernel_info.dtypes                 */
+    TP_WHY_DEVICE = 11,   /* it runs on another device than was asked for: have: tp_choice.device;
+                             need: its own                                                      */
+    TP_WHY_ABSENT = 12,   /* its device, or the driver of it, is not there: the text says what  */
+    TP_WHY_FEATURE = 13   /* it does not take something that the problem asks for: the text names it */
 } tp_reason_code;
 TP_API const char *tp_reason_name(tp_reason_code code);
 
@@ -578,6 +646,7 @@ typedef struct tp_candidate {
     const char *strategy; /* "prefill", "decode", "backward", "math" */
     int32_t arithmetic;   /* tp_arithmetic */
     int32_t reserved;
+    const char *device;   /* that it runs on: "cpu", or the backend's name */
 } tp_candidate;
 
 #define TP_REWRITE_PADDED_V 1u /* head_dim_v padded with zero columns inside the workspace: exact */
@@ -600,7 +669,7 @@ typedef struct tp_decision {
     double flops_usual;       /* 4 * q * k * d * heads, halved when causal: the usual count     */
     int64_t scores_per_head;  /* q_len * kv_len, or q_len * sparse_len: never written by a fused kernel */
     int64_t bytes_compulsory; /* each element of q, k, v and o once; backward: gradients and lse, too */
-    int64_t workspace_bytes;  /* with one task                                                  */
+    int64_t workspace_bytes;  /* with one task; of the device's memory                          */
     int64_t bytes_kv;         /* of bytes_compulsory, those of k and v, and of their gradients  */
     int64_t pages;            /* paged: of all sequences; otherwise 0                           */
     int64_t chunk_keys;       /* keys are cut at its multiples: tasks may take a chunk each     */
@@ -610,6 +679,7 @@ typedef struct tp_decision {
     int32_t arithmetic;       /* tp_arithmetic of the chosen candidate                          */
     int32_t pairs_exact;      /* 1: pairs is a count. 0: an estimate, without the masks that read data;
                                  or from samples, where counting would take long                */
+    const char *device;       /* that was asked for: "cpu", or the backend's name               */
 } tp_decision;
 
 /* Candidates best first; reasons in the order in which they were found. NULL for an index that is not there. */
@@ -729,7 +799,12 @@ struct tp_receipt {
                                      -inf is only seen while a panel is computed               */
     int32_t arithmetic;           /* tp_arithmetic of the kernel: what tp_reference's bounds go by */
     int32_t reserved;
-    uint16_t function_id[40];     /* private: tp_receipt_function reads them */
+    const char *device;           /* where it ran: "cpu", or the backend's name                */
+    int64_t launches;             /* on a device: kernel launches, counted on the host          */
+    int64_t tiles;                /* on a device: tiles, counted by the kernels themselves      */
+    int64_t device_ns;            /* on a device: time by its own clock; 0: not known           */
+    const char *launch_name[8];   /* private, as what follows: tp_receipt_function reads them   */
+    uint16_t function_id[40];
     int64_t function_calls[40];
 };
 TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
@@ -797,6 +872,7 @@ typedef struct tp_count {
     int64_t count;
     int64_t time_ns, bytes_model; /* sums over calls; 0 for the other kinds */
     int64_t workspace_max;        /* the most that one call used */
+    const char *device; /* "cpu", or the backend's name */
 } tp_count;
 /* Start with *at = 0. Returns 1 and fills in *count as long as there are more, in no order; 0 at the end and for bad
    arguments. Calls on other threads go on meanwhile. */
@@ -870,7 +946,8 @@ typedef struct tp_row {
 /* Computes the chosen rows only, so that a check can use real lengths:
        o[i*head_dim_v + x], lse[i]        for i in 0..count-1
    bound[i] receives the derived absolute error bound of row i's output for a kernel of this arithmetic
-   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or the output
+   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or
+   the output
    dtype may overflow, 0 for rows that are empty, NaN or have only a sink, which must match as such; columns that are not
    finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
    tensors are not touched. No SIMD, one thread, always in the library. */

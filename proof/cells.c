@@ -133,9 +133,8 @@ static void add(maker *m, const wish *w) {
     if (!fits) {
         cell.status = TP_CELL_UNSUPPORTED;
         cell.reason = reason;
-        snprintf(reason, sizeof reason,
-                 "not run: q, k, v and o would take %.4g MB at 16 bits, with one KV head: at most %.0f", bytes_a_head(m, w) * 1e-6,
-                 max_bytes * 1e-6);
+        snprintf(reason, sizeof reason, "not run: q, k, v and o would take %.4g MB at 16 bits, with one KV head: at most %.0f",
+                 bytes_a_head(m, w) * 1e-6, max_bytes * 1e-6);
     } else if (tp_problem_parse(text.text, &problem, &lengths, &error) != TP_OK) {
         cell.status = TP_CELL_UNSUPPORTED;
         cell.reason = reason;

@@ -203,7 +203,8 @@ static tp_status read_flat(tp__text *text) {
     tp__scope *scope = text->scope;
     tp__rope *rope = &text->rope;
     int split = text->family->window == HALF_PATTERN; /* modernbert has names of its own */
-    TP_TRY(tp__scope_real(scope, split ? "rope_theta|global_rope_theta" : "rope_theta|rotary_emb_base", 1e-3, 1e12, 0, &rope->theta));
+    TP_TRY(tp__scope_real(scope, split ? "rope_theta|global_rope_theta" : "rope_theta|rotary_emb_base", 1e-3, 1e12, 0,
+                          &rope->theta));
     TP_TRY(tp__scope_real(scope, "partial_rotary_factor|rotary_pct", 1e-3, 1, 0, &rope->rotated));
     TP_TRY(tp__scope_count(scope, "original_max_position_embeddings", 1, (int64_t)1 << 40,
                            &rope->original));

@@ -5,25 +5,26 @@ import pathlib
 import re
 import sys
 
-CORE, PROOF = "tileproof.h", "tileproof_proof.h"  # the public headers, which stand for the libraries
-INSIDE = ["base", "kernels", "masks", "problem", "machine", "reference", "strategies", "plan", "telemetry", "api"]  # of src/
+CORE, BACKEND, PROOF = "tileproof.h", "tileproof_backend.h", "tileproof_proof.h"  # public headers, which stand for the libraries
+INSIDE = ["base", "kernels", "masks", "problem", "machine", "device", "reference", "strategies", "plan", "telemetry", "api"]  # of src/
 SEES = {
-    "src/base": {CORE},
+    "src/base": {CORE, BACKEND},
     "src/kernels": {CORE, "src/base"},
     "src/masks": {CORE, "src/base"},
     "src/problem": {CORE, "src/base", "src/masks"},
     "src/machine": {CORE, "src/base"},
+    "src/device": {CORE, BACKEND, "src/base"},
     "src/reference": {CORE, "src/base", "src/masks", "src/problem"},
     "src/strategies": {CORE, "src/base", "src/kernels", "src/masks", "src/problem"},
-    "src/plan": {CORE, "src/base", "src/kernels", "src/masks", "src/problem", "src/strategies"},
-    "src/telemetry": {CORE, "src/base", "src/kernels", "src/masks", "src/problem", "src/strategies"},
+    "src/plan": {CORE, "src/base", "src/device", "src/kernels", "src/masks", "src/problem", "src/strategies"},
+    "src/telemetry": {CORE, "src/base", "src/device", "src/kernels", "src/masks", "src/problem", "src/strategies"},
     "src/api": {CORE} | {f"src/{folder}" for folder in INSIDE},
     "harness": {CORE},
     "proof": {CORE, PROOF, "harness"},
     "cli": {CORE, PROOF, "harness"},
     "python": {CORE, PROOF},
     "examples": {CORE, PROOF},
-    "tests": {CORE, PROOF, "harness", "proof", "cli"} | {f"src/{folder}" for folder in INSIDE},
+    "tests": {CORE, BACKEND, PROOF, "harness", "proof", "cli"} | {f"src/{folder}" for folder in INSIDE},
     "include": {CORE},
 }
 BASES = ["include", "src", "cli", "tests", "."]  # where includes are looked up, behind the file's own folder

@@ -329,8 +329,13 @@ static void add_masks(struct check_list *list) {
 }
 
 void check_add_backward(struct check_list *list) {
-    static const char *const hiding[] = {"causal top-left", "window=5,3 top-left", "causal", "documents",
-                                         "causal window=5,0 first=2 sinks", "bits window=5,3 top-left bias=f32", "chunk=16 causal dropout=0.3"};
+    static const char *const hiding[] = {"causal top-left",
+                                         "window=5,3 top-left",
+                                         "causal",
+                                         "documents",
+                                         "causal window=5,0 first=2 sinks",
+                                         "bits window=5,3 top-left bias=f32",
+                                         "chunk=16 causal dropout=0.3"};
     static const struct tensors_style unseeing = {.lse = 1, .empty_ends = 1};
     add_shapes(list);
     add_layouts(list);

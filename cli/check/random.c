@@ -151,7 +151,10 @@ int command_check_problem(const struct options *options, const struct check_kern
         isolated_one(&walk.isolated, &trial, i, &finding);
         finding.kernel = i;
         walk.failed += finding.verdict == TRIAL_FAILED;
-        printf("%s  kernel %s\n", finding.verdict == TRIAL_FAILED ? "FAILED" : finding.verdict == TRIAL_PASSED ? "passed" : "beyond",
+        printf("%s  kernel %s\n",
+               finding.verdict == TRIAL_FAILED   ? "FAILED"
+               : finding.verdict == TRIAL_PASSED ? "passed"
+                                                 : "beyond",
                kernels->selected[i]->name);
         if (finding.verdict != TRIAL_FAILED) continue;
         print_finding(&walk, &trial, &finding);

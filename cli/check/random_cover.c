@@ -104,7 +104,8 @@ static void print_counts(const struct cover *cover) {
     for (int i = 0; word_at(i); i++) {
         char cell[48];
         int size = snprintf(cell, sizeof cell, " %s %ld ", word_at(i), cover->count[i]);
-        if (column + (size_t)size > 112 || !column) column = (size_t)printf("%s%-7s", column ? "\n" : "", column ? "" : "words") - (column ? 1 : 0);
+        if (column + (size_t)size > 112 || !column)
+            column = (size_t)printf("%s%-7s", column ? "\n" : "", column ? "" : "words") - (column ? 1 : 0);
         column += (size_t)printf("%s", cell);
     }
     printf("\n");

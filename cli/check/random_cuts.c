@@ -114,7 +114,8 @@ static int one_call(struct subject *s, const struct kept *first) {
     subject_step(s, "tp_attention");
     tensors_poison_outputs(&s->tensors, 0xFF);
     tp_status status = tp_attention(s->env->context, &s->tensors.problem, &choice, &s->tensors.call, NULL, &error);
-    if (status != TP_OK) return check_fail(s->env, "tp_attention: expected TP_OK, got %s: %s", tp_status_name(status), error.text);
+    if (status != TP_OK)
+        return check_fail(s->env, "tp_attention: expected TP_OK, got %s: %s", tp_status_name(status), error.text);
     return check_same_rows(s->env, "tp_attention", &first->tensors, &s->tensors);
 }
 

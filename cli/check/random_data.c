@@ -60,7 +60,8 @@ static void resize_all(const struct trial *trial, struct tensors *t, enum tensor
             for (int64_t h = 0; h < tensors_heads(t, id); h++)
                 for (int64_t x = 0; x < tensors_dim(t, id); x++, index++)
                     tensors_set(t, id, s, token, h, x,
-                                resize(trial, id, tensors_dtype(t, id), random_bits(trial->seed, STREAM_VALUES + (uint64_t)id, index),
+                                resize(trial, id, tensors_dtype(t, id),
+                                       random_bits(trial->seed, STREAM_VALUES + (uint64_t)id, index),
                                        tensors_get(t, id, s, token, h, x)));
 }
 

@@ -72,8 +72,8 @@ int try_gradients(struct subject *s) {
     int failed = 0;
     for (int i = 0; !failed && i < 4; i++) {
         char what[64];
-        snprintf(what, sizeof what, "backward in %d tasks%s%s", ways[i].threads, ways[i].entry == ENTRY_CALLER ? " on threads" : "",
-                 ways[i].some ? ", some gradients" : "");
+        snprintf(what, sizeof what, "backward in %d tasks%s%s", ways[i].threads,
+                 ways[i].entry == ENTRY_CALLER ? " on threads" : "", ways[i].some ? ", some gradients" : "");
         if (ways[i].some) want_some(s, &other);
         subject_step(s, what);
         failed = check_gradients(env, &s->tensors, &other, ways[i].entry, ways[i].threads, ways[i].poison) ||

@@ -82,7 +82,8 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
         finding.unbounded = subject.unbounded;
         finding.sums_left = subject.sums_left;
         memcpy(finding.step, desk->step, sizeof finding.step);
-        if (finding.verdict == TRIAL_FAILED) snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1, env->reason);
+        if (finding.verdict == TRIAL_FAILED)
+            snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1, env->reason);
         desk->since = NOT_RUNNING; /* while the parent makes a failure small, nobody empties the pipe */
         tell(pipe, &finding);
         desk->since = (int64_t)now();

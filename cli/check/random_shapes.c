@@ -31,7 +31,8 @@ void draw_heads(struct draft *d) {
 }
 
 static int64_t one_dim(struct draft *d) {
-    static const int usual[] = {1, 3, 8, 15, 16, 17, 24, 31, 32, 33, 40, 48, 63, 64, 65, 80, 96, 128, 129, 192, 256, 257, 512, 576, 577};
+    static const int usual[] = {1,  3,  8,  15, 16,  17,  24,  31,  32,  33,  40,  48, 63,
+                                64, 65, 80, 96, 128, 129, 192, 256, 257, 512, 576, 577};
     int64_t kind = dice_roll(&d->dice, 100);
     if (kind < 60) return usual[dice_roll(&d->dice, 15)];
     if (kind < 72) return usual[dice_roll(&d->dice, COUNT(usual))];

@@ -152,8 +152,8 @@ void qualify_summary(const struct qualification *all) {
         size_t length = strlen(name);
         if (length > 5 && !strcmp(name + length - 5, ".json")) length -= 5;
         printf("%-24.*s %-18s %5d %-*s", (int)(length < 24 ? length : 24), name,
-               row->cells ? tp_cell_status_name((tp_cell_status)row->status) : without_cells(all->models[row->model]), row->cells, KERNELS_WIDTH,
-               row->kernels[0] ? row->kernels : "none");
+               row->cells ? tp_cell_status_name((tp_cell_status)row->status) : without_cells(all->models[row->model]), row->cells,
+               KERNELS_WIDTH, row->kernels[0] ? row->kernels : "none");
         if (row->share > 0) printf(" %4.0f%%", 100 * row->share);
         if (row->gain > 0) printf("%*s %5.1f", row->share > 0 ? 0 : 6, "", row->gain);
         printf("\n");

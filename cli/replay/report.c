@@ -85,7 +85,8 @@ static int print_fallbacks(const struct replay *replay, const struct step *step)
         }
         if (!below) below = !strcmp(info->name, step->kernel);
     }
-    if (below > 1) printf(" (%s)\n", replay->options->modelled ? "modelled: by flops and bytes, not by speed" : "measured, best of 3");
+    if (below > 1)
+        printf(" (%s)\n", replay->options->modelled ? "modelled: by flops and bytes, not by speed" : "measured, best of 3");
     tp_context_destroy(context);
     return code;
 }

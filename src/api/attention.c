@@ -1,29 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call: plan from the cache, workspace and pool of the context. */
-#include <stdlib.h>
 #include <string.h>
 
-#include "api/context.h"
+#include "api/memory.h"
 #include "base/structs.h"
 #include "telemetry/receipt.h"
 
 /* Grow-only, by a quarter at least where there is memory: a sequence that grows from call to call does not get a new
    one each time. The old content is of no use, so it is freed first. */
-static tp_status grow(tp_context *context, size_t need, tp_error *error) {
-    if (need <= context->workspace_size) return TP_OK;
-    size_t more = context->workspace_size + context->workspace_size / 4, size = need > more ? need : more;
-    free(context->workspace);
-    context->workspace = NULL;
-    context->workspace_size = 0;
-    atomic_store(&context->workspace_held, 0);
-    if (posix_memalign(&context->workspace, 64, size) != 0) {
-        context->workspace = NULL;
+static tp_status grow(tp_context *context, tp__device *device, size_t need, tp__workspace_held *held, tp_error *error) {
+    if (need <= held->size) return TP_OK;
+    size_t more = held->size + held->size / 4, size = need > more ? need : more;
+    tp__memory_give(&context->allocator, device, held->memory, held->size);
+    *held = (tp__workspace_held){NULL, 0};
+    if (tp__memory_take(&context->allocator, device, size, &held->memory, NULL) != TP_OK) {
         size = need;
-        TP_REQUIRE(posix_memalign(&context->workspace, 64, need) == 0, error, TP_NO_MEMORY,
-                   "no memory for a workspace of %zu bytes", need);
+        TP_TRY(tp__memory_take(&context->allocator, device, need, &held->memory, error));
     }
-    context->workspace_size = size;
-    atomic_store(&context->workspace_held, (long long)size);
+    held->size = size;
     return TP_OK;
 }
 
@@ -34,13 +28,17 @@ static tp_status attend(tp_context *context, const tp_problem *problem, const tp
     tp_status status = tp__cache_get(context, problem, choice, &plan, &planned, error);
     watch->record.planned = planned;
     if (status != TP_OK) {
-        if (plan != NULL) tp__watch_refused(watch, context, problem, tensors, plan->decision);
+        if (plan != NULL && plan->decision->status != TP_OK)
+            tp__watch_refused(watch, context, problem, tp__tags_of(tensors), plan->decision);
         return status;
     }
     size_t need = tp_plan_workspace(plan, context->threads);
-    TP_TRY(grow(context, need, error));
+    tp__workspace_held *held = plan->device != NULL ? &context->device_workspace : &context->workspace;
+    tp_status grown = grow(context, plan->device, need, held, error);
+    atomic_store(&context->workspace_held, (long long)(context->workspace.size + context->device_workspace.size));
+    TP_TRY(grown);
     tp_exec exec = TP_EXEC_INIT;
-    exec.workspace = context->workspace;
+    exec.workspace = held->memory;
     exec.workspace_size = need;
     TP_TRY(tp__run(plan, problem, tensors, &exec, receipt, watch, error));
     if (receipt != NULL) {
@@ -74,5 +72,5 @@ tp_status tp_attention(tp_context *context, const tp_problem *problem, const tp_
     tp_status status = attend(context, problem, choice, tensors, filled, &watch, error);
     pthread_mutex_unlock(&context->lock);
     if (status == TP_OK) tp__receipt_out(receipt, filled);
-    return tp__watch_end(&watch, context, tensors, status);
+    return tp__watch_end(&watch, context, tp__tags_of(tensors), status);
 }

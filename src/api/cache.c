@@ -18,7 +18,7 @@
 
 typedef struct key {
     tp_problem problem;
-    int32_t policy;
+    int32_t policy, device;
     /* policy locked only: which permits, and on which side of the borders of a class */
     uint32_t permits;
     int32_t decode_phase, few_rows;
@@ -55,7 +55,7 @@ void tp__cache_destroy(tp__cache *cache) {
         tp_decision_destroy(cache->entry[i]->plan.decision);
         free(cache->entry[i]);
     }
-    tp_decision_destroy(cache->exact.decision);
+    tp__plan_release(&cache->exact);
     free(cache->entry);
     free(cache);
 }
@@ -84,6 +84,7 @@ static int make_key(const tp_problem *problem, const tp_choice *choice, tp_conte
     k->problem.q_len = up_to_power_of_two(problem->q_len);
     k->problem.kv_len = tp__max(KV_LEN_MIN, up_to_power_of_two(problem->kv_len));
     k->policy = choice != NULL ? choice->policy : context->policy;
+    k->device = choice != NULL ? choice->device : TP_CPU;
     if (k->policy == TP_LOCKED) {
         k->permits = atomic_load(&context->permits_generation);
         k->decode_phase = tp__phase(problem->q_len, problem->kv_len)[0] == 'd';
@@ -129,12 +130,12 @@ tp_status tp__cache_get(tp_context *context, const tp_problem *problem, const tp
     if (found == NULL) {
         *planned = 1;
         /* whether math, a callback's answers or backward's rows fit into memory is decided by the lengths: anew each
-           time */
-        tp_decision_destroy(cache->exact.decision);
+           time; what a device decides by is its own matter */
+        tp__plan_release(&cache->exact);
         tp_status made = tp__plan_make(context, problem, choice, &cache->exact, error);
         if (cache->exact.decision != NULL) *plan = &cache->exact;
         if (made != TP_OK) return made;
-        if (!keep || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK) ||
+        if (!keep || cache->exact.device != NULL || !cache->exact.strategy->fused || tp__mask_has(problem, TP_MASK_CALLBACK) ||
             problem->op == TP_BACKWARD)
             return TP_OK;
         found = place(cache);

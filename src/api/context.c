@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/memory.h"
 #include "base/structs.h"
 #include "machine/isa.h"
 #include "machine/trial.h"
@@ -30,7 +31,20 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
     TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
                "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
     TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
-    return tp__names_check("disable", options->disable, error);
+    return TP_OK;
+}
+
+/* What its options bring along, checked. */
+static tp_status take_options(tp_context *made, const tp_context_options *options, tp_error *error) {
+    const tp_backend *backend = options->backend;
+    const tp_allocator *allocator = options->allocator;
+    TP_STRUCT_IN_OR_NULL(tp_backend, backend, error);
+    TP_STRUCT_IN_OR_NULL(tp_allocator, allocator, error);
+    if (backend != NULL) TP_TRY(tp__device_create(backend, tp__is_cpu_kernel, &made->device, error));
+    tp__catalog_fill(&made->catalog, made->device);
+    made->allocator = allocator != NULL ? *allocator : tp__default_allocator;
+    TP_TRY(tp__allocator_check(&made->allocator, error));
+    return tp__names_check("disable", options->disable, &made->catalog, error);
 }
 
 static tp_status check_machine(const tp_machine *machine, tp_error *error) {
@@ -79,18 +93,23 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->threads = options->threads > 0 ? options->threads : host.threads;
     if (!tp__pool_available()) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
+    tp_status status = take_options(made, options, error);
+    if (status != TP_OK) {
+        tp_context_destroy(made);
+        return status;
+    }
     int max = options->cached_plans > 0 ? options->cached_plans : PLANS_DEFAULT;
     made->cache = tp__cache_create(max);
-    made->permits = tp__permits_create();
-    made->counts = tp__counts_create();
+    made->permits = tp__permits_create(&made->catalog);
+    made->counts = tp__counts_create(&made->catalog.names);
     if (options->recorded >= 0)
         made->recorder = tp__recorder_create(options->recorded > 0 ? options->recorded : RECORDED_DEFAULT);
     if (options->disable != NULL) made->disable = strdup(options->disable);
     int failed = made->cache == NULL || made->permits == NULL || made->counts == NULL ||
                  (options->recorded >= 0 && made->recorder == NULL) ||
                  (options->disable != NULL && made->disable == NULL) || !tp__birth_note(&made->birth);
-    tp_status status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
-                              : start_pool(made, error); /* last: all other memory has been had */
+    status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
+                    : start_pool(made, error); /* last: all other memory has been had */
     if (status == TP_OK)
         *context = made;
     else
@@ -100,18 +119,25 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
 
 void tp_context_destroy(tp_context *context) {
     if (context == NULL) return;
-    /* in a forked child the pool's threads do not exist, so joining them would wait for ever */
-    if (tp__birth_is_here(&context->birth)) tp__pool_destroy(context->pool);
+    int here = tp__birth_is_here(&context->birth);
+    /* in a forked child the pool's threads do not exist, so joining them would wait for ever; nor do those of a device, and a
+       caller's allocator may have locks of its own */
+    if (here) tp__pool_destroy(context->pool);
+    if (here && context->device != NULL) tp__device_wait(context->device, &context->device->open);
     /* and where a thread of the parent was at work, what its lock guards may be half changed: it is left */
     if (pthread_mutex_trylock(&context->lock) == 0) {
         tp__cache_destroy(context->cache);
-        free(context->workspace);
+        if (here || context->allocator.release == tp__default_allocator.release)
+            tp__memory_give(&context->allocator, NULL, context->workspace.memory, context->workspace.size);
+        if (here && context->device != NULL)
+            tp__memory_give(NULL, context->device, context->device_workspace.memory, context->device_workspace.size);
         pthread_mutex_unlock(&context->lock);
         pthread_mutex_destroy(&context->lock);
     }
     tp__permits_destroy(context->permits);
     tp__counts_destroy(context->counts);
     tp__recorder_destroy(context->recorder);
+    tp__device_destroy(context->device, here);
     tp__birth_forget(&context->birth);
     free(context->disable);
     free(context);

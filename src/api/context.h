@@ -13,8 +13,17 @@
 
 typedef struct tp__cache tp__cache;
 
+/* Memory that only grows. */
+typedef struct tp__workspace_held {
+    void *memory;
+    size_t size;
+} tp__workspace_held;
+
 struct tp_context {
     tp_machine machine; /* what plans are made for: detected, or the caller's */
+    tp__device *device; /* NULL: the CPU alone */
+    tp__catalog catalog;
+    tp_allocator allocator;
     uint32_t host_isa;  /* what really is here */
     tp__kernel_set sets[TP__SETS]; /* as tp__kernel_sets, each whole */
     tp__birth birth;
@@ -35,8 +44,7 @@ struct tp_context {
     /* tp_attention only, under this lock */
     pthread_mutex_t lock;
     tp__cache *cache;
-    void *workspace;
-    size_t workspace_size;
+    tp__workspace_held workspace, device_workspace;
 };
 
 /* TP_FORKED in a forked child. Every door asks it before it takes a lock or memory. */
@@ -55,6 +63,12 @@ void tp__cache_destroy(tp__cache *cache);
    decision was to refuse, only the plan's decision is set; NULL: there is none. Whoever has the plan lets go of it. */
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error);
+
+/* What a plan holds besides its memory: the decision, and what its backend prepared, once no call on it is open. */
+void tp__plan_release(tp_plan *plan);
+
+/* The rules of tp_exec on the CPU (device NULL) or on a device. */
+tp_status tp__exec_check(const tp_exec *exec, const tp__device *device, tp_error *error);
 
 /* tp_plan_run with the bounds the caller named, which a cached plan's own may exceed. */
 tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,

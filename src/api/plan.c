@@ -8,14 +8,23 @@
 #include "base/structs.h"
 #include "strategies/prepare.h"
 
-static tp_status check_choice(const tp_choice *choice, tp_error *error) {
+static tp_status check_choice(const tp_context *context, const tp_choice *choice, tp_error *error) {
     if (choice == NULL) return TP_OK;
+    const char *device = context->device != NULL ? context->device->backend.name : NULL;
+    TP_REQUIRE(choice->device == TP_CPU || choice->device == tp__device_number(context->device), error, TP_INVALID,
+               "choice.device is %d: it must be TP_CPU (0)%s%s", choice->device,
+               device != NULL ? " or the number of the backend " : ", because the context has no backend",
+               device != NULL ? device : "");
+    TP_REQUIRE(choice->device == TP_CPU || choice->strategy == NULL, error, TP_INVALID,
+               "strategy is '%.64s' on device %d: it must be NULL, a device has loops of its own", choice->strategy,
+               choice->device);
+    TP_REQUIRE(choice->reserved == 0, error, TP_INVALID, "choice.reserved is %d: it must be 0", choice->reserved);
     TP_TRY(tp__policy_check(choice->policy, error));
-    TP_TRY(tp__names_check("disable", choice->disable, error));
+    TP_TRY(tp__names_check("disable", choice->disable, &context->catalog, error));
     if (choice->kernel == NULL) return TP_OK;
     TP_REQUIRE(choice->kernel[0] != '\0' && strchr(choice->kernel, ',') == NULL, error, TP_INVALID,
                "kernel is '%.64s': it must be one name, or NULL for any", choice->kernel);
-    return tp__names_check("kernel", choice->kernel, error);
+    return tp__names_check("kernel", choice->kernel, &context->catalog, error);
 }
 
 static tp_status check_context(const tp_context *context, tp_error *error) {
@@ -84,13 +93,14 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     char text[512];
     plan->decision = NULL;
     TP_TRY(tp_problem_check(problem, error));
-    TP_TRY(check_choice(choice, error));
+    TP_TRY(check_choice(context, choice, error));
     TP_TRY(find_path(problem, choice, &plan->path, error));
     tp__rules rules = {
         .machine = &context->machine,
         .sets = context->sets,
-        .options = tp__options,
-        .option_count = TP__OPTIONS,
+        .options = context->catalog.option,
+        .option_count = context->catalog.count,
+        .device = choice != NULL ? choice->device : TP_CPU,
         .policy = choice != NULL ? choice->policy : context->policy,
         .disable = {context->disable, choice != NULL ? choice->disable : NULL},
         .kernel = choice != NULL ? choice->kernel : NULL,
@@ -104,9 +114,15 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
     tp_status status = tp__choose(problem, &rules, made);
     const tp__option *chosen = status == TP_OK ? &rules.options[made->chosen] : NULL;
     plan->strategy = chosen != NULL ? chosen->executor->strategy[problem->op] : NULL;
-    plan->kernels = chosen != NULL ? tp__option_kernels(chosen, &rules) : NULL;
+    plan->device = chosen != NULL ? chosen->device : NULL;
+    plan->kernels = chosen != NULL && plan->device == NULL ? tp__option_kernels(chosen, &rules) : NULL;
     plan->policy = rules.policy;
+    made->device = rules.device == TP_CPU ? "cpu" : tp__device_name(context->device);
     tp__figures(problem, plan->strategy, plan->path, plan->kernels, tp_context_threads(context), made);
+    if (plan->device != NULL) {
+        plan->device_kernel = chosen->device_kernel;
+        plan->device_workspace = tp__device_figures(problem, chosen, made);
+    }
     if (tp__decision_failed(made)) let_go(&made);
     TP_REQUIRE(made != NULL, error, TP_NO_MEMORY, "no memory for a decision");
     plan->decision = made;
@@ -117,10 +133,16 @@ static tp_status decide(tp_context *context, const tp_problem *problem, const tp
 
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error) {
-    TP_TRY(decide(context, problem, choice, plan, error));
     plan->context = context;
+    plan->device = NULL;
+    plan->prepared = NULL;
+    plan->device_workspace = 0;
+    plan->open = 0;
+    TP_TRY(decide(context, problem, choice, plan, error));
     plan->why = tp__reasons_of(plan->decision);
     plan->problem = *problem;
+    if (plan->device != NULL)
+        TP_TRY(tp__device_prepare(plan->device, plan->device_kernel, &plan->problem, &plan->prepared, error));
     atomic_fetch_add(&context->plans, 1);
     return TP_OK;
 }
@@ -139,7 +161,7 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
         *plan = made;
         return TP_OK;
     }
-    if (made->decision != NULL) {
+    if (made->decision != NULL && made->decision->status != TP_OK) { /* otherwise it was not prepared */
         tp__watch watch;
         tp__watch_begin(&watch, context);
         tp__watch_refused(&watch, context, problem, NULL, made->decision);
@@ -149,11 +171,24 @@ tp_status tp_plan_create(tp_context *context, const tp_problem *problem, const t
     return status;
 }
 
+void tp__plan_release(tp_plan *plan) {
+    tp__device *device = plan->device;
+    if (device != NULL && tp__context_here(plan->context, NULL) == TP_OK) {
+        tp__device_wait(device, &plan->open);
+        if (plan->prepared != NULL) device->backend.release_prepared(device->backend.user, plan->prepared);
+    }
+    plan->device = NULL;
+    plan->prepared = NULL;
+    let_go(&plan->decision);
+}
+
 void tp_plan_destroy(tp_plan *plan) {
     if (plan == NULL) return;
-    tp_decision_destroy(plan->decision);
+    tp__plan_release(plan);
     free(plan);
 }
+
+int tp_plan_device(const tp_plan *plan) { return plan != NULL ? tp__device_number(plan->device) : TP_CPU; }
 
 const tp_decision *tp_plan_decision(const tp_plan *plan) {
     return plan != NULL ? plan->decision : NULL;
@@ -161,6 +196,7 @@ const tp_decision *tp_plan_decision(const tp_plan *plan) {
 
 size_t tp_plan_workspace(const tp_plan *plan, int threads) {
     if (plan == NULL) return 0;
+    if (plan->device != NULL) return plan->device_workspace;
     return tp__workspace(plan->strategy, &plan->problem, plan->kernels, plan->path,
                          threads > 1 ? threads : 1);
 }

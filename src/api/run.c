@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The door to running a plan: check everything, then hand over to its strategy. */
 
-#include "api/context.h"
+#include "api/flight.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/control.h"
@@ -11,12 +11,12 @@
 #include "strategies/schedule.h"
 #include "telemetry/receipt.h"
 
-static tp_status check_exec(const tp_exec *exec, tp_error *error) {
+tp_status tp__exec_check(const tp_exec *exec, const tp__device *device, tp_error *error) {
     TP_REQUIRE(exec->threads >= 0 && exec->threads <= 1024, error, TP_INVALID,
                "exec.threads is %d: it must be in 0..1024", exec->threads);
-    TP_REQUIRE(exec->queue == NULL && exec->memory_kind == 0, error, TP_INVALID,
-               "exec.queue is %p and exec.memory_kind %d: they are reserved, NULL and 0", exec->queue,
-               exec->memory_kind);
+    TP_REQUIRE(exec->queue == NULL || device != NULL, error, TP_INVALID,
+               "exec.queue is %p: it must be NULL on the CPU, which has none", exec->queue);
+    TP_REQUIRE(exec->reserved == 0, error, TP_INVALID, "exec.reserved is %d: it must be 0", exec->reserved);
     TP_REQUIRE((exec->flags & ~TP_EXEC_CHECK_DEEP) == 0, error, TP_INVALID,
                "exec.flags is %#x: only TP_EXEC_CHECK_DEEP (1) exists", exec->flags);
     TP_REQUIRE(exec->pool == NULL || tp__pool_available(), error, TP_INVALID,
@@ -50,11 +50,12 @@ tp_status tp_plan_run(const tp_plan *plan, const tp_tensors *tensors, const tp_e
     TP_TRY(tp__tensors_in(&tensors, plan->problem.op, &here, error));
     tp_receipt *filled = receipt, receipt_here;
     TP_TRY(tp__receipt_in(&filled, &receipt_here, error));
+    TP_REQUIRE(exec->done == NULL, error, TP_INVALID, "exec.done is given: it is for tp_plan_submit, tp_plan_run waits");
     tp__watch watch;
     tp__watch_begin(&watch, plan->context);
     tp_status status = tp__run(plan, &plan->problem, tensors, exec, filled, &watch, error);
     if (status == TP_OK) tp__receipt_out(receipt, filled);
-    return tp__watch_end(&watch, plan->context, tensors, status);
+    return tp__watch_end(&watch, plan->context, tp__tags_of(tensors), status);
 }
 
 /* It may ask a mask's callback, which is inside the call as it will be when tasks ask it. */
@@ -65,16 +66,10 @@ static tp_status check_deep(const tp_problem *bounds, const tp_tensors *tensors,
     return status;
 }
 
-/* What a run tells besides its receipt. */
-typedef struct ran {
-    const char *kernel;
-    tp__amounts amounts;
-} ran;
-
 static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
-                     const tp_exec *exec, tp_receipt *receipt, int64_t start, ran *told, tp_error *error) {
+                     const tp_exec *exec, tp_receipt *receipt, int64_t start, tp__ran *told, tp_error *error) {
     tp_context *context = plan->context;
-    TP_TRY(check_exec(exec, error));
+    TP_TRY(tp__exec_check(exec, NULL, error));
     TP_REQUIRE((plan->kernels->needs & ~context->host_isa) == 0, error, TP_MACHINE,
                "the plan's kernel functions are %s, which this host lacks: it was made for another machine",
                plan->kernels->isa);
@@ -109,8 +104,6 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     job.units = tp__units_of(&plan->problem);
     plan->strategy->run(&job);
     tp__control_restore(saved);
-    atomic_fetch_add(&context->calls, 1);
-    if (plan->decision->fallback) atomic_fetch_add(&context->fallbacks, 1);
     told->kernel = tp__trace_kernel(&trace);
     told->amounts = (tp__amounts){tp__now_ns() - start, trace.bytes, (int64_t)need};
     if (receipt != NULL) {
@@ -125,14 +118,16 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
 
 tp_status tp__run(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors,
                   const tp_exec *exec, tp_receipt *receipt, tp__watch *watch, tp_error *error) {
-    ran told = {"none", {0, 0, 0}};
+    tp__ran told = {"none", {0, 0, 0}};
     watch->record.start_ns = tp__now_ns();
     TP_TRY(tp__context_usable(plan->context, error));
     int wanted = tp__watch_wants_receipt(watch, plan);
     tp_receipt *filled = receipt == NULL && wanted ? &watch->receipt : receipt;
     tp_status status =
-        run(plan, bounds, tensors, exec, filled, watch->record.start_ns, &told, error);
+        plan->device != NULL ? tp__fly(plan, bounds, tensors, exec, filled, &told, error)
+                             : run(plan, bounds, tensors, exec, filled, watch->record.start_ns, &told, error);
     if (wanted && receipt != NULL && status == TP_OK) watch->receipt = *receipt;
-    tp__watch_ran(watch, plan, bounds, tensors, told.kernel, &told.amounts, status);
+    tp__watch_ran(watch, plan, bounds, tp__labels_of(bounds, status == TP_OK ? tensors : NULL), tp__tags_of(tensors), &told,
+                  status);
     return status;
 }

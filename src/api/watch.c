@@ -25,15 +25,26 @@ int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan) {
     return watch->detail;
 }
 
-/* NULL as well for tags that a run would not accept: a refused call's have not been looked at. */
-static const tp_tags *tags_of(const tp_tensors *tensors) {
+const tp_tags *tp__tags_of(const tp_tensors *tensors) {
     return tensors != NULL && tp__tags_check(tensors->tags, NULL) == TP_OK ? tensors->tags : NULL;
 }
 
-static void fill(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tensors *tensors,
+static const char *copy_tag(char to[TP__TAG_SIZE], const char *tag) {
+    return tag != NULL ? strcpy(to, tag) : NULL;
+}
+
+void tp__tags_copy(tp__own_tags *own, const tp_tags *tags) {
+    own->given = tags != NULL;
+    if (!own->given) return;
+    own->tags = (tp_tags)TP_TAGS_INIT;
+    own->tags.layer = tags->layer;
+    own->tags.model = copy_tag(own->model, tags->model);
+    own->tags.request = copy_tag(own->request, tags->request);
+}
+
+static void fill(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tags *tags,
                  const tp_decision *decision, const tp__reasons *why) {
     tp__record *r = &watch->record;
-    const tp_tags *tags = tags_of(tensors);
     const char *model = tags != NULL ? tags->model : NULL, *request = tags != NULL ? tags->request : NULL;
     r->labels.model = (uint8_t)tp__counts_model(context->counts, model);
     r->lock = atomic_load_explicit(&context->lock_status, memory_order_relaxed);
@@ -43,45 +54,50 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
     strcpy(r->model, model != NULL ? model : "");
     strcpy(r->request, request != NULL ? request : "");
     r->why = *why;
+    r->names = &context->catalog.names;
     if (context->recorder != NULL) tp__recorder_add(context->recorder, r, problem);
     watch->problem = problem;
     if (watch->detail) watch->decision = tp__decision_hold(decision);
     watch->told = watch->detail || (watch->listening && r->status != TP_OK);
 }
 
-void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
-                       const tp_tensors *tensors, const tp_decision *decision) {
+void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tags *tags,
+                       const tp_decision *decision) {
     tp__record *r = &watch->record;
     watch->detail = watch->listening;
     r->labels = tp__labels_of(problem, NULL);
     r->labels.kind = TP_COUNT_REFUSALS;
-    r->labels.kernel = (uint8_t)decision->candidate_count;
+    r->labels.kernel = TP__NO_KERNEL;
+    r->labels.device = strcmp(decision->device, "cpu") != 0;
     r->labels.reason = (uint8_t)tp__first_reason(decision);
     r->start_ns = tp__now_ns();
     r->amounts = (tp__amounts){0, 0, 0};
     r->status = decision->status;
     tp__reasons why = tp__reasons_of(decision);
-    fill(watch, context, problem, tensors, decision, &why);
+    fill(watch, context, problem, tags, decision, &why);
     tp__counts_add(context->counts, r->labels, NULL);
     watch->event = decision->status == TP_NOT_LOCKED ? TP_EVENT_NOT_LOCKED : TP_EVENT_REFUSED;
 }
 
-void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, const tp_tensors *tensors,
-                   const char *kernel, const tp__amounts *amounts, tp_status status) {
+void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, tp__labels labels, const tp_tags *tags,
+                   const tp__ran *ran, tp_status status) {
     tp__record *r = &watch->record;
     tp_context *context = plan->context;
-    r->labels = tp__labels_of(problem, status == TP_OK ? tensors : NULL);
+    r->labels = labels;
     r->labels.kind = TP_COUNT_CALLS;
-    r->labels.kernel = (uint8_t)tp__kernel_index(kernel);
-    r->amounts = *amounts;
+    r->labels.kernel = tp__kernel_index(&context->catalog.names, ran->kernel);
+    r->labels.device = plan->device != NULL;
+    r->amounts = ran->amounts;
     r->status = status;
-    fill(watch, context, problem, tensors, plan->decision, &plan->why);
+    fill(watch, context, problem, tags, plan->decision, &plan->why);
     if (status != TP_OK) {
         watch->event = 0;
         return; /* no call was completed */
     }
-    tp__counts_add(context->counts, r->labels, amounts);
+    atomic_fetch_add(&context->calls, 1);
+    tp__counts_add(context->counts, r->labels, &ran->amounts);
     if (!plan->decision->fallback) return;
+    atomic_fetch_add(&context->fallbacks, 1);
     r->labels.kind = TP_COUNT_FALLBACKS;
     r->labels.reason = (uint8_t)tp__first_reason(plan->decision);
     tp__counts_add(context->counts, r->labels, NULL);
@@ -109,10 +125,10 @@ static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_
     if (to->dump != NULL && status != TP_OK) tp__recorder_write(context->recorder, 1, to->dump, to->dump_cookie);
 }
 
-tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors *tensors, tp_status status) {
+tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status) {
     if (!watch->told) return status;
     int outer = tp__set_inside(1);
-    tell(watch, context, tags_of(tensors), status);
+    tell(watch, context, tags, status);
     tp__set_inside(outer);
     tp_decision_destroy(watch->decision);
     return status;

@@ -22,17 +22,33 @@ typedef struct tp__watch {
     tp_receipt receipt;  /* of a run; its status is the call's */
 } tp__watch;
 
+/* What a run tells besides its receipt. */
+typedef struct tp__ran {
+    const char *kernel; /* "none": there were no pairs, or it failed */
+    tp__amounts amounts;
+} tp__ran;
+
+/* Tags that outlive the caller's. */
+typedef struct tp__own_tags {
+    int given;
+    tp_tags tags;
+    char model[TP__TAG_SIZE], request[TP__TAG_SIZE];
+} tp__own_tags;
+void tp__tags_copy(tp__own_tags *own, const tp_tags *tags);
+/* The tensors' tags; NULL as well for those that a run would not accept: a refused call's have not been looked at. */
+const tp_tags *tp__tags_of(const tp_tensors *tensors);
+
 /* Only the marks are set: the rest is large. */
 void tp__watch_begin(tp__watch *watch, const tp_context *context);
 /* Before a run of the plan: whether its receipt will be wanted. */
 int tp__watch_wants_receipt(tp__watch *watch, const tp_plan *plan);
 /* A decision that refused. */
-void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem,
-                       const tp_tensors *tensors, const tp_decision *decision);
+void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tags *tags,
+                       const tp_decision *decision);
 /* A run that came to an end, well or not. */
-void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, const tp_tensors *tensors,
-                   const char *kernel, const tp__amounts *amounts, tp_status status);
+void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *problem, tp__labels labels, const tp_tags *tags,
+                   const tp__ran *ran, tp_status status);
 /* Calls the caller's functions: without any lock. Gives the status back. */
-tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tensors *tensors, tp_status status);
+tp_status tp__watch_end(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status);
 
 #endif

@@ -32,6 +32,8 @@ const char *tp_status_name(tp_status status) {
         [TP_BUSY] = "TP_BUSY",
         [TP_FORKED] = "TP_FORKED",
         [TP_NOT_LOCKED] = "TP_NOT_LOCKED",
+        [TP_DEVICE_FAILED] = "TP_DEVICE_FAILED",
+        [TP_PENDING] = "TP_PENDING",
     };
     unsigned n = (unsigned)status;
     return n < sizeof names / sizeof names[0] ? names[n] : "TP_?";

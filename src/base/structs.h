@@ -10,23 +10,28 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "tileproof_backend.h"
 
 /* Structs that callers make: type, its last field in 0.2.0, its bytes then where pointers have 64 bits. A row never
    changes: what is added later stands behind that field. */
 #define TP__STRUCTS(X)                      \
     X(tp_error, text, 520)                  \
-    X(tp_context_options, reserved, 88)     \
+    X(tp_context_options, allocator, 104)   \
     X(tp_machine, name, 120)                \
     X(tp_problem, reserved2, 544)           \
     X(tp_gradients, d_sinks, 232)           \
     X(tp_tags, request, 24)                 \
     X(tp_tensors, tags, 520)                \
-    X(tp_choice, strategy, 32)              \
-    X(tp_exec, flags, 64)                   \
+    X(tp_choice, reserved, 40)              \
+    X(tp_exec, done_user, 80)               \
+    X(tp_allocator, user, 32)               \
+    X(tp_backend, release_event, 120)       \
+    X(tp_outcome, device_ns, 104)           \
     X(tp_lengths, seq, 400)                 \
-    X(tp_receipt, function_calls, 1200)     \
+    X(tp_receipt, function_calls, 1296)     \
     X(tp_counters, refusals, 48)            \
-    X(tp_count, workspace_max, 88)          \
+    X(tp_count, device, 96)                 \
+    X(tp_kernel_info, ops, 48)              \
     X(tp_lock_state, canary_success, 24)    \
     X(tp_reference_gradients, d_v_bound, 80)
 

@@ -139,7 +139,8 @@ static void gradient_of_row(const tp__back *b, const extent *e, int64_t r) {
         return;
     }
     if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, bend);
-    int drops = t->drop != NULL, holes = drops || t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
+    int drops = t->drop != NULL,
+        holes = drops || t->bits != NULL || (t->modify != NULL && t->modify->bias != NULL) || from < lo || hi < to;
     if (!holes) {
         row_gradient(b, r, p, ds, from, to);
     } else {

@@ -16,8 +16,8 @@ static void all_scores(tp__trace *trace, const tp__math *t) {
     for (int64_t r = 0; r < t->rows; r += VEC_MR) {
         int64_t mr = t->rows - r < VEC_MR ? t->rows - r : VEC_MR;
         for (int64_t key = 0; key < t->keys; key += VEC_NR)
-            scores_of[0][mr]((const float *)t->q + r * t->ldq, t->ldq, (const float *)t->k + key * t->d, t->d, t->s + r * t->lds + key,
-                          t->lds);
+            scores_of[0][mr]((const float *)t->q + r * t->ldq, t->ldq, (const float *)t->k + key * t->d, t->d,
+                             t->s + r * t->lds + key, t->lds);
     }
     trace->pairs_computed += t->rows * t->keys;
     trace->scores_written += t->rows * t->keys;
@@ -84,7 +84,8 @@ static void careful_values(const tp__math *t, int64_t r, int64_t chunk, int64_t 
             uint64_t seen[TP__BLOCK_WORDS];
             int64_t keys = end - base < PIECE_KEYS ? end - base : PIECE_KEYS;
             seen_words(t->modify, bits, r, t->lo[r], t->hi[r], base, seen);
-            values_row(t->p + r * t->lds, (const float *)t->v + panel * t->block, t->block, base, 0, keys, seen, 1.0f, part, width);
+            values_row(t->p + r * t->lds, (const float *)t->v + panel * t->block, t->block, base, 0, keys, seen, 1.0f, part,
+                       width);
         }
         add_part(part, t->o + r * t->ldo + panel, width);
     }

@@ -21,13 +21,15 @@ static void add_forbidden(const tp__option *option, const tp_problem *problem, c
         tp__refuse(why, TP_WHY_NOT_ASKED, 0, 0, "kernel asked for is %.40s, need %s", rules->kernel, option->name);
 }
 
-/* Lower: a better fused candidate of this host could serve the problem as well as this one. Asked before anything that
+/* Lower: a better fused candidate of this host, on the same device, could serve the problem as well as this one. Asked before
+   anything that
    people forbid is among the reasons: what is disabled by hand still counts as something the host could do. */
 static tp_tier tier_of(const tp__rules *rules, const tp_decision *decision, int index) {
     if (!rules->options[index].executor->fused) return TP_TIER_MATH;
     uint32_t lacks = tp__decision_codes(decision, index);
     for (int i = 0; i < index; i++) {
         uint32_t other = tp__decision_codes(decision, i) & TP__UNABLE;
+        if (rules->options[i].device != rules->options[index].device) continue;
         if (rules->options[i].executor->fused && !(other & 1u << TP_WHY_ISA) && (other & ~lacks) == 0)
             return TP_TIER_LOWER;
     }
@@ -95,9 +97,17 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
         tp_candidate *candidate = tp__decision_at(decision, i);
         tp__why why = {decision, i};
         candidate->kernel = option->name;
-        candidate->strategy = option->executor->fused ? path_name(problem, rules->path) : option->executor->name;
+        candidate->strategy = option->device != NULL     ? option->device->kernel[option->device_kernel].strategy
+                              : option->executor->fused ? path_name(problem, rules->path)
+                                                        : option->executor->name;
         candidate->arithmetic = option->arithmetic;
-        option->executor->serves(option, problem, rules, &why);
+        candidate->device = tp__device_name(option->device);
+        int own = tp__device_number(option->device);
+        if (own == rules->device)
+            option->executor->serves(option, problem, rules, &why);
+        else
+            tp__refuse(&why, TP_WHY_DEVICE, rules->device, own, "device %d is asked for, need %d, %s", rules->device, own,
+                       candidate->device);
         candidate->tier = tier_of(rules, decision, i);
         add_forbidden(option, problem, rules, &why);
         if (candidate->reason_count > 0) continue;
@@ -126,6 +136,8 @@ const char *tp_reason_name(tp_reason_code code) {
         [TP_WHY_NOT_ASKED] = "not_asked", [TP_WHY_NOT_BEST] = "not_best",
         [TP_WHY_MEMORY] = "memory",     [TP_WHY_OP] = "op",
         [TP_WHY_NOT_LOCKED] = "not_locked", [TP_WHY_DTYPE] = "dtype",
+        [TP_WHY_DEVICE] = "device",     [TP_WHY_ABSENT] = "absent",
+        [TP_WHY_FEATURE] = "feature",
     };
     unsigned n = (unsigned)code;
     return n < sizeof names / sizeof names[0] && names[n] != NULL ? names[n] : "reason?";

@@ -16,6 +16,7 @@ typedef struct permit {
 } permit;
 
 struct tp__permits {
+    const tp__catalog *catalog;
     pthread_mutex_t lock;
     int64_t count;
     permit *permit;
@@ -29,9 +30,11 @@ tp_status tp_problem_class(const tp_problem *problem, char *text, size_t size) {
     return tp__class_print(problem, tp__bucket(problem, problem->q_len), text, size);
 }
 
-tp__permits *tp__permits_create(void) {
+tp__permits *tp__permits_create(const tp__catalog *catalog) {
     tp__permits *permits = calloc(1, sizeof *permits);
-    if (permits != NULL) pthread_mutex_init(&permits->lock, NULL);
+    if (permits == NULL) return NULL;
+    permits->catalog = catalog;
+    pthread_mutex_init(&permits->lock, NULL);
     return permits;
 }
 
@@ -51,7 +54,7 @@ void tp__permits_destroy(tp__permits *permits) {
     free(permits);
 }
 
-static tp_status check(const tp_permit *p, int64_t index, tp_error *error) {
+static tp_status check(const tp__permits *permits, const tp_permit *p, int64_t index, tp_error *error) {
     TP_REQUIRE(p->problem_class != NULL && p->kernel != NULL, error, TP_INVALID,
                "permit %lld: %s is NULL", (long long)index,
                p->problem_class == NULL ? "problem_class" : "kernel");
@@ -65,7 +68,7 @@ static tp_status check(const tp_permit *p, int64_t index, tp_error *error) {
                (long long)index, p->problem_class);
     TP_REQUIRE(p->kernel[0] != '\0' && strchr(p->kernel, ',') == NULL, error, TP_INVALID,
                "permit %lld: kernel is '%.64s': it must be one name", (long long)index, p->kernel);
-    return tp__names_check("kernel", p->kernel, error);
+    return tp__names_check("kernel", p->kernel, permits->catalog, error);
 }
 
 static int by_class(const void *left, const void *right) {
@@ -88,10 +91,11 @@ static int64_t sort(permit *all, int64_t count) {
 }
 
 /* The table's own name, which outlives the caller's. */
-static const char *own_name(const char *kernel) {
+static const char *own_name(const tp__permits *permits, const char *kernel) {
+    const tp__kernel_names *names = &permits->catalog->names;
     int i = 0;
-    while (strcmp(tp__options[i].name, kernel) != 0) i++;
-    return tp__options[i].name;
+    while (strcmp(names->name[i], kernel) != 0) i++;
+    return names->name[i];
 }
 
 /* A copy of both, so that a failure leaves the old ones as they were. */
@@ -102,7 +106,7 @@ static permit *joined(const tp__permits *permits, const tp_permit *more, int64_t
     for (; !failed && n < permits->count + count; n++) {
         const tp_permit *fresh = n < permits->count ? NULL : &more[n - permits->count];
         all[n].problem_class = strdup(fresh != NULL ? fresh->problem_class : permits->permit[n].problem_class);
-        all[n].kernel = fresh != NULL ? own_name(fresh->kernel) : permits->permit[n].kernel;
+        all[n].kernel = fresh != NULL ? own_name(permits, fresh->kernel) : permits->permit[n].kernel;
         failed = all[n].problem_class == NULL;
     }
     if (!failed) return all;
@@ -114,7 +118,7 @@ tp_status tp__permits_add(tp__permits *permits, const tp_permit *more, int64_t c
     TP_REQUIRE(count >= 0 && count <= PERMITS_MAX && (more != NULL || count == 0), error, TP_INVALID,
                "permits is %p with a count of %lld: it must be in 0..%d, and 0 for NULL", (const void *)more,
                (long long)count, PERMITS_MAX);
-    for (int64_t i = 0; i < count; i++) TP_TRY(check(&more[i], i, error));
+    for (int64_t i = 0; i < count; i++) TP_TRY(check(permits, &more[i], i, error));
     if (count == 0) return TP_OK;
     pthread_mutex_lock(&permits->lock);
     int64_t all = permits->count + count;

@@ -3,6 +3,7 @@
 #ifndef TP_PLAN_PLAN_H
 #define TP_PLAN_PLAN_H
 
+#include "device/device.h"
 #include "kernels/set.h"
 #include "plan/decision.h"
 #include "strategies/schedule.h"
@@ -28,18 +29,34 @@ struct tp__option {
     const tp__executor *executor;
     const tp__kernel_set *kernels; /* NULL: the best set with math that this host has and nobody disabled */
     int32_t arithmetic;            /* tp_arithmetic */
+    tp__device *device;            /* NULL: the CPU */
+    int device_kernel;             /* its index there */
 };
 
 enum { TP__OPTIONS = TP__SETS + 1 }; /* the fused executor on each set, and math */
 extern const tp__option tp__options[TP__OPTIONS];
-_Static_assert(TP__OPTIONS <= TP__CANDIDATES_MAX, "a record keeps the reasons of so many candidates");
+_Static_assert(TP__OPTIONS + TP__DEVICE_KERNELS <= TP__CANDIDATES_MAX, "a record keeps the reasons of so many candidates");
+
+/* What a context can choose from: the CPU's options and, behind them, the device's. */
+typedef struct tp__catalog {
+    tp__option option[TP__CANDIDATES_MAX];
+    int count;
+    tp__kernel_names names;
+} tp__catalog;
+void tp__catalog_fill(tp__catalog *catalog, tp__device *device);
+int tp__is_cpu_kernel(const char *name);
+
+/* device.c: asks the backend. */
+void tp__device_serves(const tp__option *option, const tp_problem *problem, const tp__rules *rules, const tp__why *why);
+/* The figures of a plan on a device; bytes of its workspace come back. */
+size_t tp__device_figures(const tp_problem *problem, const tp__option *option, tp_decision *decision);
 
 /* On the CPU: the kernel set by which an option serves, and what it can serve. */
 const tp__kernel_set *tp__option_kernels(const tp__option *option, const tp__rules *rules);
 void tp__cpu_serves(const tp__option *option, const tp_problem *problem, const tp__rules *rules, const tp__why *why);
 
 /* "a,b" names nothing but options: TP_OK, or TP_INVALID that lists the known names. */
-tp_status tp__names_check(const char *what, const char *names, tp_error *error);
+tp_status tp__names_check(const char *what, const char *names, const tp__catalog *catalog, tp_error *error);
 /* Whether the list holds the name; NULL is the empty list. */
 int tp__names_have(const char *names, const char *name);
 /* Whether a disable list takes this head dim from the fused kernels, by an entry head_dim=N. */
@@ -50,7 +67,7 @@ tp_status tp__policy_check(int32_t policy, tp_error *error);
 
 /* What policy locked permits: permits.c. Safe to use from many threads. */
 typedef struct tp__permits tp__permits;
-tp__permits *tp__permits_create(void);
+tp__permits *tp__permits_create(const tp__catalog *catalog);
 void tp__permits_destroy(tp__permits *permits);
 tp_status tp__permits_add(tp__permits *permits, const tp_permit *more, int64_t count, tp_error *error);
 void tp__permits_clear(tp__permits *permits);
@@ -61,8 +78,9 @@ int64_t tp__permits_find(tp__permits *permits, const char *problem_class, const 
 struct tp__rules {
     const tp_machine *machine;
     const tp__kernel_set *sets; /* as tp__kernel_sets, each whole */
-    const tp__option *options;  /* best first */
+    const tp__option *options;  /* of each device best first */
     int option_count;
+    int32_t device;            /* the tp_device asked for */
     int32_t policy;
     const char *disable[2]; /* the context's and the choice's; NULL: none */
     const char *kernel;     /* NULL: any */
@@ -89,6 +107,11 @@ struct tp_plan {
     int32_t policy;
     tp__reasons why; /* the decision's, in short */
     tp_decision *decision; /* one holder of it */
+    tp__device *device;    /* NULL: the CPU; otherwise strategy and kernels are NULL */
+    int device_kernel;
+    void *prepared;        /* the backend's */
+    size_t device_workspace;
+    int64_t open;          /* calls on the device that are not done: tp__device_open */
 };
 
 #endif

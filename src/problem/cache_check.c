@@ -70,6 +70,7 @@ static tp_status check_pages(const tp_problem *p, const tp_tensors *t, const tp_
             continue;
         }
         if (check_page(t, s->index, slot, NULL) == TP_OK) continue;
+        if (!tp__reads_data(t) && tp__mask_has(p, TP_MASK_BITS)) continue; /* the device knows whether it is seen */
         if (!looked++) tp__mask_look(&view);
         if (page_is_seen(p, &view, slot)) return check_page(t, s->index, slot, error);
     }
@@ -86,6 +87,11 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
                (long long)t->pages);
     TP_TRY(check_array(t, "k_pages", t->k_pages, error));
     TP_TRY(check_array(t, "v_pages", t->v_pages, error));
+    if (!tp__reads_indices(t)) {
+        TP_REQUIRE(t->k_pages != NULL || t->batch == 0 || t->kv_len == 0, error, TP_INVALID,
+                   "k_pages is NULL with up to %lld keys a sequence: TP_PAGED needs its table", (long long)t->kv_len);
+        return TP_OK;
+    }
     for (int64_t seq = 0; seq < t->batch; seq++) {
         tp__sequence s = tp__sequence_at(p, t, seq);
         int64_t slots = s.kv_len > 0 ? (s.kv_len - 1) / p->page_size + 1 : 0;
@@ -147,6 +153,11 @@ static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error 
                error, TP_INVALID, "sparse_stride is %lld for %lld tokens: it must be at least 0, and the "
                "lists addressable", (long long)t->sparse_stride, (long long)rows);
     TP_TRY(check_array(t, "sparse_indices", t->sparse_indices, error));
+    if (!tp__reads_indices(t)) {
+        TP_REQUIRE(rows == 0 || t->sparse_indices != NULL, error, TP_INVALID,
+                   "sparse_indices is NULL with sparse_len %lld: every row needs its list", (long long)p->sparse_len);
+        return TP_OK;
+    }
     for (int64_t seq = 0; seq < t->batch; seq++) {
         tp__sequence s = tp__sequence_at(p, t, seq);
         TP_REQUIRE(s.q_len == 0 || t->sparse_indices != NULL, error, TP_INVALID,

@@ -273,6 +273,12 @@ tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tensors, tp
     tp__tensors_here here;
     TP_TRY(tp__tensors_in(&tensors, problem->op, &here, error));
     TP_TRY(tp__tensors_check(problem, tensors, error));
+    return tp__check_deep(problem, tensors, error);
+}
+
+tp_status tp__check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    TP_REQUIRE(tp__reads_indices(tensors), error, TP_UNSUPPORTED,
+               "index_device is %d: the deep check reads index arrays on the host, TP_CPU (0)", tensors->index_device);
     TP_TRY(tp__called_pages_check(problem, tensors, &(tp__answers){NULL, 0, 0}, error));
     TP_TRY(tp__pages_check_owners(problem, tensors, error));
     return tp__check_rows(problem, tensors, error);

@@ -42,10 +42,11 @@ static int64_t bias_bytes(const tp_problem *p, const tp_tensors *t) {
     return tp__span_bytes(t->bias_stride, extent, 4, unit, unit);
 }
 
-/* Spans up to the last one that any sequence with rows has. span_offsets is known to be aligned. */
+/* Spans up to the last one that any sequence with rows has; 0 where that cannot be read. span_offsets is known to be
+   aligned. */
 static int64_t spans_listed(const tp_problem *p, const tp_tensors *t) {
     int64_t spans = 0;
-    for (int64_t s = 0; s < t->batch; s++)
+    for (int64_t s = 0; tp__reads_indices(t) && s < t->batch; s++)
         if (tp__sequence_at(p, t, s).q_len > 0) spans = tp__max(spans, tp__index_at(t, t->span_offsets, s + 1));
     return spans;
 }
@@ -200,7 +201,7 @@ static tp_status check_sequence(const tp_problem *p, const tp_tensors *t, int64_
     if (tp__mask_has(p, TP_MASK_SPANS) && t->k_spans == NULL && t->span_offsets != NULL)
         TP_TRY(check_spans(&view, error));
     if (tp__mask_has(p, TP_MASK_TREE)) TP_TRY(check_tree(&view, error));
-    for (int64_t head = 0; p->alibi && head < p->q_heads; head++) {
+    for (int64_t head = 0; p->alibi && tp__reads_data(t) && head < p->q_heads; head++) {
         float slope = t->alibi_slopes[index * t->alibi_stride + head];
         TP_REQUIRE(isfinite(slope), error, TP_INVALID,
                    "alibi_slopes of sequence %lld, head %lld is %g: it must be finite",
@@ -212,14 +213,19 @@ static tp_status check_sequence(const tp_problem *p, const tp_tensors *t, int64_
 tp_status tp__mask_data_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     int rows = 0, keys = 0;
     if (!tp__mask_reads_data(problem) && !tp__modifies_scores(problem) && !problem->sinks) return TP_OK;
-    for (int64_t s = 0; s < tensors->batch; s++) {
+    int read = tp__reads_indices(tensors);
+    if (!read && tensors->batch > 0) { /* there may be some */
+        rows = tp__rows_max(problem, tensors) > 0;
+        keys = rows && tp__keys_max(problem, tensors) > 0;
+    }
+    for (int64_t s = 0; read && s < tensors->batch; s++) {
         tp__sequence seq = tp__sequence_at(problem, tensors, s);
         rows |= seq.q_len > 0;
         keys |= seq.q_len > 0 && seq.kv_len > 0;
     }
     TP_TRY(check_there(problem, tensors, rows, keys, error));
     TP_TRY(check_arrays(problem, tensors, error));
-    for (int64_t s = 0; s < tensors->batch; s++)
+    for (int64_t s = 0; read && s < tensors->batch; s++)
         TP_TRY(check_sequence(problem, tensors, s, error));
     return TP_OK;
 }
@@ -231,6 +237,7 @@ int tp_mask_visible(const tp_problem *problem, const tp_tensors *tensors, int64_
     problem = TP_IN(tp_problem, problem, &problem_here, NULL);
     if (problem == NULL || tp_problem_check(problem, NULL) != TP_OK) return -1;
     if (tp__tensors_in(&tensors, TP_FORWARD, &here, NULL) != TP_OK || tensors == NULL) return -1;
+    if (!tp__reads_indices(tensors) || !tp__reads_data(tensors)) return -1;
     if (seq < 0 || seq >= tensors->batch || head < 0 || head >= problem->q_heads) return -1;
     tp__sequence sequence = tp__sequence_at(problem, tensors, seq);
     if (row < 0 || row >= sequence.q_len || key < 0 || key >= sequence.kv_len) return -1;

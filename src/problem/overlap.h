@@ -33,7 +33,10 @@ tp_status tp__region_check_output(const tp__region *region, tp_error *error);
 tp_status tp__region_check_disjoint(const tp__region *output, const tp__region *other,
                                  tp_error *error);
 
-/* tp_check_deep without the checks that come before: every row that is written against every other
+/* tp_check_deep of tensors that passed tp__tensors_check or tp__tensors_check_on. */
+tp_status tp__check_deep(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* Of it, the rows alone: every row that is written against every other
    and against every row that is read. */
 tp_status tp__check_rows(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 

@@ -85,6 +85,10 @@ static void summarise(summary *s, const tp_problem *problem, const tp_tensors *t
         set_bounds(s, tensors->batch, tensors->q_len, tensors->kv_len);
         return;
     }
+    if (!tp__reads_indices(tensors)) {
+        set_bounds(s, tensors->batch, tp__rows_max(problem, tensors), tp__keys_max(problem, tensors));
+        return;
+    }
     int64_t last_q = 0, last_kv = 0;
     s->batch = tensors->batch;
     for (int64_t i = 0; i < tensors->batch; i++) {

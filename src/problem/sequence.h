@@ -32,7 +32,11 @@ static inline int64_t tp__index_size(const tp_tensors *tensors) {
     return tensors->index_type == TP_I64 ? 8 : 4;
 }
 
-/* Valid only for tensors that passed tp__tensors_check. */
+/* May the host read the arrays of index_type, and everything else that the tensors point to? */
+static inline int tp__reads_indices(const tp_tensors *tensors) { return tensors->index_device == TP_CPU; }
+static inline int tp__reads_data(const tp_tensors *tensors) { return tensors->device == TP_CPU; }
+
+/* Valid only for tensors that passed tp__tensors_check, and whose index arrays the host may read. */
 tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensors, int64_t index);
 
 /* Element offset of its token 0, head 0 in a tensor that is laid out like q, or like k: with strides of its own. */
@@ -78,6 +82,9 @@ tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *te
 /* Everything a run checks of its tensors, in time proportional to the batch, its pages and lists, and the
    arrays that masks read. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+/* The same for tensors on a device; what the host cannot read there is not looked at: slopes and bits, and where index arrays
+   lie on the device, every entry of them. */
+tp_status tp__tensors_check_on(const tp_problem *problem, const tp_tensors *tensors, int device, tp_error *error);
 
 /* Whose call it is: tags.c, part of the above. */
 tp_status tp__tags_check(const tp_tags *tags, tp_error *error);

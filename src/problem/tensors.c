@@ -148,7 +148,7 @@ static tp_status check_packed(const tp_tensors *t, const tp__side *s, tp_error *
     TP_REQUIRE(s->cu != NULL || t->batch == 0, error, TP_INVALID,
                "cu_seqlens_%s is NULL with batch %lld: TP_PACKED needs its batch + 1 starts",
                s->name, (long long)t->batch);
-    if (s->cu == NULL) return TP_OK;
+    if (s->cu == NULL || !tp__reads_indices(t)) return TP_OK;
     int64_t last = tp__index_at(t, s->cu, 0);
     TP_REQUIRE(last >= 0, error, TP_INVALID, "cu_seqlens_%s[0] is %lld: it must be at least 0",
                s->name, (long long)last);
@@ -184,6 +184,10 @@ static tp_status check_batch(const tp__side *s, tp_error *error) {
 
 /* Also finds out whether any token is used. */
 static tp_status check_lens(const tp_tensors *t, tp__side *s, tp_error *error) {
+    if (!tp__reads_indices(t)) { /* they may all be used */
+        s->used = t->batch > 0 && (s->packed ? s->tokens : s->len) > 0;
+        return TP_OK;
+    }
     for (int64_t i = 0; i < t->batch; i++) {
         int64_t holds = s->packed ? tp__index_at(t, s->cu, i + 1) - tp__index_at(t, s->cu, i) : s->len;
         int64_t uses = s->lens != NULL ? tp__index_at(t, s->lens, i) : holds;
@@ -202,14 +206,26 @@ static tp_status check_side(const tp_tensors *t, tp__side *s, tp_error *error) {
     return check_lens(t, s, error);
 }
 
+static tp_status check_places(const tp_tensors *t, int device, tp_error *error) {
+    TP_REQUIRE(t->device == device, error, TP_UNSUPPORTED,
+               "device is %d, and device %d is to compute%s: tp_choice.device names it when a plan is made, and "
+               "tp_memory_copy moves memory",
+               t->device, device, device == TP_CPU ? " (TP_CPU)" : "");
+    TP_REQUIRE(t->index_device == TP_CPU || t->index_device == device, error, TP_UNSUPPORTED,
+               "index_device is %d: it must be TP_CPU (0)%s", t->index_device, device == TP_CPU ? "" : " or the tensors' device");
+    return TP_OK;
+}
+
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
+    return tp__tensors_check_on(problem, tensors, TP_CPU, error);
+}
+
+tp_status tp__tensors_check_on(const tp_problem *problem, const tp_tensors *tensors, int device, tp_error *error) {
     const tp_tensors *t = tensors;
     TP_REQUIRE(tensors != NULL, error, TP_INVALID, "tp_tensors is NULL");
-    TP_REQUIRE(t->device == TP_CPU, error, TP_UNSUPPORTED,
-               "device is %d: only TP_CPU (0) has kernels", t->device);
+    TP_TRY(check_places(t, device, error));
     TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,
                "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", t->index_type);
-    TP_REQUIRE(t->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", t->reserved);
     TP_TRY(tp__tags_check(t->tags, error));
     TP_REQUIRE(t->batch >= 0 && t->batch <= problem->batch, error, TP_INVALID,
                "batch is %lld: it must be in 0..%lld, the problem's batch", (long long)t->batch,

@@ -74,10 +74,8 @@ static tp_status check_strides(const char *name, const tp_tensor *tensor, const 
 static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tensors,
                               tp_error *error) {
     int q_packed = problem->q_layout == TP_PACKED, kv_packed = problem->kv_layout == TP_PACKED;
-    TP_REQUIRE(tensors->device == TP_CPU, error, TP_UNSUPPORTED,
-               "device is %d: only TP_CPU (0) can be read", tensors->device);
-    TP_REQUIRE(tensors->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0",
-               tensors->reserved);
+    TP_REQUIRE(tensors->device == TP_CPU && tensors->index_device == TP_CPU, error, TP_UNSUPPORTED,
+               "device is %d and index_device %d: only TP_CPU (0) can be read", tensors->device, tensors->index_device);
     TP_REQUIRE(tensors->index_type == TP_I32 || tensors->index_type == TP_I64, error, TP_INVALID,
                "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", tensors->index_type);
     TP_REQUIRE(tensors->batch >= 0 && tensors->batch <= problem->batch, error, TP_INVALID,

@@ -86,14 +86,20 @@ void tp__back_open_tile(const tp__backward *b, const tp__back_task *task, const 
     const tp__kernel_set *kernels = b->job->kernels;
     int64_t first = tile * TP__BACK_ROWS;
     tp__rows rows = rows_of(task, tile, p, &t->q);
-    kernels->load_q[p->q_dtype](trace, tp__q_at(kernels, slot->q, first, b->ldq), b->ldq, kv_head_start(b, task, &t->q, p->q_dtype),
-                                &rows, p->head_dim_qk, b->job->units.q_factor);
+    kernels->load_q[p->q_dtype](trace, tp__q_at(kernels, slot->q, first, b->ldq), b->ldq,
+                                kv_head_start(b, task, &t->q, p->q_dtype), &rows, p->head_dim_qk, b->job->units.q_factor);
     rows = rows_of(task, tile, p, d_o);
-    kernels->load_q[p->o_dtype](trace, tp__q_at(kernels, slot->d_o, first, b->ldo), b->ldo, kv_head_start(b, task, d_o, p->o_dtype),
-                                &rows, p->head_dim_v, 1.0f);
-    tp__delta delta = {.o = kv_head_start(b, task, &t->o, p->o_dtype), .rows = rows_of(task, tile, p, &t->o),
-                       .q = tp__q_at(kernels, slot->q, first, b->ldq), .d_o = tp__q_at(kernels, slot->d_o, first, b->ldo), .ldq = b->ldq,
-                       .ldo = b->ldo, .d = p->head_dim_qk, .dv = p->head_dim_v, .delta = slot->delta + first};
+    kernels->load_q[p->o_dtype](trace, tp__q_at(kernels, slot->d_o, first, b->ldo), b->ldo,
+                                kv_head_start(b, task, d_o, p->o_dtype), &rows, p->head_dim_v, 1.0f);
+    tp__delta delta = {.o = kv_head_start(b, task, &t->o, p->o_dtype),
+                       .rows = rows_of(task, tile, p, &t->o),
+                       .q = tp__q_at(kernels, slot->q, first, b->ldq),
+                       .d_o = tp__q_at(kernels, slot->d_o, first, b->ldo),
+                       .ldq = b->ldq,
+                       .ldo = b->ldo,
+                       .d = p->head_dim_qk,
+                       .dv = p->head_dim_v,
+                       .delta = slot->delta + first};
     slot->not_finite[tile] = (unsigned char)kernels->delta[p->o_dtype](trace, &delta);
     take_lse(b, task, slot, tile);
     if (b->deltas != NULL) clear_deltas(b, task, tile);

@@ -131,8 +131,8 @@ static void look_at_dropout(tp__visibility *visibility, const tp__keys *keys) {
                              .threshold = tp__dropout_threshold(visibility->problem->dropout)};
     for (int64_t i = 0; i < visibility->count; i++) {
         int64_t row = visibility->first + i;
-        visibility->drop_rows[i] = tp__dropout_row_of(tensors->dropout_seed, keys->index, visibility->head + row % visibility->group,
-                                                 row / visibility->group);
+        visibility->drop_rows[i] = tp__dropout_row_of(tensors->dropout_seed, keys->index,
+                                                      visibility->head + row % visibility->group, row / visibility->group);
     }
 }
 

@@ -25,7 +25,8 @@ static int rows_leave_gap(const tp__visibility *visibility, int64_t rows) {
     int64_t before = -1;
     for (int64_t i = 0; i < rows; i++) {
         if (visibility->tile_lo[i] >= visibility->tile_hi[i]) continue;
-        if (before >= 0 && (visibility->tile_lo[i] > visibility->tile_hi[before] || visibility->tile_hi[i] < visibility->tile_lo[before]))
+        if (before >= 0 &&
+            (visibility->tile_lo[i] > visibility->tile_hi[before] || visibility->tile_hi[i] < visibility->tile_lo[before]))
             return 1;
         before = i;
     }

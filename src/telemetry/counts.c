@@ -9,7 +9,6 @@
 #define CELLS 1024 /* a power of two */
 #define MODELS 32
 #define MODEL_SIZE 64
-#define OTHER 0xff /* a label that stands for all that found no room */
 
 typedef struct cell {
     _Alignas(64) atomic_ullong key; /* 0: free */
@@ -17,16 +16,18 @@ typedef struct cell {
 } cell;
 
 struct tp__counts {
+    const tp__kernel_names *names;
     cell cell[CELLS + 3]; /* behind the table, by kind: what found no room */
     atomic_int models;
     char model[MODELS + 1][MODEL_SIZE]; /* from 1 */
     pthread_mutex_t lock;               /* for adding a model */
 };
 
-tp__counts *tp__counts_create(void) {
+tp__counts *tp__counts_create(const tp__kernel_names *names) {
     tp__counts *counts = NULL;
     if (posix_memalign((void **)&counts, 64, sizeof *counts) != 0) return NULL;
     memset(counts, 0, sizeof *counts);
+    counts->names = names;
     pthread_mutex_init(&counts->lock, NULL);
     return counts;
 }
@@ -61,17 +62,18 @@ int tp__counts_model(tp__counts *counts, const char *name) {
         atomic_store_explicit(&counts->models, found, memory_order_release);
     }
     pthread_mutex_unlock(&counts->lock);
-    return found > 0 ? found : OTHER;
+    return found > 0 ? found : TP__OTHER;
 }
 
 const char *tp__counts_model_name(const tp__counts *counts, int model) {
-    return model == 0 ? "" : model == OTHER ? "other" : counts->model[model];
+    return model == 0 ? "" : model == TP__OTHER ? "other" : counts->model[model];
 }
 
 /* Never 0, because kind is not. */
 static uint64_t key_of(tp__labels l) {
     return (uint64_t)l.kind | (uint64_t)l.kernel << 8 | (uint64_t)l.phase << 16 | (uint64_t)l.bucket << 24 |
-           (uint64_t)l.dtype << 32 | (uint64_t)l.reason << 40 | (uint64_t)l.model << 48;
+           (uint64_t)l.dtype << 32 | (uint64_t)l.reason << 40 | (uint64_t)l.model << 48 |
+           (uint64_t)l.device << 56;
 }
 
 /* Open addressing: the cell of the key, claimed if need be. */
@@ -85,7 +87,8 @@ static cell *find_cell(tp__counts *counts, tp__labels labels) {
         if (found == key) return c;
     }
     cell *rest = &counts->cell[CELLS + labels.kind - 1];
-    atomic_store(&rest->key, key_of((tp__labels){labels.kind, OTHER, OTHER, OTHER, OTHER, OTHER, OTHER}));
+    atomic_store(&rest->key,
+                 key_of((tp__labels){labels.kind, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER, TP__OTHER}));
     return rest;
 }
 
@@ -103,16 +106,16 @@ void tp__counts_add(tp__counts *counts, tp__labels labels, const tp__amounts *am
 }
 
 static void fill(const tp__counts *counts, const cell *c, uint64_t key, tp_count *count) {
-    int kernel = key >> 8 & 0xff, dtype = key >> 32 & 0xff, reason = key >> 40 & 0xff;
-    const tp_kernel_info *info = tp_kernel_at(kernel);
+    int dtype = key >> 32 & 0xff, reason = key >> 40 & 0xff;
     *count = (tp_count){
         .struct_size = sizeof *count,
         .kind = (int32_t)(key & 0xff),
-        .kernel = kernel == OTHER ? "other" : info != NULL ? info->name : "none",
+        .kernel = tp__kernel_name(counts->names, key >> 8 & 0xff),
+        .device = tp__kernel_device(counts->names, (int)(key >> 56)),
         .phase = tp__phase_name(key >> 16 & 0xff),
         .bucket = tp__bucket_name(key >> 24 & 0xff),
-        .dtype = dtype == OTHER ? "other" : tp_dtype_name((tp_dtype)dtype),
-        .reason = reason == 0 ? "" : reason == OTHER ? "other" : tp_reason_name((tp_reason_code)reason),
+        .dtype = dtype == TP__OTHER ? "other" : tp_dtype_name((tp_dtype)dtype),
+        .reason = reason == 0 ? "" : reason == TP__OTHER ? "other" : tp_reason_name((tp_reason_code)reason),
         .model = tp__counts_model_name(counts, key >> 48 & 0xff),
         .count = atomic_load(&c->count),
         .time_ns = atomic_load(&c->time_ns),

@@ -3,6 +3,7 @@
 #ifndef TP_TELEMETRY_COUNTS_H
 #define TP_TELEMETRY_COUNTS_H
 
+#include "base/reasons.h"
 #include "kernels/kernel.h"
 #include "tileproof.h"
 
@@ -12,22 +13,27 @@ typedef enum tp__bucket_label { TP__FEW_ROWS, TP__MANY_ROWS, TP__BOTH_ROWS, TP__
 /* One cell's labels, each a small number. */
 typedef struct tp__labels {
     uint8_t kind;   /* tp_count_kind */
-    uint8_t kernel; /* index of tp_kernel_at; beyond its end: none */
+    uint8_t kernel; /* index of tp__kernel_names, or TP__NO_KERNEL */
     uint8_t phase, bucket;
     uint8_t dtype;  /* tp_dtype */
     uint8_t reason; /* tp_reason_code; 0: of a call */
     uint8_t model;  /* tp__counts_model; 0: not said */
+    uint8_t device; /* 0: the CPU; 1: the context's device */
 } tp__labels;
+#define TP__NO_KERNEL 0xfe /* of calls without pairs, and of refusals */
+#define TP__OTHER 0xff     /* a label that stands for all that found no room */
 
 /* Phase, bucket and dtype of a call or, without tensors, of the problem's bounds. */
 tp__labels tp__labels_of(const tp_problem *problem, const tp_tensors *tensors);
 const char *tp__phase_name(int phase);
 const char *tp__bucket_name(int bucket);
-/* Index of tp_kernel_at of the kernel whose leaf did the scores. */
-int tp__kernel_index(const char *name);
+/* The kernel that did the scores; TP__NO_KERNEL for a name that is no kernel's. */
+uint8_t tp__kernel_index(const tp__kernel_names *names, const char *name);
+const char *tp__kernel_name(const tp__kernel_names *names, int index);
+const char *tp__kernel_device(const tp__kernel_names *names, int device);
 
 typedef struct tp__counts tp__counts;
-tp__counts *tp__counts_create(void);
+tp__counts *tp__counts_create(const tp__kernel_names *names);
 void tp__counts_destroy(tp__counts *counts);
 
 /* The number of a model, which is noted if it is new and there is room; 0 for NULL. */

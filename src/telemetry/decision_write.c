@@ -14,6 +14,7 @@ static void write_text(tp__emit *e, const tp_decision *d) {
     const tp_candidate *taken = tp_decision_candidate(d, d->chosen);
     tp__emit_text(e, "problem    %s\n", d->problem);
     tp__emit_text(e, "class      %s\n", d->problem_class);
+    if (strcmp(d->device, "cpu") != 0) tp__emit_text(e, "device     %s\n", d->device);
     if (taken != NULL)
         tp__emit_text(e, "kernel     %s (%s)%s\n", taken->kernel, taken->strategy, d->fallback ? ", a FALLBACK" : "");
     else
@@ -60,6 +61,7 @@ static void write_json(tp__emit *e, const tp_decision *d) {
     tp__json_string(e, "problem_class", d->problem_class);
     tp__json_string(e, "status", tp_status_name((tp_status)d->status));
     if (d->chosen >= 0) tp__json_string(e, "kernel", tp_decision_candidate(d, d->chosen)->kernel);
+    tp__json_string(e, "device", d->device);
     tp__json_bool(e, "fallback", d->fallback);
     tp__json_open(e, "candidates", '[');
     for (int i = 0; i < d->candidate_count; i++) {
@@ -67,6 +69,7 @@ static void write_json(tp__emit *e, const tp_decision *d) {
         tp__json_open(e, NULL, '{');
         tp__json_string(e, "kernel", c->kernel);
         tp__json_string(e, "strategy", c->strategy);
+        tp__json_string(e, "device", c->device);
         tp__json_string(e, "tier", tier_name(c->tier));
         tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)c->arithmetic));
         tp__json_bool(e, "chosen", c->chosen);

@@ -51,6 +51,7 @@ static void put_sample(tp__emit *e, const family *f, const tp_count *c) {
     tp__emit_text(e, "%s{", f->name);
     e->comma = 0;
     if (c->kind != TP_COUNT_REFUSALS) put_label(e, "kernel", c->kernel);
+    put_label(e, "device", c->device);
     put_label(e, "phase", c->phase);
     put_label(e, "dtype", c->dtype);
     put_label(e, "bucket", c->bucket);

@@ -10,6 +10,7 @@
 #include "strategies/visibility.h"
 
 #define SLOTS ((int)(sizeof(((tp_receipt *)0)->function_id) / sizeof(uint16_t)))
+#define NAMES ((int)(sizeof(((tp_receipt *)0)->launch_name) / sizeof(char *)))
 _Static_assert((int)TP__FUNCTIONS_PER_SET <= SLOTS, "a receipt has a slot for every function of a kernel set");
 
 void tp_receipt_init_sized(tp_receipt *receipt, size_t size) {
@@ -32,7 +33,9 @@ int tp_receipt_function(const tp_receipt *receipt, int index, const char **name,
     tp_receipt here;
     receipt = TP_IN(tp_receipt, receipt, &here, NULL);
     if (receipt == NULL || index < 0 || index >= receipt->function_count || index >= SLOTS) return 0;
-    if (name != NULL) *name = tp__function_name(receipt->function_id[index]);
+    int id = receipt->function_id[index], launched = id - TP__LAUNCHED;
+    if (name != NULL && launched < 0) *name = tp__function_name(id);
+    if (name != NULL && launched >= 0) *name = launched < NAMES ? receipt->launch_name[launched] : NULL;
     if (calls != NULL) *calls = receipt->function_calls[index];
     return 1;
 }
@@ -100,24 +103,30 @@ static const char *kernel_of(const tp__trace *trace) {
 
 const char *tp__trace_kernel(const tp__trace *trace) { return kernel_of(trace); }
 
-void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
-                      const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
+void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                       const tp_decision *decision) {
     memset(receipt, 0, sizeof *receipt);
     receipt->struct_size = sizeof *receipt;
     receipt->fallback = decision->fallback;
     receipt->rewrites = decision->rewrites;
+    receipt->decision = decision;
+    receipt->device = decision->device;
+    if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
+        strcpy(receipt->problem, "(its text form is too long)");
+    size_t id = strlen(decision->numerics_id), max = sizeof receipt->numerics_id - 1;
+    memcpy(receipt->numerics_id, decision->numerics_id, id < max ? id : max);
+    receipt->arithmetic = decision->arithmetic;
+}
+
+void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                      const tp_decision *decision, const tp__trace *trace, int64_t keys_seen) {
+    tp__receipt_begin(receipt, problem, tensors, decision);
     for (int i = 0; i < TP__FUNCTION_COUNT && receipt->function_count < SLOTS; i++) {
         if (trace->calls[i] == 0) continue;
         receipt->function_id[receipt->function_count] = (uint16_t)i;
         receipt->function_calls[receipt->function_count++] = trace->calls[i];
     }
     receipt->kernel = kernel_of(trace);
-    receipt->decision = decision;
-    if (tp_problem_print(problem, tensors, receipt->problem, sizeof receipt->problem) != TP_OK)
-        strcpy(receipt->problem, "(its text form is too long)");
-    size_t id = strlen(decision->numerics_id), max = sizeof receipt->numerics_id - 1;
-    memcpy(receipt->numerics_id, decision->numerics_id, id < max ? id : max);
-    receipt->arithmetic = decision->arithmetic;
     receipt->pairs_visible = trace->pairs_visible;
     receipt->pairs_computed = trace->pairs_computed;
     receipt->padded_rows = trace->padded_rows;

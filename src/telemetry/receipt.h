@@ -2,10 +2,22 @@
 #ifndef TP_TELEMETRY_RECEIPT_H
 #define TP_TELEMETRY_RECEIPT_H
 
+#include "device/device.h"
 #include "kernels/kernel.h"
 #include "tileproof.h"
 
-/* Everything that the leaves wrote and the call asked; threads, workspace and time are the door's. keys_seen:
+/* What is known before a run: its text, numerics id, decision, device. The decision is of this library's. */
+void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
+                       const tp_decision *decision);
+
+/* receipt_device.c: a call on a device, first what its tensors say, then what its backend tells in the end. Only the
+   outcome of a call that went well is told. */
+#define TP__LAUNCHED 0x8000 /* function_id: of this plus i is launch_name[i] */
+void tp__receipt_submitted(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors);
+void tp__receipt_outcome(tp_receipt *receipt, const tp__device *device, const tp_outcome *outcome);
+
+/* tp__receipt_begin, and everything that the leaves wrote and the call asked; threads, workspace and time are the door's.
+   keys_seen:
    keys over all sequences and KV heads that any row saw; -1: it follows from a plain mask. */
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A receipt as people and as programs read it. */
+#include <string.h>
+
 #include "base/structs.h"
 #include "telemetry/emit.h"
 
@@ -8,10 +10,16 @@
     X(pairs_visible) X(pairs_computed) X(padded_rows) X(panels_full) X(panels_partial)               \
     X(panels_skipped) X(panels_conservative) X(bytes_compulsory) X(bytes_model) X(scores_written)    \
     X(workspace_bytes) X(bytes_model_written) X(time_ns)
+/* Those of a device. */
+#define DEVICE_NUMBERS(X) X(launches) X(tiles) X(device_ns)
+
+static int on_device(const tp_receipt *r) { return strcmp(r->device, "cpu") != 0; }
 
 static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "problem          %s\n", r->problem);
     tp__emit_text(e, "kernel           %s%s\n", r->kernel, r->fallback ? ", a FALLBACK" : "");
+    if (on_device(r)) tp__emit_text(e, "device           %s\n", r->device);
+    if (r->status != TP_OK) tp__emit_text(e, "status           %s\n", tp_status_name((tp_status)r->status));
     tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, r->lossy ? "lossy" : "exact");
     const char *function;
     int64_t calls;
@@ -22,6 +30,9 @@ static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "tasks            %d\n", r->tasks);
 #define NUMBER(field) tp__emit_text(e, "%-16s %lld\n", #field, (long long)r->field);
     NUMBERS(NUMBER)
+    if (on_device(r)) {
+        DEVICE_NUMBERS(NUMBER)
+    }
 #undef NUMBER
     if (r->decision == NULL) return;
     for (int i = 0; i < r->decision->candidate_count; i++) {
@@ -38,6 +49,7 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_string(e, "problem", r->problem);
     tp__json_string(e, "status", tp_status_name((tp_status)r->status));
     tp__json_string(e, "kernel", r->kernel);
+    tp__json_string(e, "device", r->device);
     tp__json_bool(e, "fallback", r->fallback);
     tp__json_string(e, "numerics_id", r->numerics_id);
     tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)r->arithmetic));
@@ -52,6 +64,9 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_bool(e, "planned", r->planned);
 #define NUMBER(field) tp__json_int(e, #field, r->field);
     NUMBERS(NUMBER)
+    if (on_device(r)) {
+        DEVICE_NUMBERS(NUMBER)
+    }
 #undef NUMBER
     tp__json_open(e, "refused", '[');
     for (int i = 0; r->decision != NULL && i < r->decision->candidate_count; i++) {

@@ -25,7 +25,7 @@ static int first_but(const tp_decision *decision, uint32_t codes) {
 int tp__first_reason(const tp_decision *decision) {
     /* of the kernel that could have served; where there is none, of one that is meant for this host and dtype */
     int first = first_but(decision, TP__UNABLE);
-    return first != 0 ? first : first_but(decision, 1u << TP_WHY_ISA | 1u << TP_WHY_DTYPE);
+    return first != 0 ? first : first_but(decision, 1u << TP_WHY_ISA | 1u << TP_WHY_DTYPE | 1u << TP_WHY_DEVICE);
 }
 
 /* A candidate that would have served after the one taken was not refused. */
@@ -58,7 +58,7 @@ static void write_refused(tp__emit *e, const tp__record *r, const tp_decision *d
     for (int i = 0; decision == NULL && i < TP__CANDIDATES_MAX; i++)
         for (int code = 1; r->why.codes[i] >> code != 0; code++) {
             if (!(r->why.codes[i] >> code & 1) || !told(code)) continue;
-            open_reason(e, tp_kernel_at(i)->name, code);
+            open_reason(e, r->names->name[i], code);
             tp__json_close(e, '}');
         }
     tp__json_close(e, ']');
@@ -71,13 +71,13 @@ static int64_t unix_ns(int64_t monotonic) {
 }
 
 static void write_record(tp__emit *e, const tp__record *r, const char *problem, const tp_decision *decision) {
-    const tp_kernel_info *kernel = tp_kernel_at(r->labels.kernel);
     tp__json_open(e, NULL, '{');
     tp__json_int(e, "ts_ns", unix_ns(r->start_ns));
     tp__json_int(e, "time_ns", r->amounts.time_ns);
     if (decision != NULL) tp__json_int(e, "thread", (int64_t)syscall(SYS_gettid));
     tp__json_string(e, "status", tp_status_name((tp_status)r->status));
-    tp__json_string(e, "kernel", kernel != NULL ? kernel->name : "none");
+    tp__json_string(e, "kernel", tp__kernel_name(r->names, r->labels.kernel));
+    tp__json_string(e, "device", tp__kernel_device(r->names, r->labels.device));
     tp__json_string(e, "problem", problem);
     if (decision != NULL) tp__json_string(e, "class", decision->problem_class);
     tp__json_string(e, "phase", tp__phase_name(r->labels.phase));

@@ -21,6 +21,7 @@ typedef struct tp__record {
     int32_t layer;
     char model[TP__TAG_SIZE], request[TP__TAG_SIZE];
     tp__reasons why;
+    const tp__kernel_names *names; /* the context's */
 } tp__record;
 
 /* Of the best tier's candidate: why it did not serve; 0: it did, or there is none. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls that functions.sh looks at, in one process: callgrind takes longer to begin than all of them take to run.
- * Prints "function NAME" for every kernel function, then "case KERNEL PROBLEM" and what the receipts say: "NAME CALLS". Every case ends in case_ends, after which
+ * Prints "function NAME" for every kernel function, then "case KERNEL PROBLEM" and what the receipts say: "NAME CALLS". Every
+ * case ends in case_ends, after which
  * callgrind writes its counts.
  */
 #include <stdio.h>

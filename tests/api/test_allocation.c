@@ -82,7 +82,7 @@ static const char *const texts[] = {
 
 /* Runs thrice, the first included: nothing is made on first use either. */
 static void check(tp_context *context, const char *kernel, call *c, int tasks) {
-    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, kernel, NULL};
+    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, kernel, NULL, TP_CPU, 0};
     tp_exec exec = TP_EXEC_INIT;
     parallel p = {.seed = 1};
     tp_error error = TP_ERROR_INIT;

@@ -76,6 +76,14 @@ ASK(tp_context_threads) { return tp_context_threads(g->context) > 0; }
 ASK(tp_context_machine) { return tp_context_machine(g->context) != NULL; }
 ASK(tp_plan_decision) { return tp_plan_decision(g->plan) != NULL; }
 ASK(tp_plan_workspace) { return tp_plan_workspace(g->plan, 2) > 0; }
+ASK(tp_plan_device) { return tp_plan_device(g->plan) == TP_CPU; }
+ASK(tp_plan_submit) { FORKED(tp_plan_submit(g->plan, &g->c->tensors, &g->exec, NULL, NULL, NULL)); }
+ASK(tp_memory_allocate) {
+    void *memory;
+    FORKED(tp_memory_allocate(g->context, TP_CPU, 64, &memory, NULL));
+}
+ASK(tp_memory_free) { FORKED(tp_memory_free(g->context, TP_CPU, g->exec.workspace, 64, NULL)); }
+ASK(tp_memory_copy) { FORKED(tp_memory_copy(g->context, TP_CPU, g->exec.workspace, TP_CPU, g, 64, NULL)); }
 ASK(tp_plan_destroy) { return tp_plan_destroy(g->plan), 1; }
 ASK(tp_context_destroy) { return tp_context_destroy(g->context), 1; }
 
@@ -90,7 +98,9 @@ static const struct {
     ROW(tp_context_counters, 0),  ROW(tp_context_count_next, 0), ROW(tp_context_lock_state, 0),
     ROW(tp_metrics_write, 0),     ROW(tp_recorder_write, 0),     ROW(tp_measure_fma, 0),
     ROW(tp_measure_read, 0),      ROW(tp_context_threads, 0),    ROW(tp_context_machine, 0),
-    ROW(tp_plan_decision, 0),     ROW(tp_plan_workspace, 0),     ROW(tp_plan_destroy, 1),
+    ROW(tp_plan_decision, 0),     ROW(tp_plan_workspace, 0),     ROW(tp_plan_device, 0),
+    ROW(tp_plan_submit, 0),       ROW(tp_memory_allocate, 0),    ROW(tp_memory_free, 0),
+    ROW(tp_memory_copy, 0),       ROW(tp_plan_destroy, 1),
     ROW(tp_context_destroy, 1),
 };
 

@@ -170,7 +170,7 @@ static void serve_tells_of_each_request(void **state) {
     assert_int_equal(tp_attention(serve, &c->problem, NULL, &broken, NULL, NULL), TP_INVALID);
     assert_int_equal(h.events, 5);
     /* the first tier, and a fallback that is only permitted, are no events */
-    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL};
+    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
     assert_int_equal(tp_attention(serve, &c->problem, &permit, &c->tensors, NULL, NULL), TP_OK);
     heard none = {0};
     tp_context *best = context_of(TP_SERVE, NULL, &none);
@@ -318,7 +318,7 @@ static void locked_may_name_a_fallback(void **state) {
     assert_int_equal(attend(context, wide), TP_OK);
     assert_string_equal(h.first_reason, "head_dim");
     /* nothing would serve: that is said, not the lock */
-    tp_choice no_math = {sizeof no_math, TP_LOCKED, "math", NULL, NULL};
+    tp_choice no_math = {sizeof no_math, TP_LOCKED, "math", NULL, NULL, TP_CPU, 0};
     assert_int_equal(tp_attention(context, &wide->problem, &no_math, &wide->tensors, NULL, NULL), TP_UNSUPPORTED);
     tp_context_destroy(context);
     call_free(c);

@@ -15,7 +15,7 @@ static const char *const machines[] = {
 };
 
 static const tp_choice refuse = TP_CHOICE_INIT;
-static const tp_choice permit = {sizeof(tp_choice), TP_PERMIT, NULL, NULL, NULL};
+static const tp_choice permit = {sizeof(tp_choice), TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
 
 static tp_context *context_for(const char *machine_text, const char *disable) {
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;

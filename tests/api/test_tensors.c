@@ -133,8 +133,8 @@ static void test_scalars(void **state) {
     refused_as(&p, &t, TP_UNSUPPORTED, "device", "is 2", "TP_CPU");
     t = good, t.index_type = 5;
     refused(&p, &t, "index_type", "is 5", "TP_I64");
-    t = good, t.reserved = 1;
-    refused(&p, &t, "reserved", "is 1", "must be 0");
+    t = good, t.index_device = 1;
+    refused_as(&p, &t, TP_UNSUPPORTED, "index_device", "is 1", "TP_CPU");
     t = good, t.batch = -1;
     refused(&p, &t, "batch", "is -1", "0..3");
     t = good, t.batch = 4;

@@ -177,7 +177,7 @@ static void counts_are_bounded(void **state) {
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, "other").count, 8 * COUNT(c));
     /* every kernel, with its fallbacks, for every model: more than there are cells */
     int64_t runs = 0;
-    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL};
+    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
     static const char *const shapes[] = {"q20 k20", "q1 k20", "q3 k3", "q1 k20 invariant"};
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     for (int s = 0; s < COUNT(shapes); s++)
@@ -229,11 +229,11 @@ static void metrics_are_prometheus_text(void **state) {
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
     assert_int_equal(s->text[s->used - 1], '\n');
     snprintf(line, sizeof line,
-             "tileproof_calls_total{kernel=\"%s\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
+             "tileproof_calls_total{kernel=\"%s\",device=\"cpu\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
              "model=\"a \\\"b\\\" \\\\c\"} 2\n",
              BEST);
     expect_line(s->text, line);
-    expect_line(s->text, "tileproof_fallbacks_total{kernel=\"math\",phase=\"decode\",dtype=\"f32\","
+    expect_line(s->text, "tileproof_fallbacks_total{kernel=\"math\",device=\"cpu\",phase=\"decode\",dtype=\"f32\","
                          "bucket=\"few-rows\",reason=\"head_dim\"} 1\n");
     expect_line(s->text, "tileproof_lock_loaded 0\n");
     expect_line(s->text, "tileproof_lock_stale 0\n");
@@ -242,7 +242,7 @@ static void metrics_are_prometheus_text(void **state) {
     assert_int_equal(times_in(s->text, "# HELP "), times_in(s->text, "# TYPE "));
     tp_count fast = sum(context, TP_COUNT_CALLS, BEST, NULL, NULL, NULL, NULL);
     snprintf(line, sizeof line,
-             "tileproof_call_seconds_total{kernel=\"%s\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
+             "tileproof_call_seconds_total{kernel=\"%s\",device=\"cpu\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
              "model=\"a \\\"b\\\" \\\\c\"} %.9f\n",
              BEST, (double)fast.time_ns / 1e9);
     expect_line(s->text, line);

@@ -109,7 +109,7 @@ static void different_choices_do_not_collide(void **state) {
     (void)state;
     tp_context *context = context_of(0);
     call *c = call_new("h4/2 q9 k12 d8 f32", NULL);
-    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL};
+    tp_choice choice = {sizeof choice, TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
     tp_receipt receipt;
     tp_receipt_init(&receipt);
     for (int round = 0; round < 2; round++)
@@ -203,8 +203,14 @@ static void bounds_are_the_callers(void **state) {
 static void the_workspace_is_the_calls_own(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "b600 q1 k1 d1 f32 chunk=4", "b3 h2 q9 k70 d8 f32 documents", "b3 h2 q9 k700 d8 f32 documents", "h4/2 q1 k5000 d8 f32",
-        "h4/2 q1 k5 d8 f32",         "b5 h2 q33 k40 d8 f32 bits",     "h2 q600 k600 d8 f32 causal",     "h2 q3 k9 d8 f32 sparse=3000",
+        "b600 q1 k1 d1 f32 chunk=4",
+        "b3 h2 q9 k70 d8 f32 documents",
+        "b3 h2 q9 k700 d8 f32 documents",
+        "h4/2 q1 k5000 d8 f32",
+        "h4/2 q1 k5 d8 f32",
+        "b5 h2 q33 k40 d8 f32 bits",
+        "h2 q600 k600 d8 f32 causal",
+        "h2 q3 k9 d8 f32 sparse=3000",
     };
     tp_context *context = context_of(0);
     for (int round = 0; round < 2; round++)
@@ -248,7 +254,7 @@ static long long held_by(const tp_context *context) {
 static void the_workspace_grows_by_a_quarter(void **state) {
     (void)state;
     tp_context *context = context_of(0);
-    tp_choice math = {sizeof math, TP_PERMIT, NULL, "math", NULL};
+    tp_choice math = {sizeof math, TP_PERMIT, NULL, "math", NULL, TP_CPU, 0};
     long long last = 0;
     for (int keys = 64; keys <= 64 * 60; keys += 64) {
         char text[64];
@@ -271,7 +277,7 @@ static void counters_tell_what_happened(void **state) {
     (void)state;
     tp_context *context = context_of(0);
     call *c = call_new("h2 q9 k12 d8 f32", NULL), *wide = call_new("q9 k12 d600 f32", NULL);
-    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL};
+    tp_choice permit = {sizeof permit, TP_PERMIT, NULL, NULL, NULL, TP_CPU, 0};
     tp_plan *plan;
     tp_decision *decision;
     tp_counters at_first = count(context);

@@ -116,8 +116,8 @@ static void bad_execs(void **state) {
     exec.queue = &r;
     expect_run(&r, &exec, t, TP_INVALID, "queue");
     exec = r.exec;
-    exec.memory_kind = 7;
-    expect_run(&r, &exec, t, TP_INVALID, "memory_kind 7");
+    exec.reserved = 7;
+    expect_run(&r, &exec, t, TP_INVALID, "reserved is 7");
     for (unsigned flag = 2; flag != 0; flag <<= 1) {
         exec = r.exec;
         exec.flags = flag | TP_EXEC_CHECK_DEEP;
@@ -140,7 +140,7 @@ static void bad_tensors(void **state) {
         tp_status status;
     } cases[] = {
         {"struct_size", TP_INVALID}, {"device", TP_UNSUPPORTED}, {"index_type", TP_INVALID},
-        {"reserved", TP_INVALID},    {"batch", TP_INVALID},      {"q_len", TP_INVALID},
+        {"index_device", TP_UNSUPPORTED}, {"batch", TP_INVALID},      {"q_len", TP_INVALID},
         {"kv_len", TP_INVALID},      {"q.data", TP_INVALID},     {"k.data", TP_INVALID},
         {"v.data", TP_INVALID},      {"o.data", TP_INVALID},     {"o.stride", TP_INVALID},
         {"overlap", TP_INVALID},     {"k.stride", TP_INVALID},   {"cu_seqlens_q", TP_INVALID},
@@ -156,7 +156,7 @@ static void bad_tensors(void **state) {
         case 0: t.struct_size = 8; break;
         case 1: t.device = 1; break;
         case 2: t.index_type = 2; break;
-        case 3: t.reserved = 1; break;
+        case 3: t.index_device = 1; break;
         case 4: t.batch = 3; break;
         case 5: t.q_len = 10; break;
         case 6: t.kv_len = -1; break;

@@ -38,8 +38,12 @@ static void ask_conversions(answers *to) {
 }
 
 static void ask_texts(answers *to) {
-    static const char *const texts[] = {"q4 k4 d8 scale=0.1", "q4 k4 d8 scale=3e-42", "q4 k4 d8 softcap=33.3333333 dropout=0.7",
-                                        "q4 k4 d8 scale=-1.000000119 qscale=0.3,4,1", "q4 k4 d8 scale=3e38", "q4 k4 d8 scale=1e99"};
+    static const char *const texts[] = {"q4 k4 d8 scale=0.1",
+                                        "q4 k4 d8 scale=3e-42",
+                                        "q4 k4 d8 softcap=33.3333333 dropout=0.7",
+                                        "q4 k4 d8 scale=-1.000000119 qscale=0.3,4,1",
+                                        "q4 k4 d8 scale=3e38",
+                                        "q4 k4 d8 scale=1e99"};
     for (int i = 0; i < COUNT(texts); i++) {
         tp_problem p;
         char text[256] = "";
@@ -78,8 +82,8 @@ static void ask_reference(answers *to, const call *c) {
     const tp_row rows[] = {{0, 1, 2}, {1, 0, 7}};
     for (int precision = TP_DOUBLE; precision <= TP_NAIVE; precision++) {
         memset(bound, 0, sizeof bound), memset(lse_bound, 0, sizeof lse_bound);
-        tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, TP_ARITHMETIC_F32, 2, rows, o, lse, bound,
-                                        lse_bound, NULL);
+        tp_status status = tp_reference(&c->problem, &c->tensors, (tp_precision)precision, TP_ARITHMETIC_F32, 2, rows, o, lse,
+                                        bound, lse_bound, NULL);
         note(to, &status, sizeof status);
         note(to, o, sizeof o);
         note(to, lse, sizeof lse);

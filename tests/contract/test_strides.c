@@ -115,11 +115,15 @@ static void strides_that_are_never_taken(void **state) {
                 call_run(near, &(call_how){.kernel = call_kernel(k)}, NULL);
                 if (call_try(far, &(call_how){.kernel = call_kernel(k)}, NULL, &error)) fail_msg("%s: %s", texts[n], error.text);
                 assert_memory_equal(near->capacity[CALL_O].memory, far->capacity[CALL_O].memory, near->capacity[CALL_O].bytes);
-                assert_memory_equal(near->capacity[CALL_LSE].memory, far->capacity[CALL_LSE].memory, near->capacity[CALL_LSE].bytes);
+                assert_memory_equal(near->capacity[CALL_LSE].memory, far->capacity[CALL_LSE].memory,
+                                    near->capacity[CALL_LSE].bytes);
                 double one[12], other[12];
                 tp_row row = {0, 0, 0};
-                assert_int_equal(tp_reference(&near->problem, &near->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, one, NULL, NULL, NULL, &error), 0);
-                if (tp_reference(&far->problem, &far->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, other, NULL, NULL, NULL, &error))
+                assert_int_equal(tp_reference(&near->problem, &near->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, one, NULL,
+                                              NULL, NULL, &error),
+                                 0);
+                if (tp_reference(&far->problem, &far->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, other, NULL, NULL, NULL,
+                                 &error))
                     fail_msg("%s: reference: %s", texts[n], error.text);
                 assert_memory_equal(one, other, (size_t)near->problem.head_dim_v * sizeof(double));
                 call_free(near);

@@ -10,6 +10,16 @@ static int discard(void *cookie, const char *bytes, size_t size) {
     return 0;
 }
 
+static void *allocate(void *user, size_t bytes, size_t alignment) {
+    (void)user;
+    return aligned_alloc(alignment, bytes);
+}
+
+static void release(void *user, void *memory, size_t bytes) {
+    (void)user, (void)bytes;
+    free(memory);
+}
+
 static void a_receipt_is_filled(const tp_receipt *receipt) {
     const char *name;
     int64_t calls, sum = 0;
@@ -29,6 +39,12 @@ static void one_call(void **state) {
     tp_context *none;
     REFUSES(options, tp_context_options, tp_context_create(options, &none, error));
     REFUSES_SIZE(options, tp_context_options, tp_context_create(options, &none, error));
+    tp_allocator *allocator = PLACE_INIT(tp_allocator, TP_ALLOCATOR_INIT);
+    allocator->allocate = allocate;
+    allocator->release = release;
+    options->allocator = allocator;
+    REFUSES(allocator, tp_allocator, tp_context_create(options, &none, error));
+    REFUSES_SIZE(allocator, tp_allocator, tp_context_create(options, &none, error));
     tp_context *context = growth_context(options);
     growth_call c;
     growth_call_new(&c);
@@ -324,8 +340,10 @@ static void gradients(void **state) {
     REFUSES(g, tp_gradients, REFERENCE);
     REFUSES(c.tensors, tp_tensors, REFERENCE);
     REFUSES(c.problem, tp_problem, REFERENCE);
-    REFUSES(c.problem, tp_problem, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
-    REFUSES(c.tensors, tp_tensors, tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.problem, tp_problem,
+            tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
+    REFUSES(c.tensors, tp_tensors,
+            tp_reference(c.problem, c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 0, NULL, NULL, NULL, NULL, NULL, error));
     tp_context_destroy(context);
     growth_free();
 }

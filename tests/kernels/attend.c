@@ -2,12 +2,14 @@
 /* One tile of the online softmax: attend; and the textbook way: math. */
 #include "kernels/tile.h"
 
-/* o of one row against what it must be. A row that a NaN score reached is NaN throughout, unless dropout took the pair: its l is NaN
+/* o of one row against what it must be. A row that a NaN score reached is NaN throughout, unless dropout took the pair: its l is
+   NaN
    all the same. */
 static void check_o(struct trial *t, const struct tile *tile, const struct tile_row *expected, int64_t i, const float *o) {
     for (int64_t x = 0; x < tile->dv; x++)
         if (expected->spoilt || isnan(expected->o[x])) {
-            if (isfinite(o[x]) && !(expected->spoilt && tile->drops)) wrong(t, "o[%lld][%lld] is %g: what it sees is not finite", (long long)i, (long long)x, (double)o[x]);
+            if (isfinite(o[x]) && !(expected->spoilt && tile->drops))
+                wrong(t, "o[%lld][%lld] is %g: what it sees is not finite", (long long)i, (long long)x, (double)o[x]);
         } else
             expect_near(t, "o", i, x, o[x], expected->o[x], expected->o_error[x]);
 }
@@ -17,7 +19,8 @@ static void check_state(struct trial *t, const struct tile_row *expected, int64_
         if (!isnan(l)) wrong(t, "l[%lld] is %g: a score is not finite", (long long)i, (double)l);
         return;
     }
-    if (fabs((double)m - expected->m) > expected->m_error) wrong(t, "m[%lld] is %.9g: it must be %.9g within %.3g", (long long)i, (double)m, expected->m, expected->m_error);
+    if (fabs((double)m - expected->m) > expected->m_error)
+        wrong(t, "m[%lld] is %.9g: it must be %.9g within %.3g", (long long)i, (double)m, expected->m, expected->m_error);
     expect_near(t, "l", i, 0, l, expected->l, expected->l_error);
 }
 
@@ -70,9 +73,11 @@ void test_attend(struct trial *t) {
         for (int64_t x = 0; x < tile.dv; x++) expect_same(t, "o before pv", i, x, o[i * ldo + x], o1[i * ldo + x]);
         if (tile.lo[i] >= tile.hi[i] || expected.spoilt) continue;
         double down = m1[i] == -INFINITY ? -INFINITY : (double)m1[i] - (double)m[i];
-        expect_near(t, "c", i, 0, c[i], exp2(down * (double)tile.unit), exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + 0x1p-99);
+        expect_near(t, "c", i, 0, c[i], exp2(down * (double)tile.unit),
+                    exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + 0x1p-99);
         for (int64_t j = tile.lo[i]; j < tile.hi[i]; j++)
-            if (!tile_sees(&tile, i, j) || !tile_stays(&tile, i, j)) expect_same(t, "p of a key that it does not see", i, j, s[i * lds + j], 0.0f);
+            if (!tile_sees(&tile, i, j) || !tile_stays(&tile, i, j))
+                expect_same(t, "p of a key that it does not see", i, j, s[i * lds + j], 0.0f);
     }
 }
 
@@ -88,10 +93,32 @@ void test_math(struct trial *t) {
     float sink = one_in(t, 2) || tile.drops ? -INFINITY : ordinary(t);
     for (int64_t i = 0; i < tile.rows; i++) lo[i] = tile.lo[i], hi[i] = tile.hi[i];
     tp__row_tile a = tile_of(&tile);
-    const tp__math work = {.q = a.q, .ldq = a.ldq, .k = a.k, .v = a.v, .s = s, .p = p, .lds = lds, .o = o, .ldo = wide, .m = m, .l = l,
-                           .lo = lo, .hi = hi, .rows = tile.rows, .d = tile.d, .dv = tile.dv, .keys = tile.keys, .block = tile.block,
-                           .piece = 64 << roll_below(t, 3), .v_not_finite = tile.v_not_finite, .bits = a.bits, .bit_words = a.bit_words,
-                           .modify = a.modify, .unit = tile.unit, .drop = a.drop, .sink = sink};
+    const tp__math work = {.q = a.q,
+                           .ldq = a.ldq,
+                           .k = a.k,
+                           .v = a.v,
+                           .s = s,
+                           .p = p,
+                           .lds = lds,
+                           .o = o,
+                           .ldo = wide,
+                           .m = m,
+                           .l = l,
+                           .lo = lo,
+                           .hi = hi,
+                           .rows = tile.rows,
+                           .d = tile.d,
+                           .dv = tile.dv,
+                           .keys = tile.keys,
+                           .block = tile.block,
+                           .piece = 64 << roll_below(t, 3),
+                           .v_not_finite = tile.v_not_finite,
+                           .bits = a.bits,
+                           .bit_words = a.bit_words,
+                           .modify = a.modify,
+                           .unit = tile.unit,
+                           .drop = a.drop,
+                           .sink = sink};
     RUN(t, t->set->math(&t->trace, &work));
     for (int64_t i = 0; i < tile.rows && !t->bench; i++) {
         /* a sink is a state with that score, a sum of 1 and no values */

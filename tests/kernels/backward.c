@@ -52,7 +52,8 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
     const struct tile *tile = &g->tile;
     double error, bend, dp = 0, dp_size = 0, s = tile_score(tile, i, j, &error, &bend) * (double)g->left;
     error *= (double)g->left;
-    double p = exp(s - (double)g->lse[i]), p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + 0x1p-99;
+    double p = exp(s - (double)g->lse[i]),
+           p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + 0x1p-99;
     for (int64_t x = 0; x < tile->dv; x++) {
         double product = (double)g->d_o[i * g->ldo + x] * (double)tile->v[j * tile->dv + x];
         dp += product;
@@ -61,8 +62,10 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
     double dp_error = dp_size * sum_error(tile->dv);
     int stays = tile_stays(tile, i, j);
     if (tile->drops) dp *= stays ? (double)g->stay : 0, dp_error = stays ? dp_error * (double)g->stay + fabs(dp) * 0x1p-23 : 0;
-    double delta = (double)g->delta[i], ds = p * (dp - delta), ds_error = p_error * (fabs(dp) + fabs(delta)) + p * (dp_error + (fabs(dp) + fabs(delta)) * 0x1p-22);
-    for (int64_t x = 0; x < tile->dv && stays; x++) add(&g->dv, j * tile->dv + x, p, p_error, (double)g->d_o[i * g->ldo + x], tile->rows + 8);
+    double delta = (double)g->delta[i], ds = p * (dp - delta),
+           ds_error = p_error * (fabs(dp) + fabs(delta)) + p * (dp_error + (fabs(dp) + fabs(delta)) * 0x1p-22);
+    for (int64_t x = 0; x < tile->dv && stays; x++)
+        add(&g->dv, j * tile->dv + x, p, p_error, (double)g->d_o[i * g->ldo + x], tile->rows + 8);
     if (tile->modifies && tile->modify.slope) add(&g->slope, i, ds, ds_error, tile_distance(tile, i, j), tile->keys + 8);
     add(&g->bias, i * tile->keys + j, ds, ds_error, 1, 4);
     if (tile->modifies) {
@@ -87,12 +90,15 @@ static float *started(struct trial *t, int64_t rows, int64_t ld, int64_t d, cons
     return floats;
 }
 
-static void check(struct trial *t, const char *what, int64_t rows, int64_t ld, int64_t d, const float *got, const struct sums *sums) {
+static void check(struct trial *t, const char *what, int64_t rows, int64_t ld, int64_t d, const float *got,
+                  const struct sums *sums) {
     for (int64_t i = 0; i < rows && got; i++)
-        for (int64_t x = 0; x < d; x++) expect_near(t, what, i, x, got[i * ld + x], sums->value[i * d + x], sums->error[i * d + x]);
+        for (int64_t x = 0; x < d; x++)
+            expect_near(t, what, i, x, got[i * ld + x], sums->value[i * d + x], sums->error[i * d + x]);
 }
 
-/* Keys and values that are seen are finite here: test_backward_nan.c has what NaN reaches. Those that are not seen may be anything. */
+/* Keys and values that are seen are finite here: test_backward_nan.c has what NaN reaches. Those that are not seen may be
+   anything. */
 static void only_hidden_nan(struct tile *tile) {
     for (int64_t j = 0; j < tile->keys; j++) {
         int seen = 0;
@@ -117,7 +123,8 @@ void test_backward(struct trial *t) {
     make_lse(t, &g);
     g.dq = sums_new(rows * tile->d), g.dk = sums_new(tile->block * tile->d), g.dv = sums_new(tile->block * tile->dv);
     g.slope = sums_new(rows), g.bias = sums_new(rows * keys);
-    tp__back b = {.tile = tile_of(tile), .d_o = g.d_o, .ldo = ldo, .left = g.left, .lse = g.lse, .delta = g.delta, .stay = g.stay};
+    tp__back b = {
+        .tile = tile_of(tile), .d_o = g.d_o, .ldo = ldo, .left = g.left, .lse = g.lse, .delta = g.delta, .stay = g.stay};
     void *packed;
     tile_pack(t, tile, tile->k, tile->d, 0, &packed), b.tile.k = packed;
     tile_pack(t, tile, tile->v, tile->dv, 0, &packed), b.v = packed;

@@ -90,7 +90,8 @@ static double half_unit(tp_dtype dtype, double value) {
 
 void test_store_o(struct trial *t) {
     struct tensor to;
-    int64_t count = pick(t, "rows", 1, 60, 96), dv = pick(t, "dv", 1, 200, 128), wide = up(dv, t->set->row_step), ldo = wide + roll_below(t, 3);
+    int64_t count = pick(t, "rows", 1, 60, 96), dv = pick(t, "dv", 1, 200, 128), wide = up(dv, t->set->row_step),
+            ldo = wide + roll_below(t, 3);
     rows_make(t, &to, count, dv, 0);
     float *o = input_floats(t, (count - 1) * ldo + wide), *m = input(t, count, 4), *l = input(t, count, 4);
     for (int64_t i = 0; i < count; i++) {
@@ -107,7 +108,8 @@ void test_store_o(struct trial *t) {
             if (m[i] == -INFINITY && !isnan(l[i]))
                 expect_same(t, "o of a row without keys", i, x, got, 0.0f);
             else if (isinf(exact) || fabs(exact) > largest) {
-                if (isfinite(got) && fabs(exact) > 1.001 * largest) wrong(t, "o[%lld][%lld] is %g: it must not be finite", (long long)i, (long long)x, (double)got);
+                if (isfinite(got) && fabs(exact) > 1.001 * largest)
+                    wrong(t, "o[%lld][%lld] is %g: it must not be finite", (long long)i, (long long)x, (double)got);
             } else /* one rounding, and at most another of a float */
                 expect_near(t, "o", i, x, got, exact, half_unit(t->dtype, exact) * 1.001 + 2 * half_unit(TP_F32, exact));
             if (got == 0 && signbit(got) && all == 0) wrong(t, "o[%lld][%lld] is -0", (long long)i, (long long)x);
@@ -118,7 +120,8 @@ void test_store_o(struct trial *t) {
 
 void test_store_d(struct trial *t) {
     struct tensor to;
-    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->row_step), ld = wide + roll_below(t, 3);
+    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 200, 128), wide = up(d, t->set->row_step),
+            ld = wide + roll_below(t, 3);
     float factor = one_in(t, 3) ? 1 : ordinary(t);
     rows_make(t, &to, count, d, 0);
     float *from = input_floats(t, (count - 1) * ld + wide);
@@ -133,7 +136,8 @@ void test_store_d(struct trial *t) {
 
 void test_delta(struct trial *t) {
     struct tensor o;
-    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 150, 128), dv = pick(t, "dv", 1, 200, 128), lanes = t->set->row_step;
+    int64_t count = pick(t, "rows", 1, 60, 96), d = pick(t, "d", 1, 150, 128), dv = pick(t, "dv", 1, 200, 128),
+            lanes = t->set->row_step;
     int64_t ldq = up(d, lanes) + roll_below(t, 3), ldo = up(dv, lanes) + roll_below(t, 3);
     rows_make(t, &o, count, dv, 1);
     float *q = input_floats(t, (count - 1) * ldq + up(d, lanes)), *d_o = input_floats(t, (count - 1) * ldo + up(dv, lanes));
@@ -149,9 +153,11 @@ void test_delta(struct trial *t) {
             finite &= isfinite(d_o[i * ldo + x]) != 0;
         }
     }
-    const tp__delta work = {.o = o.data, .rows = o.rows, .q = q, .d_o = d_o, .ldq = ldq, .ldo = ldo, .d = d, .dv = dv, .delta = delta};
+    const tp__delta work = {
+        .o = o.data, .rows = o.rows, .q = q, .d_o = d_o, .ldq = ldq, .ldo = ldo, .d = d, .dv = dv, .delta = delta};
     RUN(t, got = t->set->delta[t->dtype](&t->trace, &work));
-    if (!t->bench && (got != 0) == finite) wrong(t, "it says %d of a q and a d_o that are %s", got, finite ? "finite" : "not finite");
+    if (!t->bench && (got != 0) == finite)
+        wrong(t, "it says %d of a q and a d_o that are %s", got, finite ? "finite" : "not finite");
     for (int64_t i = 0; i < count; i++) {
         double sum = 0, size = 0;
         for (int64_t x = 0; x < dv; x++) {

@@ -27,7 +27,8 @@ void test_pack_v(struct trial *t) {
     make(t, &keys, &block, 128);
     int64_t wide = up(keys.d, t->set->row_step);
     float *packed = output_floats(t, block * wide);
-    RUN(t, got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
+    RUN(t,
+        got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
     for (int64_t j = keys.in.first; j < keys.in.last; j++)
         for (int64_t x = 0; x < wide; x++) {
             int64_t panel = x / nr * nr, width = wide - panel < nr ? wide - panel : nr;
@@ -54,7 +55,8 @@ void test_qk(struct trial *t) {
         for (int64_t j = 0; j < lds; j++) {
             double sum = 0, size = 0;
             if (j < keys.in.first / 16 * 16 || j >= up(keys.in.last, 16)) {
-                if (!is_untouched(s[i * lds + j])) wrong(t, "s[%lld][%lld] was written, beyond the keys", (long long)i, (long long)j);
+                if (!is_untouched(s[i * lds + j]))
+                    wrong(t, "s[%lld][%lld] was written, beyond the keys", (long long)i, (long long)j);
                 continue;
             }
             for (int64_t x = 0; x < d && j >= keys.in.first && j < keys.in.last; x++) {
@@ -76,7 +78,8 @@ void test_pv(struct trial *t) {
     float *p = input_floats(t, rows * lds), *c = input_floats(t, rows), *o = output(t, (rows - 1) * ldo + wide, 4);
     float *before = input_floats(t, (rows - 1) * ldo + wide);
     memcpy(o, before, (size_t)((rows - 1) * ldo + wide) * sizeof(float));
-    RUN(t, (values.ahead.row = values.row + values.in.first, t->set->pv[t->dtype](&t->trace, p, lds, rows, &values.in, d, c, o, ldo)));
+    RUN(t, (values.ahead.row = values.row + values.in.first,
+            t->set->pv[t->dtype](&t->trace, p, lds, rows, &values.in, d, c, o, ldo)));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t x = 0; x < (i < rows - 1 ? ldo : wide); x++) {
             double sum = (double)before[i * ldo + x] * (double)c[i], size = fabs(sum);

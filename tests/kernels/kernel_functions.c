@@ -4,7 +4,8 @@
  *
  *     kernel_functions [--seed N] [--trials N] [--only TEXT] [--bench]
  *
- * --only takes functions whose name has the text. A failure names its seed and trial; --first N goes straight there. --bench times each
+ * --only takes functions whose name has the text. A failure names its seed and trial; --first N goes straight there. --bench
+ * times each
  * function at a typical size instead: best of some milliseconds, for one call.
  */
 #include <signal.h>
@@ -18,8 +19,8 @@ static long now_number;
 static uint64_t seed = 1;
 
 static void print_failure(const char *what) {
-    printf("FAILED %s, content %d:%s\n    %s\n    kernel_functions --seed %llu --only %s --first %ld --trials 1\n", now.name, (int)now.content,
-           now.shape, what, (unsigned long long)seed, now.name, now_number);
+    printf("FAILED %s, content %d:%s\n    %s\n    kernel_functions --seed %llu --only %s --first %ld --trials 1\n", now.name,
+           (int)now.content, now.shape, what, (unsigned long long)seed, now.name, now_number);
 }
 
 static void died(int number) {
@@ -44,8 +45,12 @@ enum { FUNCTIONS = sizeof functions / sizeof *functions };
 static void begin(const tp__kernel_set *set, const struct function *function, const char *name, long number, int bench) {
     uint64_t mixed = seed;
     for (const char *c = name; *c; c++) mixed = (mixed ^ (unsigned char)*c) * 0x100000001B3u;
-    now = (struct trial){.set = set, .dtype = function->dtype, .name = name, .seed = mixed + (uint64_t)number * 0xD1B54A32D192ED03u,
-                         .content = bench ? ORDINARY : (enum content)(number % CONTENTS), .bench = bench};
+    now = (struct trial){.set = set,
+                         .dtype = function->dtype,
+                         .name = name,
+                         .seed = mixed + (uint64_t)number * 0xD1B54A32D192ED03u,
+                         .content = bench ? ORDINARY : (enum content)(number % CONTENTS),
+                         .bench = bench};
     now_number = number;
 }
 
@@ -113,6 +118,7 @@ int main(int count, char **words) {
             }
         }
     }
-    if (!bench) printf("%ld kernel functions, %ld trials each, seed %llu: %ld failed\n", done, trials, (unsigned long long)seed, failed);
+    if (!bench)
+        printf("%ld kernel functions, %ld trials each, seed %llu: %ld failed\n", done, trials, (unsigned long long)seed, failed);
     return failed != 0 || (!bench && done == 0);
 }

@@ -50,7 +50,8 @@ void test_merge_state(struct trial *t) {
         int left = a.m1[i] == -INFINITY, right = b.m1[i] == -INFINITY;
         double best = fmax((double)a.m1[i], (double)b.m1[i]), wa = 0, wb = 0, ea = 0, eb = 0;
         expect_same(t, "m", i, 0, a.m[i], (float)best);
-        if (best != -INFINITY) wa = power((double)a.m1[i] - best, (double)unit, &ea), wb = power((double)b.m1[i] - best, (double)unit, &eb);
+        if (best != -INFINITY)
+            wa = power((double)a.m1[i] - best, (double)unit, &ea), wb = power((double)b.m1[i] - best, (double)unit, &eb);
         double l = (double)a.l1[i] * wa + (double)b.l1[i] * wb;
         if (left || right)
             expect_same(t, "l beside an empty state", i, 0, a.l[i], left ? b.l1[i] : a.l1[i]);
@@ -61,18 +62,23 @@ void test_merge_state(struct trial *t) {
             int spoilt = !isfinite(o1) || !isfinite(o2);
             float other = left ? b.o1[i * ldo + x] : a.o1[i * ldo + x];
             if (!spoilt && (left || right)) { /* -0 may become 0 */
-                if (a.o[i * ldo + x] != other) wrong(t, "o[%lld][%lld] is %g beside an empty state: it must stay %g", (long long)i, (long long)x, (double)a.o[i * ldo + x], (double)other);
+                if (a.o[i * ldo + x] != other)
+                    wrong(t, "o[%lld][%lld] is %g beside an empty state: it must stay %g", (long long)i, (long long)x,
+                          (double)a.o[i * ldo + x], (double)other);
             } else if (!spoilt)
-                expect_near(t, "o", i, x, a.o[i * ldo + x], o1 * wa + o2 * wb, size * (ea + eb + 0x1p-22) + (fabs(o1) + fabs(o2)) * 0x1p-99 + 0x1p-148);
+                expect_near(t, "o", i, x, a.o[i * ldo + x], o1 * wa + o2 * wb,
+                            size * (ea + eb + 0x1p-22) + (fabs(o1) + fabs(o2)) * 0x1p-99 + 0x1p-148);
             else if (isfinite(a.o[i * ldo + x]))
-                wrong(t, "o[%lld][%lld] is %g: what is merged is not finite", (long long)i, (long long)x, (double)a.o[i * ldo + x]);
+                wrong(t, "o[%lld][%lld] is %g: what is merged is not finite", (long long)i, (long long)x,
+                      (double)a.o[i * ldo + x]);
         }
     }
 }
 
 void test_merge_sinks(struct trial *t) {
     struct state a;
-    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->row_step), group = pick(t, "group", 1, 9, 4);
+    int64_t rows = pick(t, "rows", 1, 100, 96), ldo = up(pick(t, "ldo", 1, 150, 128), t->set->row_step),
+            group = pick(t, "group", 1, 9, 4);
     tp__rows of = {.first = pick(t, "first", 0, 20, 0), .count = rows, .group = group};
     float left = one_in(t, 2) ? 1 : (float)exp2((double)roll_below(t, 5) - 3) * 1.1f, *sinks = input(t, group, 4);
     for (int64_t h = 0; h < group; h++)
@@ -98,7 +104,8 @@ void test_merge_sinks(struct trial *t) {
             if (none)
                 expect_same(t, "o without a sink", i, x, a.o[i * ldo + x], a.o1[i * ldo + x]);
             else if (!spoils)
-                expect_near(t, "o", i, x, a.o[i * ldo + x], o * wa, isfinite(o) ? fabs(o) * wa * (ea + 0x1p-22) + fabs(o) * 0x1p-99 + 0x1p-148 : INFINITY);
+                expect_near(t, "o", i, x, a.o[i * ldo + x], o * wa,
+                            isfinite(o) ? fabs(o) * wa * (ea + 0x1p-22) + fabs(o) * 0x1p-99 + 0x1p-148 : INFINITY);
         }
     }
 }

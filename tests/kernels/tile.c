@@ -34,7 +34,8 @@ static void make_bias(struct trial *t, struct tile *tile) {
         if (tile->hi[i] > most) most = tile->hi[i];
     size = stride * (most > 0 ? most - 1 : 0) + 1;
     char *values = input(t, tile->rows * size, (size_t)unit);
-    for (int64_t i = 0; i < tile->rows * size; i++) tp_from_float(dtype, one_in(t, 9) ? -INFINITY : ordinary(t), values + i * unit);
+    for (int64_t i = 0; i < tile->rows * size; i++)
+        tp_from_float(dtype, one_in(t, 9) ? -INFINITY : ordinary(t), values + i * unit);
     for (int64_t i = 0; i < tile->rows; i++) bias[i] = values + i * size * unit;
     tile->modify.bias = (const void *const *)bias;
     tile->modify.bias_stride = stride;
@@ -66,10 +67,13 @@ static void make_values(struct trial *t, struct tile *tile) {
         for (int64_t x = 0; x < tile->ldq; x++) tile->q[i * tile->ldq + x] = x < tile->d ? ordinary(t) : 0;
     int spoil = t->content == WITH_NAN && !t->bench;
     for (int64_t j = 0; j < tile->keys; j++) {
-        float size = t->content == WITH_SUBNORMALS && one_in(t, 3) ? 0x1p-140f : t->content == WITH_LARGE && one_in(t, 3) ? 0x1p100f : 1;
+        float size = t->content == WITH_SUBNORMALS && one_in(t, 3) ? 0x1p-140f
+                     : t->content == WITH_LARGE && one_in(t, 3)    ? 0x1p100f
+                                                                   : 1;
         int seen = 0;
         for (int64_t i = 0; i < tile->rows && !seen; i++) seen = tile_sees(tile, i, j);
-        for (int64_t x = 0; x < tile->d; x++) tile->k[j * tile->d + x] = !seen && spoil ? NAN : ordinary(t) * (size < 1 ? size : 1);
+        for (int64_t x = 0; x < tile->d; x++)
+            tile->k[j * tile->d + x] = !seen && spoil ? NAN : ordinary(t) * (size < 1 ? size : 1);
         for (int64_t x = 0; x < tile->dv; x++) tile->v[j * tile->dv + x] = !seen && spoil ? INFINITY : ordinary(t) * size;
         if (spoil && one_in(t, 40)) tile->v[j * tile->dv + roll_below(t, tile->dv)] = one_in(t, 2) ? NAN : INFINITY;
         if (spoil && one_in(t, 80)) tile->k[j * tile->d + roll_below(t, tile->d)] = NAN;
@@ -82,7 +86,8 @@ void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t mo
     tile->d = pick(t, "d", 1, 150, 128);
     tile->dv = pick(t, "dv", 1, 150, 128);
     tile->keys = pick(t, "keys", 1, most_keys, most_keys);
-    while (!t->bench && tile->rows * tile->keys * (tile->d + tile->dv) > 300000) tile->rows = (tile->rows + 1) / 2, tile->keys = (tile->keys + 1) / 2;
+    while (!t->bench && tile->rows * tile->keys * (tile->d + tile->dv) > 300000)
+        tile->rows = (tile->rows + 1) / 2, tile->keys = (tile->keys + 1) / 2;
     tile->block = up(tile->keys, t->set->nr);
     if (tile->block < 16) tile->block = 16;
     tile->ldq = up(tile->d, 16);
@@ -131,7 +136,8 @@ tp__row_tile tile_of(const struct tile *tile) {
 static double bias_of(const struct tile *tile, int64_t row, int64_t key) {
     if (!tile->modifies || tile->modify.bias == NULL) return 0;
     tp_dtype dtype = (tp_dtype)tile->modify.bias_dtype;
-    return (double)tp_to_float(dtype, (const char *)tile->modify.bias[row] + key * tile->modify.bias_stride * (int64_t)tp_dtype_bytes(dtype));
+    return (double)tp_to_float(dtype, (const char *)tile->modify.bias[row] +
+                                          key * tile->modify.bias_stride * (int64_t)tp_dtype_bytes(dtype));
 }
 
 int tile_sees(const struct tile *tile, int64_t row, int64_t key) {
@@ -141,7 +147,8 @@ int tile_sees(const struct tile *tile, int64_t row, int64_t key) {
 }
 
 int tile_stays(const struct tile *tile, int64_t row, int64_t key) {
-    return !tile->drops || tp__dropout_word(&tile->drop.row[row], tile->drop.offset, tile->drop.key + key) >= tile->drop.threshold;
+    return !tile->drops ||
+           tp__dropout_word(&tile->drop.row[row], tile->drop.offset, tile->drop.key + key) >= tile->drop.threshold;
 }
 
 double tile_distance(const struct tile *tile, int64_t row, int64_t key) {
@@ -176,7 +183,8 @@ double tile_score(const struct tile *tile, int64_t row, int64_t key, double *err
 void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, float l_before, const float *o_before,
                  struct tile_row *out) {
     double unit = (double)tile->unit, safe = m == -INFINITY ? 0 : (double)m;
-    double keep = m_before == -INFINITY ? 0 : exp2(((double)m_before - safe) * unit), off = 5e-7 + fabs((double)m_before - safe) * unit * 0x1p-22;
+    double keep = m_before == -INFINITY ? 0 : exp2(((double)m_before - safe) * unit),
+           off = 5e-7 + fabs((double)m_before - safe) * unit * 0x1p-22;
     if (m_before == -INFINITY) off = 0;
     memset(out, 0, sizeof *out);
     out->m = (double)m_before;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows against a block of keys, as attend, math and backward get them: which keys each row sees, by intervals or bits; what changes
+ * Rows against a block of keys, as attend, math and backward get them: which keys each row sees, by intervals or bits; what
+ * changes
  * scores; dropout. Keys that a row does not see may hold NaN, which must not reach it. The scores in double, and how far a
  * kernel's may be off.
  */

@@ -135,7 +135,8 @@ void trial_count(struct trial *t) {
     for (int i = 0; i < TP__FUNCTION_COUNT; i++)
         *((name = tp__function_name(i)) != NULL && strcmp(name, t->name) == 0 ? &calls : &others) += t->trace.calls[i];
     int probe = strstr(t->name, "_peak_") || strstr(t->name, "_read_") || strstr(t->name, "_exp2_") || strstr(t->name, "_tanh_");
-    if (calls != !probe || others != 0) wrong(t, "it counted itself %lld times, and others %lld", (long long)calls, (long long)others);
+    if (calls != !probe || others != 0)
+        wrong(t, "it counted itself %lld times, and others %lld", (long long)calls, (long long)others);
     for (int i = 0; i < t->zones; i++) {
         const struct zone *z = &t->zone[i];
         const char *begin = guard_begin(&z->memory), *end = guard_end(&z->memory, 0);
@@ -169,13 +170,14 @@ void expect_near(struct trial *t, const char *what, int64_t row, int64_t column,
     if (isnan(expected) ? isnan(got) : isinf(expected) ? isnan(got) || (double)got == expected : !isfinite(tolerance)) return;
     if (fabs(expected) + tolerance > 3.4e38 && !isfinite(got)) return; /* it may overflow */
     if (isfinite(expected) && fabs((double)got - expected) <= tolerance) return;
-    wrong(t, "%s[%lld][%lld] is %.9g: it must be %.9g within %.3g", what, (long long)row, (long long)column, (double)got, expected,
-          tolerance);
+    wrong(t, "%s[%lld][%lld] is %.9g: it must be %.9g within %.3g", what, (long long)row, (long long)column, (double)got,
+          expected, tolerance);
 }
 
 /* Those outside first..last-1 lead nowhere. Each row ends at a page without access, or begins behind one. */
 void keys_make(struct trial *t, struct keys *keys, tp_dtype dtype, int64_t count, int64_t first, int64_t last, int64_t d) {
-    int64_t unit = (int64_t)tp_dtype_bytes(dtype), offset = roll_below(t, 5) * unit, apart = offset + d * unit + roll_below(t, 3) * unit;
+    int64_t unit = (int64_t)tp_dtype_bytes(dtype), offset = roll_below(t, 5) * unit,
+            apart = offset + d * unit + roll_below(t, 3) * unit;
     int64_t bytes = last > first ? (last - first - 1) * apart + offset + d * unit : 0;
     char *block = input(t, bytes / unit, (size_t)unit);
     keys->row = input(t, count, sizeof *keys->row);

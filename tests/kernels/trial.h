@@ -55,7 +55,8 @@ float any_value(struct trial *t);
 /* What a tensor of the dtype holds of a value. */
 float as_held(tp_dtype dtype, float value);
 
-/* Memory of exactly these bytes, aligned to the unit and to nothing else, with a page without access on one side. Inputs are filled
+/* Memory of exactly these bytes, aligned to the unit and to nothing else, with a page without access on one side. Inputs are
+   filled
    in first, and cannot be written once the trial runs. */
 void *input(struct trial *t, int64_t count, size_t unit);
 void *output(struct trial *t, int64_t count, size_t unit);
@@ -79,7 +80,8 @@ int trial_again(struct trial *t);
 void wrong(struct trial *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails it unless both are the same float, NaN whatever its bits. */
 void expect_same(struct trial *t, const char *what, int64_t row, int64_t column, float got, float expected);
-/* Unless the error is within the tolerance. Where the expected value is not finite, or the tolerance is not: NaN must be NaN, infinity
+/* Unless the error is within the tolerance. Where the expected value is not finite, or the tolerance is not: NaN must be NaN,
+   infinity
    that infinity or NaN, and anything is right where no tolerance is known. */
 void expect_near(struct trial *t, const char *what, int64_t row, int64_t column, float got, double expected, double tolerance);
 

@@ -249,8 +249,8 @@ static void those_who_ask_again_are_safe(void **state) {
         c->tensors.callback_user = l;
         passed += tp_check_deep(&c->problem, &c->tensors, NULL) == TP_OK;
         for (int64_t row = 0; row < 20; row++)
-            passed += tp_reference(&c->problem, &c->tensors, row % 2 ? TP_NAIVE : TP_DOUBLE, TP_ARITHMETIC_F32, 1, &(tp_row){1, 0, row}, o,
-                                   &lse, &bound, &lse_bound, NULL) == TP_OK;
+            passed += tp_reference(&c->problem, &c->tensors, row % 2 ? TP_NAIVE : TP_DOUBLE, TP_ARITHMETIC_F32, 1,
+                                   &(tp_row){1, 0, row}, o, &lse, &bound, &lse_bound, NULL) == TP_OK;
         guard_free(&guards[0]);
         guard_free(&guards[1]);
         call_free(c);

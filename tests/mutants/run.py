@@ -35,7 +35,7 @@ import test_torch
 
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one mutant's tests; the stated time
-TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|links|random_daily)$"]
+TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = {"patch": "tests of patch(), with PyTorch", "watch": "tests of the watcher, with PyTorch"}  # parts of python/tests/run.py
 FIRST = [
@@ -70,6 +70,8 @@ FIRST = [
     ("event-for", "policy"),
     ("arithmetic-", "arithmetic"),
     ("decision-", "allocation|watch"),
+    ("device-", "device|backend|tickets"),
+    ("ticket-", "tickets|device"),
     ("src/masks/callback", "callback"),
     ("src/reference/row", "callback|bound|reference"),
     ("reference-gradient", "reference_backward"),

@@ -454,8 +454,10 @@ static void refusals_name_value_and_rule(void **state) {
     c.tensors.index_type = 2;
     refuse(&c, 0, 1, &good, "index_type is 2");
     FRESH;
-    c.tensors.reserved = 1;
-    refuse(&c, 0, 1, &good, "reserved is 1");
+    c.tensors.index_device = 1;
+    assert_int_equal(tp_reference(&c.problem, &c.tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &good, NULL, NULL, NULL, NULL, NULL),
+                     TP_UNSUPPORTED);
+    assert_int_equal(tp_mask_visible(&c.problem, &c.tensors, 0, 0, 0, 0), -1);
     FRESH;
     c.tensors.struct_size = 8;
     refuse(&c, 0, 1, &good, "struct_size is 8");

@@ -60,7 +60,8 @@ static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
     tp_model *model;
     tp_error error = TP_ERROR_INIT;
     char text[256];
-    assert_int_equal(assume("{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":2,\"sliding_window\":64}", "mistral", &model, &error), TP_OK);
+    assert_int_equal(
+        assume("{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":2,\"sliding_window\":64}", "mistral", &model, &error), TP_OK);
     assert_string_equal(model->model_type, "kimi_k2");
     assert_string_equal(model->assumed, "mistral");
     assert_string_equal(model->name, "dir/m.json");
@@ -95,7 +96,8 @@ static void an_unknown_type_is_read_as_what_the_caller_says(void **state) {
 static void registers_are_tokens_beside_the_patches(void **state) {
     (void)state;
     int64_t q_len, kv_len;
-    tp_model *model = parse("{\"model_type\":\"dinov2_with_registers\",\"image_size\":32,\"patch_size\":16,\"num_register_tokens\":3}");
+    tp_model *model =
+        parse("{\"model_type\":\"dinov2_with_registers\",\"image_size\":32,\"patch_size\":16,\"num_register_tokens\":3}");
     tp_layer_group_lengths(model->groups[0], 0, &q_len, &kv_len);
     assert_int_equal(q_len, 4 + 1 + 3);
     tp_model_destroy(model);

@@ -60,13 +60,11 @@ static const trap traps[] = {
      "text 0 h4/4 d16 causal scale=0.5 alibi"},
     {"mpt: alibi off", "{\"model_type\":\"mpt\",\"attn_config\":{\"alibi\":false}}",
      "text 0-23 h16/16 d128 causal scale=0.0883883"},
-    {"mpt: alibi is the class default", "{\"model_type\":\"mpt\"}",
-     "text 0-23 h16/16 d128 causal scale=0.0883883 alibi"},
+    {"mpt: alibi is the class default", "{\"model_type\":\"mpt\"}", "text 0-23 h16/16 d128 causal scale=0.0883883 alibi"},
     {"bloom: alibi without a key", "{\"model_type\":\"bloom\",\"n_embed\":128,\"n_layer\":1,\"n_head\":8}",
      "text 0 h8/8 d16 causal scale=0.25 alibi"},
     /* windows: W keys with the row's own */
-    {"sliding_window W is W-1 to the left",
-     "{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"sliding_window\":4096}",
+    {"sliding_window W is W-1 to the left", "{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"sliding_window\":4096}",
      "text 0 h32/8 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000"},
     {"a window of 1 sees its own key", "{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"sliding_window\":1}",
      "text 0 h32/8 d128 causal & window w=0,0 scale=0.0883883 rope=default/128@10000"},
@@ -116,8 +114,7 @@ static const trap traps[] = {
      "text 0-2 h64/64 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000; "
      "text 3 h64/64 d128 causal scale=0.0883883"},
     /* chunks are no windows */
-    {"llama4: every fourth layer is full, not rotated, and scales q",
-     "{\"model_type\":\"llama4_text\",\"num_hidden_layers\":4}",
+    {"llama4: every fourth layer is full, not rotated, and scales q", "{\"model_type\":\"llama4_text\",\"num_hidden_layers\":4}",
      "text 0-2 h40/8 d128 causal & chunk c=8192 scale=0.0883883 rope=default/128@500000; "
      "text 3 h40/8 d128 causal scale=0.0883883 qscale=0.1/8192+1"},
     {"llama4: 1 in no_rope_layers means rope and chunks",
@@ -174,7 +171,8 @@ static const trap traps[] = {
     {"rope_theta at the top and inside may agree",
      "{" LLAMA "\"hidden_size\":64,\"num_attention_heads\":16,\"rope_theta\":10000,\"rope_parameters\":{\"rope_theta\":10000.0}}",
      "text 0-1 h16/16 d4 causal scale=0.5" ROPE4},
-    {"torch_dtype and dtype", "{" LLAMA "\"hidden_size\":64,\"num_attention_heads\":16,\"torch_dtype\":\"float16\",\"dtype\":\"float16\"}",
+    {"torch_dtype and dtype",
+     "{" LLAMA "\"hidden_size\":64,\"num_attention_heads\":16,\"torch_dtype\":\"float16\",\"dtype\":\"float16\"}",
      "text 0-1 h16/16 d4 f16 causal scale=0.5" ROPE4},
     /* parts */
     {"gemma3: image spans, in both kinds of layer; a tower of d 72",
@@ -227,50 +225,49 @@ static const trap traps[] = {
      "{\"model_type\":\"olmo3\",\"num_hidden_layers\":4,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8}}",
      "text 0-2 h32/32 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@500000; "
      "text 3 h32/32 d128 causal scale=0.0883883 rope=yarn/128@500000x8"},
-    {"exaone4: full layers are not rotated beside those that slide",
-     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":4}",
+    {"exaone4: full layers are not rotated beside those that slide", "{\"model_type\":\"exaone4\",\"num_hidden_layers\":4}",
      "text 0-2 h32/32 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000; "
      "text 3 h32/32 d128 causal scale=0.0883883"},
     {"exaone4: without a window all are rotated",
-     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":2,\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"full_attention\"]}",
+     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":2,\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"full_"
+     "attention\"]}",
      "text 0-1 h32/32 d128 causal scale=0.0883883 rope=default/128@10000"},
     {"exaone4: a pattern in words counts for nothing beside a list",
-     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":1,\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"full_attention\"]}",
+     "{\"model_type\":\"exaone4\",\"num_hidden_layers\":1,\"sliding_window_pattern\":\"LLLG\",\"layer_types\":[\"full_"
+     "attention\"]}",
      "text 0 h32/32 d128 causal scale=0.0883883"},
     {"cwm: the first layer and every fourth after it are full",
      "{\"model_type\":\"cwm\",\"num_hidden_layers\":5,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16}}",
      "text 0,4 h48/8 d128 causal scale=0.0883883 rope=llama3/128@1e+06x16; "
      "text 1-3 h48/8 d128 causal & window w=8191,0 scale=0.0883883 rope=llama3/128@1e+06x16"},
-    {"ministral: every layer slides, where there is a window",
-     "{\"model_type\":\"ministral\",\"num_hidden_layers\":2}",
+    {"ministral: every layer slides, where there is a window", "{\"model_type\":\"ministral\",\"num_hidden_layers\":2}",
      "text 0-1 h32/8 d128 causal & window w=4095,0 scale=0.0883883 rope=default/128@10000"},
-    {"ministral: without a window none does",
-     "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":null}",
+    {"ministral: without a window none does", "{\"model_type\":\"ministral\",\"num_hidden_layers\":2,\"sliding_window\":null}",
      "text 0-1 h32/8 d128 causal scale=0.0883883 rope=default/128@10000"},
     {"modernbert-decoder: half of local_attention, whatever sliding_window says",
-     "{\"model_type\":\"modernbert-decoder\",\"num_hidden_layers\":2,\"local_attention\":32,\"sliding_window\":64,\"global_rope_theta\":7000,\"local_rope_theta\":300}",
+     "{\"model_type\":\"modernbert-decoder\",\"num_hidden_layers\":2,\"local_attention\":32,\"sliding_window\":64,\"global_rope_"
+     "theta\":7000,\"local_rope_theta\":300}",
      "text 0 h12/12 d64 causal scale=0.125 rope=default/64@7000; "
      "text 1 h12/12 d64 causal & window w=15,0 scale=0.125 rope=default/64@300"},
-    {"granite: attention_multiplier is the scale, 1 by default",
-     "{\"model_type\":\"granite\",\"num_hidden_layers\":1}",
+    {"granite: attention_multiplier is the scale, 1 by default", "{\"model_type\":\"granite\",\"num_hidden_layers\":1}",
      "text 0 h32/32 d128 causal scale=1 rope=default/128@10000"},
-    {"granite: attention_multiplier",
-     "{\"model_type\":\"granite\",\"num_hidden_layers\":1,\"attention_multiplier\":0.015625}",
+    {"granite: attention_multiplier", "{\"model_type\":\"granite\",\"num_hidden_layers\":1,\"attention_multiplier\":0.015625}",
      "text 0 h32/32 d128 causal scale=0.015625 rope=default/128@10000"},
     {"granite_swa: sinks without a key; a theta of 0 is no rotation",
      "{\"model_type\":\"granite_swa\",\"num_hidden_layers\":2,\"layer_rope_theta\":[0,500]}",
      "text 0 h20/4 d128 causal scale=1 sinks; "
      "text 1 h20/4 d128 causal & window w=127,0 scale=1 sinks rope=default/128@500"},
     {"granitemoehybrid: no rotation unless its name is given",
-     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_multiplier\":0.5}",
+     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_"
+     "multiplier\":0.5}",
      "text 0 out: mamba; "
      "text 1 h32/32 d128 causal scale=0.5"},
     {"granitemoehybrid: rope by name",
-     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_multiplier\":0.5,\"position_embedding_type\":\"rope\"}",
+     "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"],\"attention_"
+     "multiplier\":0.5,\"position_embedding_type\":\"rope\"}",
      "text 0 out: mamba; "
      "text 1 h32/32 d128 causal scale=0.5 rope=default/128@10000"},
-    {"smollm3: every fourth layer is not rotated",
-     "{\"model_type\":\"smollm3\",\"num_hidden_layers\":4}",
+    {"smollm3: every fourth layer is not rotated", "{\"model_type\":\"smollm3\",\"num_hidden_layers\":4}",
      "text 0-2 h16/4 d128 causal scale=0.0883883 rope=default/128@2e+06; "
      "text 3 h16/4 d128 causal scale=0.0883883"},
     {"dots1: a window from max_window_layers on, without a switch",
@@ -281,22 +278,28 @@ static const trap traps[] = {
      "{\"model_type\":\"qwen2_moe\",\"num_hidden_layers\":1,\"sliding_window\":0,\"use_sliding_window\":false}",
      "text 0 h16/16 d128 causal scale=0.0883883 rope=default/128@10000"},
     {"laguna: heads by layer",
-     "{\"model_type\":\"laguna\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"num_attention_heads_per_layer\":[48,64]}",
+     "{\"model_type\":\"laguna\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"num_"
+     "attention_heads_per_layer\":[48,64]}",
      "text 0 h48/8 d128 causal scale=0.0883883 rope=default/64@500000; "
      "text 1 h64/8 d128 causal & window w=511,0 scale=0.0883883 rope=default/128@10000"},
     {"gemma4: the scale is 1, full layers are wider, the last one is full",
-     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0},\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+     "\"proportional\",\"partial_rotary_factor\":0.25,\"rope_theta\":1000000.0},\"sliding_attention\":{\"rope_type\":\"default\","
+     "\"rope_theta\":10000.0}}}",
      "text 0 h8/4 d256 causal & window w=511,0 scale=1 rope=default/256@10000; "
      "text 1 h8/4 d512 causal scale=1 rope=proportional/128@1e+06"},
     {"gemma4: fewer KV heads on full layers only where k is v",
-     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":1,\"global_head_dim\":128,\"num_global_key_value_heads\":2,\"attention_k_eq_v\":true,\"rope_parameters\":{\"full_attention\":{}}}",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":1,\"global_head_dim\":128,\"num_global_key_value_heads\":2,"
+     "\"attention_k_eq_v\":true,\"rope_parameters\":{\"full_attention\":{}}}",
      "text 0 h8/2 d128 causal scale=1 rope=default/32@1e+06"},
     {"gemma4: layers by number win",
-     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"global_head_dim\":128,\"per_layer_config\":{\"00\":{\"head_dim\":64,\"num_key_value_heads\":8}},\"rope_parameters\":{\"full_attention\":{}}}",
+     "{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":2,\"global_head_dim\":128,\"per_layer_config\":{\"00\":{\"head_dim\":"
+     "64,\"num_key_value_heads\":8}},\"rope_parameters\":{\"full_attention\":{}}}",
      "text 0 h8/8 d64 causal & window w=511,0 scale=1 rope=default/64@10000; "
      "text 1 h8/4 d256 causal scale=1 rope=default/64@1e+06"},
     {"gemma4: images are spans where layers slide, and only with the name",
-     "{\"model_type\":\"gemma4\",\"vision_config\":null,\"audio_config\":{\"num_hidden_layers\":3},\"text_config\":{\"num_hidden_layers\":2,\"use_bidirectional_attention\":\"vision\",\"rope_parameters\":{\"full_attention\":{}}}}",
+     "{\"model_type\":\"gemma4\",\"vision_config\":null,\"audio_config\":{\"num_hidden_layers\":3},\"text_config\":{\"num_hidden_"
+     "layers\":2,\"use_bidirectional_attention\":\"vision\",\"rope_parameters\":{\"full_attention\":{}}}}",
      "text 0 h8/4 d256 (causal & window) | same-span w=511,0 scale=1 rope=default/256@10000; "
      "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06; "
      "audio 0-2 out: other"},
@@ -304,30 +307,28 @@ static const trap traps[] = {
      "{\"model_type\":\"gemma4\",\"text_config\":{\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{}}}}",
      "text 0 h8/4 d256 causal & window w=511,0 scale=1 rope=default/256@10000; "
      "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06"},
-    {"deepseek_v32: a list of keys for each row",
-     "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}",
+    {"deepseek_v32: a list of keys for each row", "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}",
      "text 0 h128/128 d192/128 decode=1:576/512 causal sparse=2048 scale=0.0721688 rope=default/64@10000"},
-    {"minicpm3: latents of its own size",
-     "{\"model_type\":\"minicpm3\",\"num_hidden_layers\":1}",
+    {"minicpm3: latents of its own size", "{\"model_type\":\"minicpm3\",\"num_hidden_layers\":1}",
      "text 0 h40/40 d96/64 decode=1:288/256 causal scale=0.102062 rope=default/32@10000"},
     {"beam: null by layer type is no rotation",
-     "{\"model_type\":\"beam\",\"num_hidden_layers\":2,\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"rope_parameters\":{\"full_attention\":null,\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}",
+     "{\"model_type\":\"beam\",\"num_hidden_layers\":2,\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"rope_"
+     "parameters\":{\"full_attention\":null,\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":10000.0}}}",
      "text 0 h48/8 d128 causal & window w=511,0 scale=0.0883883 rope=default/128@10000; "
      "text 1 h48/8 d128 causal scale=0.0883883"},
     {"gemma3: null by layer type is the default",
-     "{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"full_attention\"],\"rope_parameters\":{\"full_attention\":null,\"sliding_attention\":null}}",
+     "{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"full_attention\"],\"rope_parameters\":{\"full_"
+     "attention\":null,\"sliding_attention\":null}}",
      "text 0 h8/4 d256 causal scale=0.0625 rope=default/256@1e+06"},
     {"nemotron_h: a pattern counts the layers",
      "{\"model_type\":\"nemotron_h\",\"num_hidden_layers\":9,\"hybrid_override_pattern\":\"M-*E\"}",
      "text 0 out: mamba; "
      "text 1,3 out: other; "
      "text 2 h32/8 d128 causal scale=0.0883883"},
-    {"bamba: attention by number",
-     "{\"model_type\":\"bamba\",\"num_hidden_layers\":3,\"attn_layer_indices\":[1]}",
+    {"bamba: attention by number", "{\"model_type\":\"bamba\",\"num_hidden_layers\":3,\"attn_layer_indices\":[1]}",
      "text 0,2 out: mamba; "
      "text 1 h32/8 d128 causal scale=0.0883883 rope=default/64@10000"},
-    {"minimax: the first of two is attention",
-     "{\"model_type\":\"minimax\",\"num_hidden_layers\":3,\"block_size\":256}",
+    {"minimax: the first of two is attention", "{\"model_type\":\"minimax\",\"num_hidden_layers\":3,\"block_size\":256}",
      "text 0,2 h32/8 d128 causal scale=0.0883883 rope=default/128@1e+06; "
      "text 1 out: linear attention"},
     {"gpt_neo: the scale is 1, local layers have a window",
@@ -342,7 +343,8 @@ static const trap traps[] = {
      "{\"model_type\":\"internvl_vision\",\"num_hidden_layers\":1,\"image_size\":[448,448],\"patch_size\":[14,14]}",
      "vision 0 h16/16 d64 full scale=0.125"},
     {"registers are tokens",
-     "{\"model_type\":\"dinov2_with_registers\",\"num_hidden_layers\":1,\"image_size\":32,\"patch_size\":16,\"num_register_tokens\":3}",
+     "{\"model_type\":\"dinov2_with_registers\",\"num_hidden_layers\":1,\"image_size\":32,\"patch_size\":16,\"num_register_"
+     "tokens\":3}",
      "vision 0 h12/12 d64 full scale=0.125"},
 };
 

@@ -112,18 +112,24 @@ static void made_models(void **state) {
         tp_status status;
     } texts[] = {
         {"{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0-3,7,9-1023/2\", \"problem\": \"h4/2 d64 f32 causal "
-         "window=1023,0 softcap=50 spans\"}, {\"layers\": \"4\", \"out_of_scope\": \"mamba\"}]}", TP_OK},
+         "window=1023,0 softcap=50 spans\"}, {\"layers\": \"4\", \"out_of_scope\": \"mamba\"}]}",
+         TP_OK},
         {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,"
          "\"_name_or_path\":\"a name of more than sixty-four bytes, with \\u00e9\\ud83d\\ude00\\n\\t\\\\ in it, so that its "
          "buffer has to grow\",\"rms_norm_eps\":0.000009999999747378751635551452636718750,\"_tileproof_ignore\":"
-         "[\"a_key_that_nobody_knows_at_all\"],\"a_key_that_nobody_knows_at_all\":[1,[2,{\"x\":null}],true,false]}", TP_OK},
+         "[\"a_key_that_nobody_knows_at_all\"],\"a_key_that_nobody_knows_at_all\":[1,[2,{\"x\":null}],true,false]}",
+         TP_OK},
         {"{\"model_type\":\"rwkv\",\"num_hidden_layers\":24}", TP_OK},
-        {"{\"model_type\":\"llama\",\"hidden_size\":\"many, and more than can be shown in an error text of this size\"}", TP_INVALID},
+        {"{\"model_type\":\"llama\",\"hidden_size\":\"many, and more than can be shown in an error text of this size\"}",
+         TP_INVALID},
         {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,\"strange\":"
-         "[1,2,3]}", TP_UNSUPPORTED},
+         "[1,2,3]}",
+         TP_UNSUPPORTED},
         {"{\"model_type\":\"a model type that nobody has ever heard of\",\"num_hidden_layers\":2}", TP_OK}, /* as a llama */
-        {"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"rope_parameters\":{\"full_attention\":{}},\"per_layer_config\":"
-         "{\"0\":{\"head_dim\":64},\"2\":{\"num_key_value_heads\":8}}}", TP_OK},
+        {"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"rope_parameters\":{\"full_attention\":{}},\"per_layer_"
+         "config\":"
+         "{\"0\":{\"head_dim\":64},\"2\":{\"num_key_value_heads\":8}}}",
+         TP_OK},
         {"{\"a\":\"a string that does not end, however long it is read", TP_INVALID},
         {"{\"a\":1,\"a\":2}", TP_INVALID},
         {"[1,2,[3]]", TP_INVALID},

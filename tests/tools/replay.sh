@@ -108,7 +108,7 @@ expect story-after 0 'owned by private decode few-rows on math, a FALLBACK' stor
     --fallback permit -o "$scratch/after.json" --against "$scratch/before.json" --metrics "$scratch/after.prom"
 expect story-against 0 'private decode few-rows: p99 x[1-9][0-9.]*, .* kernel [a-z0-9]+ -> math, a FALLBACK' story \
     --models "$scratch/after" --fallback permit --against "$scratch/before.json"
-expect story-counted 0 'tileproof_fallbacks_total\{kernel="math",phase="decode",dtype="bf16",bucket="few-rows",reason="head_dim",model="private"\} 4' \
+expect story-counted 0 'tileproof_fallbacks_total\{kernel="math",device="cpu",phase="decode",dtype="bf16",bucket="few-rows",reason="head_dim",model="private"\} 4' \
     cat "$scratch/after.prom"
 expect_python story-figures '
 import os

@@ -123,7 +123,8 @@ static void shrink_to(const char *text, const char *expected) {
 static void failures_become_small(void **state) {
     (void)state;
     memcpy(needed, ((const char *[4]){"sinks", "@nan"}), sizeof needed);
-    shrink_to("h12/3 d65/63 f32->f16 b2 q16 k300 causal window=20,3 spans-and padded sinks @i64 @nan @gain-4", "d1/1 q5 sinks @nan");
+    shrink_to("h12/3 d65/63 f32->f16 b2 q16 k300 causal window=20,3 spans-and padded sinks @i64 @nan @gain-4",
+              "d1/1 q5 sinks @nan");
     memcpy(needed, ((const char *[4]){"bits"}), sizeof needed);
     shrink_to("h2/1 d3 bf16:f32:f16->f32 seqs=3x9/400,1x1/7,2x5/5 packed mask=causal,window:3:4,or,bits,and scale=0.5",
               "d1 seqs=1x0/5 packed mask=bits");

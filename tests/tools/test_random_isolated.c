@@ -84,7 +84,8 @@ static struct isolated begin(int how, int with_forks) {
     passed = failed = 0;
     complaint[0] = 0;
     last = (struct finding){0};
-    return (struct isolated){.kernels = &kernels, .seed = 1, .count = 3, .threads = 1, .workers = 1, .patience = 1, .found = note};
+    return (struct isolated){
+        .kernels = &kernels, .seed = 1, .count = 3, .threads = 1, .workers = 1, .patience = 1, .found = note};
 }
 
 static void try_one(int how, int with_forks, struct finding *finding) {

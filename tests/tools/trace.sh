@@ -35,7 +35,7 @@ assert reasons["generic"] == "head_dim" and reasons["math"] == "policy", reasons
 wide = [r for r in call["refused"] if r["kernel"] == "generic"][0]
 assert wide["have"] == 640 and wide["need"] == 576 and "head_dim 640" in wide["text"]
 ' cat "$scratch/refused.jsonl"
-expect refused-metrics 0 'tileproof_refusals_total\{phase="prefill",dtype="f32",bucket="many-rows",reason="head_dim"\} 1' cat "$scratch/refused.prom"
+expect refused-metrics 0 'tileproof_refusals_total\{device="cpu",phase="prefill",dtype="f32",bucket="many-rows",reason="head_dim"\} 1' cat "$scratch/refused.prom"
 expect metrics-to-stdout 0 '^tileproof_calls_total\{.*\} 2$' "$tool" run q64 d64 --repeat 2 --metrics -
 
 # convert: the fields that the viewers need, by kind of event

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from test_torch_watch import profiled, setUpModule, tearDownModule  # noqa: F401
 from tileproof.watch import hooks
+from torch._inductor.codecache import PyCodeCache
 
 
 class Block(torch.nn.Module):
@@ -25,6 +26,7 @@ class Block(torch.nn.Module):
 class Compile(unittest.TestCase):
     def setUp(self):
         torch._dynamo.reset()
+        PyCodeCache.cache_clear()  # graphs of other tests count as the process's own
         self.x = torch.randn(1, 3, 10, 16)
 
     def test_inductor(self):

@@ -134,9 +134,11 @@ TP_API size_t tp_dtype_bytes(tp_dtype dtype);
 
 /* How a kernel rounds its products and sums: tp_reference's bounds depend on it. Numbers are fixed for ever. */
 typedef enum tp_arithmetic {
-    TP_ARITHMETIC_F32 = 0 /* float32 throughout: elements of 16 bits are widened, which is exact */
+    TP_ARITHMETIC_F32 = 0,   /* float32 throughout: elements of 16 bits are widened, which is exact */
+    TP_ARITHMETIC_P_BF16 = 1 /* the same, but probabilities are rounded to bf16 where they meet v; those below 2^-58 of the
+                                greatest may count as 0 */
 } tp_arithmetic;
-TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32"; "arithmetic?" when unknown */
+TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32", "p=bf16"; "arithmetic?" when unknown */
 
 /* Where kernels run and memory lies: TP_CPU, or the number of the context's backend, 1..255. */
 typedef enum tp_device { TP_CPU = 0 } tp_device;
@@ -329,6 +331,9 @@ typedef struct tp_problem {
                                stay are divided by 1 - p. Which ones: Philox4x32-10 of (seed, offset, sequence,
                                query head, row, key), whatever the tiling. lse knows nothing of it      */
     int32_t reserved2;      /* 0 */
+    int32_t p_dtype;        /* what probabilities may be rounded to where they meet v: 0, float32; TP_BF16: permits it, for kernels
+                               that are faster so. It asks for nothing: the receipt's arithmetic says what was done */
+    int32_t reserved3;      /* 0 */
 } tp_problem;
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
@@ -730,6 +735,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     scale=0.0884               default 1/sqrt(d)
  *     qscale=BETA,LENGTH,OFFSET softcap=50 alibi bias=bf16 sinks     scores: see tp_problem
  *     dropout=0.1                on probabilities; the seed is not part of the text
+ *     p=bf16                     probabilities may be rounded to bf16 where they meet v
  */
 typedef struct tp_lengths {
     uint32_t struct_size;
@@ -904,6 +910,7 @@ TP_API tp_status tp_recorder_write(const tp_context *context, tp_write write, vo
 
 #define TP_ISA_AVX2 1u   /* AVX2 and FMA and F16C     */
 #define TP_ISA_AVX512 2u /* AVX-512 F, BW, VL and DQ  */
+#define TP_ISA_AVX512_BF16 4u /* AVX512-BF16: products of bf16 pairs */
 
 struct tp_machine {
     uint32_t struct_size;

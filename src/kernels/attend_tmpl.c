@@ -13,50 +13,11 @@
  * more than one interval of the block come with bits, whose union and intersection over a strip class its
  * panels. Error: docs/maths.md.
  */
-#include "kernels/drop.h"
-#include "kernels/gemm.h"
 #include "kernels/function.h"
-#include "kernels/modify.h"
-#include "kernels/softmax.h"
-#include "kernels/strips.h"
+#include "kernels/gemm.h"
+#include "kernels/strip_softmax.h"
 
 _Static_assert(VEC_MR * VEC_STRIPS <= TP__TILE_ROWS, "a tile holds at most TP__TILE_ROWS rows");
-
-_Static_assert(VEC_MR <= VEC_LANES, "the factors of a strip are one vector");
-
-static void strip_softmax(const tp__row_tile *t, const strip *s, float *c) {
-    float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
-    for (int i = 0; i < s->mr; i++) {
-        int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
-        float *p = t->s + r * t->lds;
-        if (lo >= hi) continue; /* its maximum stands: a factor of 2^0 */
-        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
-        if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, NULL);
-        if (t->bits != NULL)
-            mask_bits(p, t->bits + r * t->bit_words, from, to);
-        else
-            mask_row(p, from, lo, hi, to);
-        float best = row_max(p, from, to), m = best > t->m[r] ? best : t->m[r];
-        safe[i] = safe_max(m);
-        down[i] = t->m[r] - safe[i];
-        t->m[r] = m;
-    }
-    vec_f factor = vec_exp2(vec_load(down), vec_set1(t->unit));
-    for (int i = 0; i < s->mr; i++) {
-        int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
-        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
-        float *p = t->s + r * t->lds;
-        c[i] = factor[i];
-        if (lo >= hi) {
-            for (int64_t j = s->lo; j < s->hi; j++) p[j] = 0.0f;
-            continue;
-        }
-        t->l[r] = t->l[r] * c[i] + row_exp(p, p, from, to, safe[i], t->unit);
-        if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
-        for (int64_t j = s->lo; j < from; j++) p[j] = 0.0f;
-        for (int64_t j = to; j < s->hi; j++) p[j] = 0.0f;
-    }
-}
 
 /* 0 x NaN must never be computed: row by row, over the keys that each sees. */
 static void careful_values(const tp__row_tile *t, const strip *s, const float *c) {
@@ -76,9 +37,9 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     trace->calls[TP_FUNCTION_ID(attend_f32)]++;
     int n = cut_strips(t, strips);
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
-    tp__product scores = {t->q, t->ldq, t->k, t->d, t->s};
+    tp__product scores = FLOAT_PRODUCT(t->q, t->ldq, t->k, t->d, t->s);
     strip_products(trace, t, strips, bits, n, &scores);
-    for (int i = 0; i < n; i++) strip_softmax(t, &strips[i], c + strips[i].first);
+    for (int i = 0; i < n; i++) strip_softmax(t, &strips[i], c + strips[i].first, WEIGHTS_F32);
 
     if (t->v == NULL) return;
 
@@ -90,14 +51,14 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
             const strip *s = &strips[i];
             const strip_bits *b = t->bits != NULL ? &bits[i] : NULL;
             const float *factor = c + s->first;
-            if (t->v_not_finite && has_holes(t, s, b)) continue;
+            if (t->v_found && has_holes(t, s, b)) continue;
             for (int64_t from = s->lo, to = s->lo; next_run(s, b, &from, &to); factor = ones)
                 values_of[narrow][s->mr](t->s + s->first * t->lds + from, t->lds,
                                          (const float *)t->v + panel * t->block + from * width, to - from, factor,
                                          t->o + s->first * t->ldo + panel, t->ldo);
         }
     }
-    if (!t->v_not_finite) return;
+    if (!t->v_found) return;
     for (int i = 0; i < n; i++)
         if (has_holes(t, &strips[i], &bits[i])) careful_values(t, &strips[i], c);
 }

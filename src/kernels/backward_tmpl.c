@@ -236,8 +236,8 @@ void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
     extent e = extent_of(b);
     if (e.lo >= e.hi) return;
-    tp__product scores = {t->q, t->ldq, t->k, t->d, t->s};
-    tp__product values = {b->d_o, b->ldo, b->v, t->dv, b->ds};
+    tp__product scores = FLOAT_PRODUCT(t->q, t->ldq, t->k, t->d, t->s);
+    tp__product values = FLOAT_PRODUCT(b->d_o, b->ldo, b->v, t->dv, b->ds);
     strip_products(trace, t, strips, bits, n, &scores);
     strip_products(NULL, t, strips, bits, n, &values);
     for (int64_t r = 0; r < t->rows; r++) gradient_of_row(b, &e, r);

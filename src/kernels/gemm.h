@@ -8,6 +8,7 @@
 #ifndef TP_KERNELS_GEMM_H
 #define TP_KERNELS_GEMM_H
 
+#include "kernels/product.h"
 #include "kernels/vec/vec.h"
 
 _Static_assert(VEC_NRV == 2, "a panel is two vectors wide, half a panel one");
@@ -80,18 +81,16 @@ VEC_INLINE void gemm_tn_body(const int mr, const int nrv, const float *a, int64_
 }
 
 /* One small function a row count, so that each has literal sizes and its own registers. */
-typedef void scores_fn(const float *q, int64_t ldq, const float *k, int64_t d, float *s,
-                       int64_t lds);
 typedef void values_fn(const float *p, int64_t lds, const float *v, int64_t keys, const float *c,
                        float *o, int64_t ldo);
 
 #define GEMM_ROWS(MR)                                                                              \
-    static __attribute__((noinline)) void scores_##MR(const float *q, int64_t ldq, const float *k, \
+    static __attribute__((noinline)) void scores_##MR(const void *q, int64_t ldq, const void *k,   \
                                                       int64_t d, float *s, int64_t lds) {          \
         scores_body(MR, VEC_NRV, q, ldq, k, d, s, lds);                                            \
     }                                                                                              \
     static __attribute__((noinline)) void scores_narrow_##MR(                                      \
-        const float *q, int64_t ldq, const float *k, int64_t d, float *s, int64_t lds) {           \
+        const void *q, int64_t ldq, const void *k, int64_t d, float *s, int64_t lds) {             \
         scores_body(MR, 1, q, ldq, k, d, s, lds);                                                  \
     }                                                                                              \
     static __attribute__((noinline)) void values_##MR(const float *p, int64_t lds, const float *v, \
@@ -108,7 +107,7 @@ VEC_ROWS(GEMM_ROWS)
 #undef GEMM_ROWS
 
 /* [0]: a panel of NRV vectors; [1]: one vector wide */
-static scores_fn *const scores_of[2][VEC_MR + 1] = {
+static product_fn *const scores_of[2][VEC_MR + 1] = {
     {
 #define ROW(MR) [MR] = scores_##MR,
         VEC_ROWS(ROW)

@@ -129,8 +129,9 @@ typedef struct tp__keys_in {
 } tp__keys_in;
 
 /* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:
-   their scores are masked before anything looks at them, and no row reads their values. pack_v returns
-   whether it met one that is not finite. */
+   their scores are masked before anything looks at them, and no row reads their values. Both return what was found
+   that attend and backward must know of, in the set's own terms; of floats only pack_v finds anything, 1: an element
+   that is not finite. */
 typedef int tp__pack_k_fn(tp__trace *, void *packed, const tp__keys_in *keys, int64_t block, int64_t d);
 typedef tp__pack_k_fn tp__pack_v_fn;
 
@@ -181,7 +182,7 @@ typedef struct tp__row_tile {
     const int32_t *lo, *hi;    /* row i sees the block's keys lo[i]..hi[i]-1; empty: 0, 0 */
     int64_t rows, d, dv;
     int64_t block;             /* keys a packed block has room for: a multiple of NR */
-    int v_not_finite;
+    int k_found, v_found;      /* what pack_k and pack_v returned */
     const uint64_t *bits;      /* NULL: the intervals say it all. Otherwise lo, hi are the hull of what row
                                   i sees, and bit j of bits[i*bit_words ...] says whether it sees key j */
     int64_t bit_words;

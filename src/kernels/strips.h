@@ -4,8 +4,8 @@
 #ifndef TP_KERNELS_STRIPS_H
 #define TP_KERNELS_STRIPS_H
 
-#include "kernels/gemm.h"
 #include "kernels/kernel.h"
+#include "kernels/product.h"
 #include "kernels/softmax.h"
 
 typedef struct strip {
@@ -67,12 +67,19 @@ VEC_INLINE panel_class look(const strip *s, const strip_bits *b, int64_t key) {
 
 /* out = a b^T for the panels that a strip sees; b packed as K is, NULL: it has been done, and is only counted. */
 typedef struct tp__product {
-    const float *a;
-    int64_t lda;
-    const float *b;
+    const void *a;
+    int64_t lda;      /* elements */
+    int64_t a_row;    /* bytes of a row of a */
+    const void *b;
+    int64_t b_key;    /* bytes of a key of b */
     int64_t d;
-    float *out; /* rows of the tile's lds */
+    float *out;       /* rows of the tile's lds */
+    product_fn *const (*of)[VEC_MR + 1]; /* [0]: a panel; [1]: half of one; by rows */
 } tp__product;
+
+/* Both of floats. */
+#define FLOAT_PRODUCT(a, lda, b, d, out) \
+    {a, lda, (lda) * (int64_t)sizeof(float), b, (d) * (int64_t)sizeof(float), d, out, scores_of}
 
 /* Panels outside, strips inside: a panel stays in L1 while the strips use it. trace NULL: not counted. */
 static inline void strip_products(tp__trace *trace, const tp__row_tile *t, const strip *strips,
@@ -92,8 +99,9 @@ static inline void strip_products(tp__trace *trace, const tp__row_tile *t, const
             int half = !sees.lower || !sees.upper;
             int64_t skip = sees.lower ? 0 : VEC_LANES;
             if (p->b != NULL) {
-                scores_of[half][s->mr](p->a + s->first * p->lda, p->lda, p->b + key * p->d + skip, p->d,
-                                       p->out + s->first * t->lds + key + skip, t->lds);
+                p->of[half][s->mr]((const char *)p->a + s->first * p->a_row, p->lda,
+                                   (const char *)p->b + key * p->b_key + skip * (int64_t)sizeof(float), p->d,
+                                   p->out + s->first * t->lds + key + skip, t->lds);
                 pairs += s->mr * (half ? VEC_LANES : VEC_NR);
             }
             full += sees.full;

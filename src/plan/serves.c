@@ -64,12 +64,19 @@ static void check_dtypes(const tp__kernel_set *kernels, const tp_problem *proble
     }
 }
 
+/* A kernel may round what the problem permits, and nothing else. */
+static void check_arithmetic(const tp__option *option, const tp_problem *problem, const tp__why *why) {
+    if (option->arithmetic == TP_ARITHMETIC_P_BF16 && problem->p_dtype != TP_BF16)
+        tp__refuse(why, TP_WHY_DTYPE, TP_F32, TP_BF16, "p is f32, need p=bf16");
+}
+
 void tp__cpu_serves(const tp__option *option, const tp_problem *problem, const tp__rules *rules, const tp__why *why) {
     const tp__kernel_set *kernels = tp__option_kernels(option, rules);
     const tp__strategy *strategy = option->executor->strategy[problem->op];
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v), max = strategy != NULL ? strategy->max_head_dim : 0;
     check_isa(kernels, rules, why);
     check_dtypes(kernels, problem, why);
+    check_arithmetic(option, problem, why);
     if (max != 0 && dim > max)
         tp__refuse(why, TP_WHY_HEAD_DIM, dim, max, "head_dim %lld, need <= %lld", (long long)dim, (long long)max);
     if (strategy == NULL || !has_op(option, kernels, problem->op))

@@ -173,6 +173,9 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
     TP_REQUIRE(p->dropout >= 0 && p->dropout < 1, error, TP_INVALID,
                "dropout is %g: it must be at least 0 and below 1", (double)p->dropout);
     TP_REQUIRE(p->reserved2 == 0, error, TP_INVALID, "reserved2 is %d: it must be 0", p->reserved2);
+    TP_REQUIRE(p->reserved3 == 0, error, TP_INVALID, "reserved3 is %d: it must be 0", p->reserved3);
+    TP_REQUIRE(p->p_dtype == 0 || p->p_dtype == TP_BF16, error, TP_INVALID,
+               "p_dtype is %d: it must be 0 (float32) or TP_BF16 (%d)", p->p_dtype, TP_BF16);
     TP_TRY(check_range("qscale_length", p->qscale_length, 0, TP__LENGTH_MAX, 40, error));
     return check_range("qscale_offset", p->qscale_offset, 0, TP__LENGTH_MAX, 40, error);
 }

@@ -151,6 +151,7 @@ static void put_scores(printer *p, const tp_problem *problem) {
     if (problem->bias_dtype != 0) put(p, " bias=%s", tp_dtype_name((tp_dtype)problem->bias_dtype));
     if (problem->sinks) put(p, " sinks");
     if (problem->dropout > 0) put_number(p, "dropout", problem->dropout);
+    if (problem->p_dtype != 0) put(p, " p=%s", tp_dtype_name((tp_dtype)problem->p_dtype));
 }
 
 static const char *phase_word(const tp_problem *problem, const char *forward) {

@@ -35,6 +35,7 @@ typedef enum subject {
     BIAS,
     SINKS,
     DROPOUT,
+    WEIGHTS,
     UNKNOWN
 } subject;
 
@@ -76,6 +77,7 @@ static const struct word {
     {"alibi", FLAG, ALIBI, NULL, offsetof(tp_problem, alibi)},
     {"bias=", VALUE, BIAS, tp__take_bias, 0},
     {"dropout=", VALUE, DROPOUT, tp__take_dropout, 0},
+    {"p=", VALUE, WEIGHTS, tp__take_p, 0},
     {"sinks", FLAG, SINKS, NULL, offsetof(tp_problem, sinks)},
 };
 static const struct word masks = {"", VALUE, MASK, tp__take_mask, 0};

@@ -197,6 +197,14 @@ tp_status tp__take_bias(tp__words *w) {
     return TP_OK;
 }
 
+/* p=f32 says what is so without it. */
+tp_status tp__take_p(tp__words *w) {
+    tp_dtype dtype = take_dtype(w);
+    if ((dtype != TP_F32 && dtype != TP_BF16) || w->at != w->end) return TP__REFUSE_WORD(w, "it takes bf16 or f32");
+    w->problem.p_dtype = dtype == TP_BF16 ? TP_BF16 : 0;
+    return TP_OK;
+}
+
 tp_status tp__take_softcap(tp__words *w) {
     float *cap = &w->problem.softcap;
     if (!tp__read_float(&w->at, w->end, cap) || w->at != w->end || !(*cap >= 0x1p-60f && *cap <= 0x1p60f))

@@ -51,6 +51,7 @@ tp_status tp__take_top_left(tp__words *w);
 tp_status tp__take_bias(tp__words *w);
 tp_status tp__take_softcap(tp__words *w);
 tp_status tp__take_dropout(tp__words *w);
+tp_status tp__take_p(tp__words *w);
 tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_paged(tp__words *w);

@@ -20,10 +20,10 @@ static double probability_error(const tp__reference_row *row, const tp__key *key
     double score = key->score * TP__LOG2_E, lse = row->lse * TP__LOG2_E, gap = fabs(score - lse);
     double log_factor = LN_2 * (key->error + UNIT * (fabs(score) + 3 * gap)) + lse_error + EXP2_ERROR;
     double p = key->weight / row->sum;
-    if (lse - score - key->error - lse_error / LN_2 > EXP2_LOWEST + 2) return p; /* exactly 0 */
+    if (lse - score - key->error - lse_error / LN_2 > row->rounding->lowest + 2) return p; /* exactly 0 */
     if (log_factor > 600 || key->weight < DBL_MIN) return exp(key->score - row->lse + log_factor);
     double up = expm1(log_factor);
-    return p * (gap > EXP2_LOWEST ? fmax(up, 1) : up);
+    return p * (gap > row->rounding->lowest ? fmax(up, 1) : up);
 }
 
 /* Of softcap's derivative 1 - t^2. */

@@ -188,14 +188,14 @@ static span count_rescales(tp__reference_row *row, const grid *g) {
     return total;
 }
 
-static growth weight_growth(const tp__key *key, const span *top) {
+static growth weight_growth(const tp__key *key, const span *top, double lowest) {
     if (key->score == -INFINITY) return (growth){0, 1, 0};
     double score = key->score * TP__LOG2_E, gap = top->high - (score - key->error);
     double min = (top->low - (score + key->error)) * (1 - 3 * UNIT);
-    if (min > EXP2_LOWEST + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
+    if (min > lowest + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
     growth g = {expm1(fmin(log_factor, LOG_MAX)), exp(-log_factor), log_factor};
-    if (gap > EXP2_LOWEST) g = (growth){fmax(g.up, 1), 0, log_factor};
+    if (gap > lowest) g = (growth){fmax(g.up, 1), 0, log_factor};
     return g;
 }
 
@@ -216,7 +216,7 @@ static best best_of(const tp__reference_row *row, const span *top) {
     best b = {-INFINITY, 0};
     for (int64_t i = 0; i < row->count; i++)
         if (row->keys[i].score > b.score)
-            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top).log};
+            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top, row->rounding->lowest).log};
     return b;
 }
 
@@ -266,7 +266,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
             c->block[x] = 0;
         }
         for (; i < part.end; i++) {
-            growth factor = weight_growth(&row->keys[i], &top);
+            growth factor = weight_growth(&row->keys[i], &top, row->rounding->lowest);
             double more = weight_more(&row->keys[i], &factor, &highest);
             add_key(row, &row->keys[i], more);
             mass += row->keys[i].weight;

@@ -14,7 +14,6 @@
 #define TINY         0x1p-149 /* twice what a result below 2^-126 can lose */
 #define EXP2_ERROR   2.0001e-7
 #define TANH_ERROR   2.5e-7 /* relative, of softcap's tanh */
-#define EXP2_LOWEST  99.0  /* further below the maximum a weight may become 0 */
 #define OVERFLOWS    0x1.ffffffp127 /* a result of this size rounds to infinity */
 #define SECOND_ORDER 1.0001 /* products of errors that are not carried, and the double's own */
 #define LN_2         0.69314718055994530942
@@ -27,6 +26,8 @@ typedef struct tp__rounding {
     double key;    /* of an element of k as it meets q */
     double weight; /* of a weight as it meets its value; the row sum takes it before */
     double value;  /* of an element of v as it meets a weight */
+    double lowest; /* in log2, how far below the maximum a weight is at least kept: further below it may become 0, and two
+                      further it is 0 */
 } tp__rounding;
 
 /* NULL: no such arithmetic. */

@@ -40,7 +40,7 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     int64_t head = task->head + part;
     k_in->offset = head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
     v_in->offset = head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
-    int packed = 0, v_not_finite = 0;
+    int packed = 0, v_found = 0;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__row_tile tile = tp__work_tile(work, part, row, rows, state);
@@ -59,9 +59,9 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
             continue;
         }
         if (!packed++)
-            v_not_finite = kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, v_in, f->decode_block,
+            v_found = kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
-        tile.v_not_finite = v_not_finite;
+        tile.v_found = v_found;
         kernels->attend(scratch->trace, &tile);
     }
 }

@@ -32,8 +32,9 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
                          (problem->head_dim_v * v_size + TP__LINE - 1) / TP__LINE, 0};
     tp__keys_in k_in = {k_row, k_offset, first, last, &k_ahead};
     tp__keys_in v_in = {v_row, v_offset, first, last, &v_ahead};
-    kernels->pack_k[problem->k_dtype](scratch->trace, scratch->k, &k_in, f->block, problem->head_dim_qk);
-    int v_not_finite =
+    int k_found =
+        kernels->pack_k[problem->k_dtype](scratch->trace, scratch->k, &k_in, f->block, problem->head_dim_qk);
+    int v_found =
         kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, &v_in, f->block, problem->head_dim_v);
     scratch->trace->bytes += (last - first) * tp__key_bytes(problem);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
@@ -42,7 +43,8 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
         if (!tp__visibility_tile(&scratch->visibility, &tile, 0, row, key, last, block_class, scratch->trace)) continue;
         tile.k = scratch->k;
         tile.block = tile.lds = f->block;
-        tile.v_not_finite = v_not_finite;
+        tile.k_found = k_found;
+        tile.v_found = v_found;
         kernels->attend(scratch->trace, &tile);
     }
 }

@@ -129,7 +129,7 @@ int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, 
 tp__row_tile tile_of(const struct tile *tile) {
     return (tp__row_tile){.unit = tile->unit, .q = tile->q, .ldq = tile->ldq, .k = tile->packed_k, .v = tile->packed_v,
                           .lo = tile->lo, .hi = tile->hi, .rows = tile->rows, .d = tile->d, .dv = tile->dv, .block = tile->block,
-                          .v_not_finite = tile->v_not_finite, .bits = tile->bits, .bit_words = tile->bit_words,
+                          .v_found = tile->v_not_finite, .bits = tile->bits, .bit_words = tile->bit_words,
                           .modify = tile->modifies ? &tile->modify : NULL, .drop = tile->drops ? &tile->drop : NULL};
 }
 

@@ -14,6 +14,7 @@
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
  *     VEC_EVEN, VEC_ODD, VEC_LOWER, VEC_UPPER      lanes of two vectors: taken apart in pairs, joined again
  *
+ * sets of bf16 pairs have vec_bf16.h besides,
  * and adds what plain C can say for all of them. Vectors never cross a real call.
  */
 #ifndef TP_VEC_H
@@ -23,6 +24,8 @@
 #define TP__ISA_avx2    1
 #define TP__ISA_avx512  2
 #define TP__ISA_avx512_emulated 2
+#define TP__ISA_avx512_bf16 3
+#define TP__ISA_avx512_bf16_emulated 3
 
 /* Unset for editors and linters that open a template alone. */
 #ifndef TP_ISA
@@ -40,10 +43,17 @@
 #define VEC_MAGIC      0x1.8p23f
 #define VEC_MAGIC_BITS 0x4b400000
 /* 2^y whose y rounds to less is 0: a smaller weight times a value would be subnormal, which costs a hundred
-   cycles. */
+   cycles. Where weights are rounded to bf16 it would be flushed to 0: vec_bf16.h. */
+#if TP__ISA_NUMBER == TP__ISA_avx512_bf16
+#define VEC_MIN      -59.0f
+#else
 #define VEC_MIN      -100.0f
+#endif
 
-#if TP__ISA_NUMBER == TP__ISA_avx512
+#if TP__ISA_NUMBER == TP__ISA_avx512_bf16
+#include "kernels/vec/vec_avx512.h"
+#include "kernels/vec/vec_bf16.h"
+#elif TP__ISA_NUMBER == TP__ISA_avx512
 #include "kernels/vec/vec_avx512.h"
 #elif TP__ISA_NUMBER == TP__ISA_avx2
 #include "kernels/vec/vec_avx2.h"

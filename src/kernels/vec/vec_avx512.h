@@ -92,6 +92,11 @@ static inline vec_f vec_load_f16(const uint16_t *p) {
 }
 
 /* Round to nearest even; a NaN keeps its upper bits and becomes quiet. */
+#ifdef __AVX512BF16__ /* where nothing subnormal is stored: the instruction flushes it */
+static inline void vec_store_bf16(uint16_t *p, vec_f x) {
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+}
+#else
 static inline void vec_store_bf16(uint16_t *p, vec_f x) {
     __m512i u = (__m512i)x, odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
@@ -99,6 +104,7 @@ static inline void vec_store_bf16(uint16_t *p, vec_f x) {
     r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
 }
+#endif
 
 static inline void vec_store_f16(uint16_t *p, vec_f x) {
     _mm256_storeu_si256((__m256i *)p,

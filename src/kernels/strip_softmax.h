@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The softmax of one strip against one block: its scores become weights in place, m and l move on. What every attend shares. */
+#ifndef TP_KERNELS_STRIP_SOFTMAX_H
+#define TP_KERNELS_STRIP_SOFTMAX_H
+
+#include "kernels/drop.h"
+#include "kernels/modify.h"
+#include "kernels/softmax.h"
+#include "kernels/strips.h"
+
+_Static_assert(VEC_MR <= VEC_LANES, "the factors of a strip are one vector");
+
+/* How weights are left for their product with V; l sums them before they are rounded. */
+typedef enum weights {
+    WEIGHTS_F32,     /* floats as they are */
+    WEIGHTS_ROUNDED, /* floats, rounded to bf16 */
+    WEIGHTS_BF16     /* rounded, two bytes each, from the start of the row on */
+} weights;
+
+/* As row_exp, with p left rounded. p may lie where s does: nothing is written that is still to be read. */
+VEC_INLINE float row_exp_bf16(uint16_t *p, const float *s, int64_t from, int64_t to, float m, float unit) {
+    vec_f sum[VEC_SUM_PARTS];
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
+    for (int64_t j = from; j < to; j += GROUP) {
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
+            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m), vec_set1(unit));
+            vec_store_bf16(p + j + i * VEC_LANES, e);
+            sum[i] += e;
+        }
+    }
+    return vec_sum16(sum);
+}
+
+static void round_row(float *p, int64_t from, int64_t to) {
+    for (int64_t j = from; j < to; j += VEC_LANES) {
+        uint16_t rounded[VEC_LANES];
+        vec_store_bf16(rounded, vec_load(p + j));
+        vec_store(p + j, vec_load_bf16(rounded));
+    }
+}
+
+static void narrow_row(float *p, int64_t from, int64_t to) {
+    for (int64_t j = from; j < to; j += VEC_LANES) vec_store_bf16((uint16_t *)p + j, vec_load(p + j));
+}
+
+/* The weights of keys from..to-1 of the row, whose scores lie there; returns their sum. */
+VEC_INLINE float row_weights(const tp__row_tile *t, int64_t r, float *p, int64_t from, int64_t to, float m, weights as) {
+    if (as == WEIGHTS_BF16 && t->drop == NULL) return row_exp_bf16((uint16_t *)p, p, from, to, m, t->unit);
+    float sum = row_exp(p, p, from, to, m, t->unit);
+    if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
+    if (as == WEIGHTS_ROUNDED) round_row(p, from, to);
+    if (as == WEIGHTS_BF16) narrow_row(p, from, to);
+    return sum;
+}
+
+VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
+    size_t bytes = as == WEIGHTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    if (from < to) memset((char *)p + (size_t)from * bytes, 0, (size_t)(to - from) * bytes);
+}
+
+/* c receives the rows' factors. Weights stand from the strip's first key that any row sees to its last, rounded to pairs. */
+VEC_INLINE void strip_softmax(const tp__row_tile *t, const strip *s, float *c, weights as) {
+    float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
+    int64_t first = s->lo / 2 * 2, end = (s->hi + 1) / 2 * 2;
+    for (int i = 0; i < s->mr; i++) {
+        int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
+        float *p = t->s + r * t->lds;
+        if (lo >= hi) continue; /* its maximum stands: a factor of 2^0 */
+        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
+        if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, NULL);
+        if (t->bits != NULL)
+            mask_bits(p, t->bits + r * t->bit_words, from, to);
+        else
+            mask_row(p, from, lo, hi, to);
+        float best = row_max(p, from, to), m = best > t->m[r] ? best : t->m[r];
+        safe[i] = safe_max(m);
+        down[i] = t->m[r] - safe[i];
+        t->m[r] = m;
+    }
+    vec_f factor = vec_exp2(vec_load(down), vec_set1(t->unit));
+    for (int i = 0; i < s->mr; i++) {
+        int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
+        int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
+        float *p = t->s + r * t->lds;
+        c[i] = factor[i];
+        if (lo >= hi) {
+            no_weights(p, first, end, as);
+            continue;
+        }
+        t->l[r] = t->l[r] * c[i] + row_weights(t, r, p, from, to, safe[i], as);
+        no_weights(p, first, from, as);
+        no_weights(p, to, end, as);
+    }
+}
+
+#endif

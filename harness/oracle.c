@@ -37,8 +37,10 @@ static void *take_share(void *argument) {
     /* an oracle without rows is checked, too */
     for (int64_t i = s->first; (i < t->count || i == 0) && s->status == TP_OK; i += s->step) {
         int64_t n = t->count - i < s->rows ? t->count - i : s->rows;
-        s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, TP_ARITHMETIC_F32, n, t->rows + i, t->o + i * t->dim,
-                                 t->lse + i, t->bound + i, t->lse_bound + i, &s->error);
+        for (int a = 0; a < ORACLE_ARITHMETICS && s->status == TP_OK; a++)
+            if (t->bound[a])
+                s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, (tp_arithmetic)a, n, t->rows + i,
+                                         t->o + i * t->dim, t->lse + i, t->bound[a] + i, t->lse_bound[a] + i, &s->error);
         if (s->status == TP_OK)
             s->status = tp_reference(problem, &s->tensors->call, TP_NAIVE, TP_ARITHMETIC_F32, n, t->rows + i,
                                      t->naive_o + i * t->dim, t->naive_lse + i, NULL, NULL, &s->error);
@@ -79,7 +81,7 @@ tp_status oracle_create_on(struct oracle *oracle, const struct tensors *tensors,
     oracle->count = sample_rows(tensors, limit, seed, &oracle->rows);
     int64_t count = oracle->count;
     if (count >= 0)
-        oracle->memory = calloc((size_t)count * (2 * (size_t)oracle->dim + 4) + 1, sizeof(double));
+        oracle->memory = calloc((size_t)count * (2 * (size_t)oracle->dim + 2 + 2 * ORACLE_ARITHMETICS) + 1, sizeof(double));
     if (!oracle->memory) {
         oracle_destroy(oracle);
         error->status = TP_NO_MEMORY;
@@ -90,8 +92,11 @@ tp_status oracle_create_on(struct oracle *oracle, const struct tensors *tensors,
     oracle->naive_o = oracle->o + count * oracle->dim;
     oracle->lse = oracle->naive_o + count * oracle->dim;
     oracle->naive_lse = oracle->lse + count;
-    oracle->bound = oracle->naive_lse + count;
-    oracle->lse_bound = oracle->bound + count;
+    for (int a = 0; a < ORACLE_ARITHMETICS; a++) {
+        if (a == TP_ARITHMETIC_P_BF16 && tensors->problem.p_dtype != TP_BF16) continue;
+        oracle->bound[a] = oracle->naive_lse + (1 + 2 * a) * count;
+        oracle->lse_bound[a] = oracle->bound[a] + count;
+    }
     oracle->max_v = tensors_max(tensors, TENSOR_V);
     tp_status status = take_rows(oracle, tensors, threads, error);
     if (status != TP_OK) oracle_destroy(oracle);
@@ -136,16 +141,16 @@ struct totals {
     const tp_row *worst_row;
 };
 
-static void look_nearest(const struct oracle *oracle, int64_t i, double error, struct measured_error *measured) {
-    double ratio = error / oracle->bound[i];
-    if (!(oracle->bound[i] > 0) || !isfinite(oracle->bound[i]) || ratio < measured->nearest.ratio) return;
-    measured->nearest.row = oracle->rows[i];
+static void look_nearest(const tp_row *row, double bound, double error, struct measured_error *measured) {
+    double ratio = error / bound;
+    if (!(bound > 0) || !isfinite(bound) || ratio < measured->nearest.ratio) return;
+    measured->nearest.row = *row;
     measured->nearest.error = error;
-    measured->nearest.bound = oracle->bound[i];
+    measured->nearest.bound = bound;
     measured->nearest.ratio = ratio;
 }
 
-static int compare_row(const struct oracle *oracle, const struct tensors *tensors, int64_t i,
+static int compare_row(const struct oracle *oracle, const struct tensors *tensors, int64_t i, double bound,
                        struct measured_error *measured, struct totals *totals,
                        const struct place *place) {
     const tp_row *row = &oracle->rows[i];
@@ -156,13 +161,11 @@ static int compare_row(const struct oracle *oracle, const struct tensors *tensor
         if (isinf(expected) && isnan(got)) continue; /* an infinite v shows, as infinity or as NaN */
         if (differs(expected, got, &error)) return report(place, "o", expected, got, NAN, 0);
         if (empty && got != 0) return report(place, "o of an empty row", 0, got, error, 0);
-        look_nearest(oracle, i, error, measured);
-        if (isfinite(expected) && !isfinite(oracle->bound[i]))
-            return report(place, "o has no finite bound: nothing would be checked", expected, got, error,
-                          oracle->bound[i]);
-        if (error > oracle->bound[i])
-            return report(place, "o beyond its derived bound", expected, got, error,
-                          oracle->bound[i]);
+        look_nearest(row, bound, error, measured);
+        if (isfinite(expected) && !isfinite(bound))
+            return report(place, "o has no finite bound: nothing would be checked", expected, got, error, bound);
+        if (error > bound)
+            return report(place, "o beyond its derived bound", expected, got, error, bound);
         if (!isfinite(expected)) continue;
         if (differs(expected, oracle->naive_o[i * oracle->dim + x], &naive_error)) naive_error = 0;
         if (error > measured->max || !totals->worst_row) {
@@ -180,18 +183,16 @@ static int compare_row(const struct oracle *oracle, const struct tensors *tensor
     return 0;
 }
 
-static int compare_lse(const struct oracle *oracle, const struct tensors *tensors, int64_t i,
+static int compare_lse(const struct oracle *oracle, const struct tensors *tensors, int64_t i, double bound,
                        struct measured_error *measured, const struct place *place) {
     const tp_row *row = &oracle->rows[i];
     double expected = oracle->lse[i], error, naive_error;
     double got = tensors_get(tensors, TENSOR_LSE, row->seq, row->row, row->head, 0);
     if (differs(expected, got, &error)) return report(place, "lse", expected, got, NAN, 0);
-    if (isfinite(expected) && !isfinite(oracle->lse_bound[i]))
-        return report(place, "lse has no finite bound: nothing would be checked", expected, got, error,
-                      oracle->lse_bound[i]);
-    if (error > oracle->lse_bound[i])
-        return report(place, "lse beyond its derived bound", expected, got, error,
-                      oracle->lse_bound[i]);
+    if (isfinite(expected) && !isfinite(bound))
+        return report(place, "lse has no finite bound: nothing would be checked", expected, got, error, bound);
+    if (error > bound)
+        return report(place, "lse beyond its derived bound", expected, got, error, bound);
     if (!isfinite(expected)) return 0;
     if (differs(expected, oracle->naive_lse[i], &naive_error)) naive_error = 0;
     if (error > measured->lse_max) measured->lse_max = error;
@@ -199,16 +200,21 @@ static int compare_lse(const struct oracle *oracle, const struct tensors *tensor
     return 0;
 }
 
-int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
-                  struct measured_error *measured, char *reason, size_t size) {
+int oracle_compare(const struct oracle *oracle, const struct tensors *tensors, int32_t arithmetic,
+                   struct measured_error *measured, char *reason, size_t size) {
     struct totals totals = {0};
     double max_lse = 1;
     *measured = (struct measured_error){0};
+    if (arithmetic < 0 || arithmetic >= ORACLE_ARITHMETICS || !oracle->bound[arithmetic]) {
+        snprintf(reason, size, "the kernel's arithmetic is %s, which the problem does not permit",
+                 tp_arithmetic_name((tp_arithmetic)arithmetic));
+        return 1;
+    }
     for (int64_t i = 0; i < oracle->count; i++) {
         struct place place = {reason, size, &oracle->rows[i]};
-        if (compare_row(oracle, tensors, i, measured, &totals, &place)) return 1;
+        if (compare_row(oracle, tensors, i, oracle->bound[arithmetic][i], measured, &totals, &place)) return 1;
         if (isfinite(oracle->lse[i])) max_lse = fmax(max_lse, fabs(oracle->lse[i]));
-        if (tensors->style.lse && compare_lse(oracle, tensors, i, measured, &place)) return 1;
+        if (tensors->style.lse && compare_lse(oracle, tensors, i, oracle->lse_bound[arithmetic][i], measured, &place)) return 1;
     }
     if (!totals.values) return 0;
     tp_dtype dtype = tensors_dtype(tensors, TENSOR_O);

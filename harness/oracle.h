@@ -19,11 +19,14 @@
 
 #include "harness/tensors.h"
 
+enum { ORACLE_ARITHMETICS = TP_ARITHMETIC_P_BF16 + 1 };
+
 struct oracle {
     int64_t count, dim;
     tp_row *rows;
     double *memory; /* all of the arrays below */
-    double *o, *lse, *bound, *lse_bound;
+    double *o, *lse;
+    double *bound[ORACLE_ARITHMETICS], *lse_bound[ORACLE_ARITHMETICS]; /* by tp_arithmetic; NULL: the problem does not permit it */
     double *naive_o, *naive_lse;
     double max_v;
     double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after oracle_create */
@@ -45,9 +48,10 @@ tp_status oracle_create(struct oracle *oracle, const struct tensors *tensors, in
 tp_status oracle_create_on(struct oracle *oracle, const struct tensors *tensors, int64_t limit,
                           uint64_t seed, int threads, tp_error *error);
 void oracle_destroy(struct oracle *oracle);
-/* 0 when the rule holds; otherwise nonzero and what was expected and got. */
-int oracle_compare(const struct oracle *oracle, const struct tensors *tensors,
-                  struct measured_error *measured, char *reason, size_t size);
+/* Of outputs that a kernel of this arithmetic (tp_receipt.arithmetic) wrote: 0 when the rule holds; otherwise nonzero and what was
+   expected and got. */
+int oracle_compare(const struct oracle *oracle, const struct tensors *tensors, int32_t arithmetic,
+                   struct measured_error *measured, char *reason, size_t size);
 
 /* Half a unit in the last place of 1. */
 double half_ulp(tp_dtype dtype);

@@ -54,6 +54,7 @@ typedef struct tp__trial {
     struct workspace workspace;
     tp_cell cell; /* with what is seen; its texts are those of the slot, of the library and these: */
     char numerics_id[128], output[65], reason[1024];
+    int32_t arithmetic; /* of the kernel that ran */
     tp_problem problem;
     tp_lengths lengths;
     struct tensors tensors;

@@ -162,6 +162,7 @@ static int run_and_compare(tp__trial *t) {
     int threads = tp_context_threads(t->context);
     if (tp__trial_run(t, 1, &receipt)) return 1;
     if (receipt.kernel) cell->kernel = receipt.kernel;
+    t->arithmetic = receipt.arithmetic;
     snprintf(t->numerics_id, sizeof t->numerics_id, "%s", receipt.numerics_id);
     cell->numerics_id = t->numerics_id;
     cell->panels_full = receipt.panels_full;
@@ -170,7 +171,7 @@ static int run_and_compare(tp__trial *t) {
     cell->bytes = receipt.bytes_model;
     if (tensors_badly_written(&t->tensors, reason, sizeof reason))
         return tp__trial_fail(t, TP_CELL_NUMERIC_FAIL, "%s", reason);
-    int wrong = oracle_compare(&t->oracle, &t->tensors, &measured, reason, sizeof reason);
+    int wrong = oracle_compare(&t->oracle, &t->tensors, receipt.arithmetic, &measured, reason, sizeof reason);
     double allowed = 2 * measured.naive_max + measured.floor;
     cell->error = isfinite(measured.max) ? measured.max : 0; /* a journal's numbers are finite; the reason has this one */
     cell->allowed = isfinite(allowed) ? allowed : 0;

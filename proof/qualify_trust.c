@@ -58,7 +58,7 @@ static int exchange_is_seen(tp__trial *s, int64_t a, int64_t b) {
     const struct oracle *oracle = &s->oracle;
     put_row(&s->tensors, &oracle->rows[a], oracle->o + b * oracle->dim, oracle->dim);
     put_row(&s->tensors, &oracle->rows[b], oracle->o + a * oracle->dim, oracle->dim);
-    return oracle_compare(oracle, &s->tensors, &measured, reason, sizeof reason) != 0;
+    return oracle_compare(oracle, &s->tensors, s->arithmetic, &measured, reason, sizeof reason) != 0;
 }
 
 int tp__trial_trust(tp__trial *s) {

@@ -72,7 +72,7 @@ int bench_case_verify(const struct timed_case *one, const struct oracle *oracle,
         tensors_poison_outputs(&one->workload->tensors, 0xFF);
     if (timed_case_run(one, NULL, &error) != TP_OK) return complain_status(&error);
     int wrong = back ? workload_gradients_wrong(one->workload, reason, sizeof reason)
-                     : oracle_compare(oracle, &one->workload->tensors, &measured, reason, sizeof reason);
+                     : oracle_compare(oracle, &one->workload->tensors, one->receipt.arithmetic, &measured, reason, sizeof reason);
     *max_error = back ? NAN : measured.max;
     if (!wrong) return EXIT_FINE;
     complain("%s on %s is WRONG: %s", one->workload->words, one->ran, reason);

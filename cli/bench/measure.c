@@ -53,6 +53,7 @@ static void keep_receipt(const tp_receipt *receipt, struct measurement *out) {
     out->time_ns = receipt->time_ns;
     out->pairs_visible = receipt->pairs_visible;
     out->threads = receipt->tasks;
+    out->arithmetic = receipt->arithmetic;
 }
 
 /* What the kernel says could be used now without swapping; 0 when it does not say. */
@@ -110,7 +111,7 @@ static void measure_error(const struct workload *problem, uint64_t seed, struct 
         fail(out, EXIT_FAILED, "%s", error.text);
         return;
     }
-    if (oracle_compare(&oracle, tensors, &measured, reason, sizeof reason))
+    if (oracle_compare(&oracle, tensors, out->arithmetic, &measured, reason, sizeof reason))
         fail(out, EXIT_FAILED, "%s", reason);
     out->max_error = measured.max;
     out->rows = oracle.count;

@@ -15,6 +15,7 @@ struct measurement {
     double max_error;        /* against double, over rows sampled; NAN of a backward call, all of which is compared */
     int64_t rows;
     int threads;
+    int32_t arithmetic;      /* tp_arithmetic of the receipt */
 };
 
 /* problem: words as bench takes them. kernel NULL: the library's own choice; otherwise that one,

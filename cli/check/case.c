@@ -56,7 +56,7 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
     }
     struct check_case *test = &list->cases[list->count++];
     *test = (struct check_case){
-        .group = group_index(list, group), .rows = 64, .style = style, .function = function};
+        .label = label, .group = group_index(list, group), .rows = 64, .style = style, .function = function};
     char words[64];
     va_list arguments;
     va_start(arguments, format);
@@ -73,6 +73,20 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
     }
     describe_mask(&test->problem, test->mask);
     return test;
+}
+
+void check_add_again(struct check_list *list) {
+    for (size_t i = 0, count = list->count; i < count; i++) {
+        const struct check_case from = list->cases[i];
+        const tp_problem *p = &from.problem;
+        if (p->q_dtype != TP_BF16 || p->k_dtype != TP_BF16 || p->v_dtype != TP_BF16 || p->p_dtype || p->op == TP_BACKWARD)
+            continue;
+        struct check_case *test =
+            check_add(list, list->groups[from.group], from.label, from.function, from.style, "%s p=bf16", from.text);
+        test->slow = from.slow;
+        test->rows = from.rows;
+        test->again = 1;
+    }
 }
 
 int check_fail(struct check_env *env, const char *format, ...) {
@@ -102,7 +116,7 @@ int check_oracle(struct check_env *env, struct tensors *tensors) {
     tp_error error = TP_ERROR_INIT;
     if (oracle_create(&oracle, tensors, INT64_MAX, env->seed, &error) != TP_OK)
         return check_fail(env, "the reference refused: %s", error.text);
-    int failed = oracle_compare(&oracle, tensors, &measured, env->reason, sizeof env->reason);
+    int failed = oracle_compare(&oracle, tensors, env->kernel->arithmetic, &measured, env->reason, sizeof env->reason);
     oracle_destroy(&oracle);
     return failed;
 }
@@ -201,7 +215,7 @@ static int compare_with_oracle(struct check_env *env, struct tensors *tensors,
         return check_fail(env, "expected no scores written, the receipt says %" PRId64,
                           receipt.scores_written);
     return tensors_badly_written(tensors, env->reason, sizeof env->reason) ||
-           oracle_compare(oracle, tensors, &measured, env->reason, sizeof env->reason);
+           oracle_compare(oracle, tensors, receipt.arithmetic, &measured, env->reason, sizeof env->reason);
 }
 
 /* Data and reference, made once, which serve all kernels; gradients of a backward case. */
@@ -243,7 +257,8 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (!kernel_takes(env->kernel, &env->test->problem)) {
+        int ran_before = env->test->again && env->kernel->arithmetic == TP_ARITHMETIC_F32;
+        if (ran_before || !kernel_takes(env->kernel, &env->test->problem)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

@@ -192,6 +192,7 @@ int command_check(const struct options *options) {
     check_add_cache(&list);
     check_add_masks(&list);
     check_add_backward(&list);
+    check_add_again(&list);
     if (list.broken) code = EXIT_FAILED;
     if (!code) code = select_kernels(options->kernel, tp_context_machine(context)->isa, &kernels);
     if (!code) code = select_cases(options, &list);

@@ -35,8 +35,10 @@ struct check_case {
     char name[288];
     char text[160]; /* the problem */
     char mask[64];
+    const char *label;
     int group; /* index of the list's group names */
     int slow;  /* left out of --quick */
+    int again; /* a case of before, with p=bf16: for kernels that round p, others have run it */
     int64_t rows;
     tp_problem problem;
     tp_lengths lengths;
@@ -82,6 +84,8 @@ struct check_kernels {
 struct check_case *check_add(struct check_list *list, const char *group, const char *label,
                              check_function function, struct tensors_style style,
                              const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Each case of bf16 once more, with p=bf16. */
+void check_add_again(struct check_list *list);
 void check_run_case(struct check_env *env, const struct check_kernels *kernels,
                     struct outcome_of *outcomes);
 /* For hostile cases: tensors of the case, filled; a run of them; both set env->reason on failure.

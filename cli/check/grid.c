@@ -18,6 +18,8 @@ static void add_dtypes(struct check_list *list) {
                                         "bf16",
                                         "bf16->f32",
                                         "bf16->f16",
+                                        "bf16 p=bf16",
+                                        "f16 p=bf16",
                                         "f16",
                                         "f16->f32",
                                         "f16->bf16",

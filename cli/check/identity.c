@@ -104,7 +104,7 @@ static int within_bounds(struct check_env *env, const char *what, const struct t
                          const struct tensors *b, double shift) {
     struct oracle of_a, of_b = {0};
     tp_error error = TP_ERROR_INIT;
-    int failed = 0;
+    int failed = 0, by = env->kernel->arithmetic;
     if (oracle_create(&of_a, a, ALL_ROWS, env->seed, &error) != TP_OK ||
         oracle_create(&of_b, b, ALL_ROWS, env->seed, &error) != TP_OK)
         failed = check_fail(env, "the reference refused: %s", error.text);
@@ -115,7 +115,7 @@ static int within_bounds(struct check_env *env, const char *what, const struct t
             double left = tensors_get(a, id, at->seq, at->row, at->head, x < 0 ? 0 : x);
             double right = tensors_get(b, id, at->seq, at->row, at->head, x < 0 ? 0 : x);
             double allowed =
-                x < 0 ? of_a.lse_bound[i] + of_b.lse_bound[i] : of_a.bound[i] + of_b.bound[i];
+                x < 0 ? of_a.lse_bound[by][i] + of_b.lse_bound[by][i] : of_a.bound[by][i] + of_b.bound[by][i];
             if (x < 0) right -= shift;
             if (!(fabs(left - right) <= allowed))
                 failed = check_fail(

@@ -16,19 +16,28 @@ void subject_step(struct subject *s, const char *name) {
 int try_threads(const struct subject *s) { return 1 + (int)(random_bits(s->trial->seed, 600, 0) % 4); }
 
 /* Nothing is promised of rows where a float may overflow; their bounds are infinite. */
+static int promised(const struct oracle *oracle, int64_t i) {
+    for (int a = 0; a < ORACLE_ARITHMETICS; a++)
+        if (oracle->bound[a] && (!isfinite(oracle->bound[a][i]) || !isfinite(oracle->lse_bound[a][i]))) return 0;
+    return 1;
+}
+
 static void keep_promised(struct subject *s) {
     struct oracle *oracle = &s->oracle;
     int64_t kept = 0;
     for (int64_t i = 0; i < oracle->count; i++) {
-        if (!isfinite(oracle->bound[i]) || !isfinite(oracle->lse_bound[i])) continue;
+        if (!promised(oracle, i)) continue;
         oracle->rows[kept] = oracle->rows[i];
         memmove(oracle->o + kept * oracle->dim, oracle->o + i * oracle->dim, (size_t)oracle->dim * sizeof *oracle->o);
         memmove(oracle->naive_o + kept * oracle->dim, oracle->naive_o + i * oracle->dim,
                 (size_t)oracle->dim * sizeof *oracle->naive_o);
         oracle->lse[kept] = oracle->lse[i];
         oracle->naive_lse[kept] = oracle->naive_lse[i];
-        oracle->bound[kept] = oracle->bound[i];
-        oracle->lse_bound[kept++] = oracle->lse_bound[i];
+        for (int a = 0; a < ORACLE_ARITHMETICS && oracle->bound[a]; a++) {
+            oracle->bound[a][kept] = oracle->bound[a][i];
+            oracle->lse_bound[a][kept] = oracle->lse_bound[a][i];
+        }
+        kept++;
     }
     s->rows = oracle->count;
     s->unbounded = oracle->count - kept;
@@ -43,10 +52,10 @@ int trial_is_ordinary(const struct trial *trial) {
 
 static int all_promised(struct subject *s) {
     for (int64_t i = 0; trial_is_ordinary(s->trial) && i < s->oracle.count; i++)
-        if (!isfinite(s->oracle.bound[i]) || !isfinite(s->oracle.lse_bound[i]))
+        if (!promised(&s->oracle, i))
             return check_fail(s->env, "bound of seq %" PRId64 " head %" PRId64 " row %" PRId64 ": expected a finite one, "
                               "the reference says %g and %g of lse", s->oracle.rows[i].seq, s->oracle.rows[i].head,
-                              s->oracle.rows[i].row, s->oracle.bound[i], s->oracle.lse_bound[i]);
+                              s->oracle.rows[i].row, s->oracle.bound[0][i], s->oracle.lse_bound[0][i]);
     return 0;
 }
 
@@ -206,7 +215,7 @@ static int by_reference(struct subject *s, const char *strategy) {
         return check_fail(env, "expected no scores written, the receipt says %" PRId64, receipt.scores_written);
     if (s->trial->style.form != FORM_BROADCAST && tensors_badly_written(&s->tensors, env->reason, sizeof env->reason)) return 1;
     if (!strategy && try_receipt(s, &receipt)) return 1;
-    return oracle_compare(&s->oracle, &s->tensors, &measured, env->reason, sizeof env->reason);
+    return oracle_compare(&s->oracle, &s->tensors, receipt.arithmetic, &measured, env->reason, sizeof env->reason);
 }
 
 static int forward(struct subject *s) {

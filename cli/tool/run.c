@@ -93,7 +93,7 @@ static int verify_gradients(const struct options *options, const struct subject 
     return wrong ? EXIT_FAILED : EXIT_FINE;
 }
 
-static int verify(const struct options *options, const struct subject *subject) {
+static int verify(const struct options *options, const struct subject *subject, int32_t arithmetic) {
     struct oracle oracle;
     struct measured_error measured;
     char reason[512] = "";
@@ -101,7 +101,7 @@ static int verify(const struct options *options, const struct subject *subject) 
     if (subject->back) return verify_gradients(options, subject);
     if (oracle_create(&oracle, &subject->tensors, VERIFY_ROWS, (uint64_t)options->seed, &error) != TP_OK)
         return complain_status(&error);
-    int wrong = oracle_compare(&oracle, &subject->tensors, &measured, reason, sizeof reason);
+    int wrong = oracle_compare(&oracle, &subject->tensors, arithmetic, &measured, reason, sizeof reason);
     print_verdict(options, oracle.count, &measured, wrong, reason);
     oracle_destroy(&oracle);
     if (wrong) complain("%s", reason);
@@ -132,7 +132,7 @@ static int run_plan(const struct options *options, const struct attempt *attempt
     tp_receipt_write(&receipt, options->json ? TP_JSON : TP_TEXT, write_to_file, stdout);
     print_times(options, times, options->repeat);
     free(times);
-    int code = options->verify ? verify(options, subject) : EXIT_FINE;
+    int code = options->verify ? verify(options, subject, receipt.arithmetic) : EXIT_FINE;
     if (options->json) printf("}\n");
     return code;
 }

@@ -108,7 +108,7 @@ tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, co
 /* Calls of the kernel functions whose name holds the part. */
 int64_t call_count_of(const tp_receipt *receipt, const char *part);
 
-/* Kernels of the table that this host can run; NULL ends the list. */
+/* Kernels of the table that this host can run, and that any problem may take: not those that round p; NULL ends the list. */
 const tp_kernel_info *call_kernel_info(int index);
 const char *call_kernel(int index);
 /* One context of one thread, for the whole program. */

@@ -43,7 +43,8 @@ tp_context *call_context(void) {
 const tp_kernel_info *call_kernel_info(int index) {
     uint32_t isa = tp_context_machine(call_context())->isa;
     for (int i = 0; tp_kernel_at(i) != NULL; i++)
-        if ((tp_kernel_at(i)->needs & ~isa) == 0 && index-- == 0) return tp_kernel_at(i);
+        if ((tp_kernel_at(i)->needs & ~isa) == 0 && tp_kernel_at(i)->arithmetic == TP_ARITHMETIC_F32 && index-- == 0)
+            return tp_kernel_at(i);
     return NULL;
 }
 

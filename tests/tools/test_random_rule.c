@@ -117,7 +117,7 @@ static void an_infinite_output_has_its_sign_or_is_nan(void **state) {
     assert_true(oracle.o[2] == INFINITY);
     for (int i = 0; i < COUNT(ways); i++) {
         tensors_set(&h.tensors, TENSOR_O, 0, 0, 0, 2, ways[i].value);
-        assert_int_equal(oracle_compare(&oracle, &h.tensors, &measured, reason, sizeof reason), ways[i].wrong);
+        assert_int_equal(oracle_compare(&oracle, &h.tensors, TP_ARITHMETIC_F32, &measured, reason, sizeof reason), ways[i].wrong);
     }
     oracle_destroy(&oracle);
     drop(&h);
@@ -141,10 +141,10 @@ static void the_row_nearest_to_its_bound_is_named(void **state) {
     for (int64_t i = 0; i < 40; i++) {
         double off = i == 19 ? 0.5 : i == 39 ? 0.2 : 0;
         for (int x = 0; x < 4; x++)
-            tensors_set(&h.tensors, TENSOR_O, 0, i, 0, x, (float)(oracle.o[i * 4 + x] + off * oracle.bound[i]));
+            tensors_set(&h.tensors, TENSOR_O, 0, i, 0, x, (float)(oracle.o[i * 4 + x] + off * oracle.bound[0][i]));
         tensors_set(&h.tensors, TENSOR_LSE, 0, i, 0, 0, (float)oracle.lse[i]);
     }
-    if (oracle_compare(&oracle, &h.tensors, &measured, reason, sizeof reason)) fail_msg("%s", reason);
+    if (oracle_compare(&oracle, &h.tensors, TP_ARITHMETIC_F32, &measured, reason, sizeof reason)) fail_msg("%s", reason);
     assert_int_equal(measured.nearest.row.row, 19);
     assert_true(measured.nearest.bound == oracle.bound[19]);
     assert_true(measured.nearest.ratio == measured.nearest.error / measured.nearest.bound);
@@ -152,7 +152,7 @@ static void the_row_nearest_to_its_bound_is_named(void **state) {
     assert_true(measured.max > 10 * measured.nearest.error); /* another row's */
     /* and one that is beyond */
     tensors_set(&h.tensors, TENSOR_O, 0, 5, 0, 2, (float)(oracle.o[5 * 4 + 2] + 3 * oracle.bound[5]));
-    assert_int_not_equal(oracle_compare(&oracle, &h.tensors, &measured, reason, sizeof reason), 0);
+    assert_int_not_equal(oracle_compare(&oracle, &h.tensors, TP_ARITHMETIC_F32, &measured, reason, sizeof reason), 0);
     assert_int_equal(measured.nearest.row.row, 5);
     assert_true(measured.nearest.ratio > 2.5);
     oracle_destroy(&oracle);

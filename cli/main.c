@@ -102,7 +102,8 @@ static const char words_help[] =
     "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
     "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, scale=X,\n"
     "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
-    "      latent: v is part of k, invariant: the same bits for decode and prefill\n"
+    "      latent: v is part of k, invariant: the same bits for decode and prefill,\n"
+    "      p=bf16: probabilities may be rounded to bf16 where they meet v\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "      positions: mask positions of their own; masks:";
 static const char shapes_help[] =

@@ -26,7 +26,8 @@ struct oracle {
     tp_row *rows;
     double *memory; /* all of the arrays below */
     double *o, *lse;
-    double *bound[ORACLE_ARITHMETICS], *lse_bound[ORACLE_ARITHMETICS]; /* by tp_arithmetic; NULL: the problem does not permit it */
+    double *bound[ORACLE_ARITHMETICS],
+        *lse_bound[ORACLE_ARITHMETICS]; /* by tp_arithmetic; NULL: the problem does not permit it */
     double *naive_o, *naive_lse;
     double max_v;
     double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after oracle_create */
@@ -48,8 +49,8 @@ tp_status oracle_create(struct oracle *oracle, const struct tensors *tensors, in
 tp_status oracle_create_on(struct oracle *oracle, const struct tensors *tensors, int64_t limit,
                           uint64_t seed, int threads, tp_error *error);
 void oracle_destroy(struct oracle *oracle);
-/* Of outputs that a kernel of this arithmetic (tp_receipt.arithmetic) wrote: 0 when the rule holds; otherwise nonzero and what was
-   expected and got. */
+/* Of outputs that a kernel of this arithmetic (tp_receipt.arithmetic) wrote: 0 when the rule holds; otherwise nonzero and what
+   was expected and got. */
 int oracle_compare(const struct oracle *oracle, const struct tensors *tensors, int32_t arithmetic,
                    struct measured_error *measured, char *reason, size_t size);
 

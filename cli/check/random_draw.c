@@ -109,6 +109,8 @@ static void bias(struct draft *d) {
     draft_say(d, " bias=%s", dtypes[dice_roll(&d->dice, 3)]);
 }
 
+static void weights(struct draft *d) { draft_say(d, " p=%s", dice_chance(&d->dice, 900) ? "bf16" : "f32"); }
+
 static void dropout(struct draft *d) {
     static const char *const rates[] = {"0.1", "0.5", "0.9", "0.001", "0.9999"};
     draft_say(d, " dropout=%s", rates[dice_roll(&d->dice, 5)]);
@@ -186,6 +188,7 @@ static const struct row table[] = {
     {"bias=", {150, 0, 150}, 0, 0, bias},
     {"sinks", {170, 200, 170}, 0, 0, NULL},
     {"dropout=", {90, 0, 130}, 0, 0, dropout},
+    {"p=", {400, 400, 400}, 0, 0, weights},
     {"invariant", {150, 150, 0}, 0, 0, NULL},
     {"backward", {0, 0, 1000}, 0, 0, NULL},
     {"prefill", {50, 50, 0}, 0, 0, NULL}, /* these stand only where they are right */

@@ -87,6 +87,16 @@ static int scale(call *c, PyObject *value, PyObject *softcap, PyObject *dropout)
     return -1;
 }
 
+/* None, or what probabilities may be rounded to. */
+static int weights(call *c, PyObject *value) {
+    static const char *const names[] = {"bfloat16", "bf16", "float32", "f32", NULL};
+    if (Py_IsNone(value)) return 0;
+    int at = word("p_dtype", value, names, "None, \"float32\" or \"bfloat16\"");
+    if (at < 0) return -1;
+    c->problem.p_dtype = at < 2 ? TP_BF16 : 0;
+    return 0;
+}
+
 static int seeds(call *c, PyObject *const *args) {
     if (c->problem.dropout == 0) return 0;
     c->tensors.dropout_seed = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_seed]);
@@ -143,7 +153,7 @@ int options_read(call *c, PyObject *const *args) {
     if (causal) tp_problem_causal(&c->problem);
     if (window(c, args[ARG_window]) != 0) return -1;
     if (scale(c, args[ARG_scale], args[ARG_softcap], args[ARG_dropout_p]) != 0 ||
-        seeds(c, args) != 0)
+        weights(c, args[ARG_p_dtype]) != 0 || seeds(c, args) != 0)
         return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;

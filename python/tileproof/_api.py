@@ -111,6 +111,7 @@ def attention(
     fallback: Fallback = "refuse",
     kernel: Optional[str] = None,
     threads: Optional[int] = None,
+    p_dtype: Optional[str] = None,
 ) -> Any:
     """softmax(scale * Q K^T + bias, masked) V, without the score matrix.
 
@@ -133,6 +134,8 @@ def attention(
     kernel      only this one, by name (tileproof.kernels).
     threads     exactly so many. Default is what affinity and cgroup allow, and not more than torch.get_num_threads() for
                 PyTorch tensors, or OMP_NUM_THREADS (read at import) for others.
+    p_dtype     "bfloat16": probabilities may be rounded to it where they meet v, by kernels that are faster so; the receipt's
+                arithmetic says whether they were. None: they stay float32.
 
     Returns out; with return_lse also the log-sum-exp, float32 (batch, heads, rows), or (heads, tokens) for "thd"; with
     return_receipt also a Receipt. A row that sees no key gives 0, and -inf as its lse.
@@ -158,7 +161,7 @@ def attention(
             q, k, v, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap, mask=mask,
             bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k, layout=layout, out=out, return_lse=return_lse, return_receipt=return_receipt,
-            fallback=fallback, kernel=kernel, threads=threads,
+            fallback=fallback, kernel=kernel, threads=threads, p_dtype=p_dtype,
         )  # fmt: skip
     if not hasattr(q, "requires_grad"):
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
@@ -166,6 +169,7 @@ def attention(
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
         cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0, _most_threads(q),
+        p_dtype,
     )  # fmt: skip
     return _told(result, wanted) if return_receipt else result
 
@@ -191,7 +195,7 @@ def _shapes_only(q, k, v, dtype, options):
         causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
         alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
         out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, dropout_p=0.0,
-        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype),
+        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype), p_dtype=None,
     )  # fmt: skip
     for name in options:
         if name not in known or name in _NOT_OF_A_PLAN:

@@ -91,7 +91,7 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
     def call(fallback):
         return _core.attention(
             query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
-            "bhsd", None, False, receipt, fallback, None, threads, dropout_p, seed, 0, _most_threads(query),
+            "bhsd", None, False, receipt, fallback, None, threads, dropout_p, seed, 0, _most_threads(query), "bfloat16",
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0
@@ -136,7 +136,8 @@ def scaled_dot_product_attention(
     left, a bool mask (True: visible) or a float one that is added, a row that sees no key gives 0. NumPy or PyTorch.
 
     dropout_p drops whatever the mode of a model; its random numbers are this library's, seeded by NumPy's or PyTorch's
-    generator. A fallback to a slower path is served with a FallbackWarning.
+    generator. A fallback to a slower path is served with a FallbackWarning. Where q, k and v are bfloat16, probabilities may be
+    rounded to it before they meet v, as PyTorch's own function does.
 
     >>> import numpy as np
     >>> x = np.zeros((2, 3, 4, 8), np.float32)

@@ -40,14 +40,14 @@ def _forward(
     sinks: Optional[Tensor], q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor],
     cu_seqlens_k: Optional[Tensor], seed: Optional[Tensor], causal: bool, causal_align: str, left: int, right: int,
     scale: Optional[float], softcap: float, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int],
-    dropout_p: float,
+    dropout_p: float, p_dtype: Optional[str],
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
     out, lse = _note(
         _core.attention(
             q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
             kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, True, True, fallback, kernel, threads, dropout_p,
-            0 if seed is None else int(seed), 0, _most_threads(q),
+            0 if seed is None else int(seed), 0, _most_threads(q), p_dtype,
         )
     )  # fmt: skip
     return out, lse
@@ -71,7 +71,7 @@ def _backward(
     bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor], sinks: Optional[Tensor],
     q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor],
     seed: Optional[Tensor], causal: bool, causal_align: str, left: int, right: int, scale: Optional[float], softcap: float,
-    layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+    layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float, p_dtype: Optional[str],
 ) -> List[Tensor]:  # fmt: skip
     d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks = (
         None if x is None else x.detach() for x in (d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks)
@@ -80,7 +80,7 @@ def _backward(
         _core.backward(
             q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
             kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, False, True, fallback, kernel, threads, dropout_p,
-            0 if seed is None else int(seed), 0, _most_threads(q), out, lse, d_out, d_lse, tuple(wanted),
+            0 if seed is None else int(seed), 0, _most_threads(q), p_dtype, out, lse, d_out, d_lse, tuple(wanted),
         )
     )  # fmt: skip
     given = (q, k, v, bias, alibi_slopes, sinks)
@@ -125,12 +125,12 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 def _call(
     q, k, v, *, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
     alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
-    fallback="refuse", kernel=None, threads=None, dropout_p=0.0, seed=None,
+    fallback="refuse", kernel=None, threads=None, dropout_p=0.0, seed=None, p_dtype=None,
 ):  # fmt: skip
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     return _forward(
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, causal, causal_align,
-        left, right, scale, softcap, layout, fallback, kernel, threads, dropout_p,
+        left, right, scale, softcap, layout, fallback, kernel, threads, dropout_p, p_dtype,
     )  # fmt: skip
 
 
@@ -165,6 +165,6 @@ def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enab
     out, _ = _call(
         query, key, value, causal=is_causal, causal_align="top_left", scale=scale, mask=attn_mask if boolean else None,
         bias=None if boolean else attn_mask, layout="bhsd", fallback=fallback, dropout_p=dropout_p, threads=threads,
-        seed=torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None,
+        p_dtype="bfloat16", seed=torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None,
     )  # fmt: skip
     return out if shape is None else out.reshape(shape)

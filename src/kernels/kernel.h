@@ -25,7 +25,10 @@
 
 /* Dtypes as bits: those of floats, which every set but a special one serves. */
 #define TP__FLOATS (1u << TP_F32 | 1u << TP_F16 | 1u << TP_BF16)
+#define TP__BF16   (1u << TP_BF16)
 #define TP__OPS    (1u << TP_FORWARD | 1u << TP_BACKWARD)
+
+#define TP__AVX512 (TP_ISA_AVX2 | TP_ISA_AVX512)
 
 enum tp__function {
 #define TP_FUNCTION(op, dtype, slot, forms) TP__FUNCTION_##op##_##dtype,

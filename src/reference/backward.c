@@ -217,7 +217,9 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));
 
-    j.at.row = (tp__reference_row){.problem = &forward, .rounding = tp__rounding_of(TP_ARITHMETIC_F32), .tensors = &inputs};
+    /* o and lse came from a forward call, which could do what the problem permits */
+    const tp__rounding *rounding = tp__rounding_of(forward.p_dtype == TP_BF16 ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
+    j.at.row = (tp__reference_row){.problem = &forward, .rounding = rounding, .tensors = &inputs};
     size_t bytes = lay_out(&j, NULL);
     void *memory = bytes == SIZE_MAX ? NULL : calloc(1, bytes);
     TP_REQUIRE(memory != NULL, error, TP_NO_MEMORY, "no memory for the gradients of %lld keys",

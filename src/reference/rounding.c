@@ -3,8 +3,9 @@
 #include "reference/rounding.h"
 
 static const tp__rounding roundings[] = {
-    [TP_ARITHMETIC_F32] = {.sum = UNIT, .lowest = 99}, /* elements of 16 bits are floats, and products of two are exact or rounded once */
-    [TP_ARITHMETIC_P_BF16] = {.sum = UNIT, .weight = 0x1p-9, .lowest = 58}, /* the instruction's products are exact */
+    [TP_ARITHMETIC_F32] = {.sum = UNIT,
+                           .lowest = 99}, /* elements of 16 bits are floats, and products of two are exact or rounded once */
+    [TP_ARITHMETIC_P_BF16] = {.sum = UNIT, .weight = 0x1p-8, .lowest = 58}, /* the instruction's products are exact */
 };
 
 const tp__rounding *tp__rounding_of(int32_t arithmetic) {

@@ -77,10 +77,15 @@ static int fused(int index) {
     return tp_kernel_at(index)->max_head_dim > 0;
 }
 
-/* The first fused kernel that an ISA serves, after `skip` others. */
+/* Serves any dtype, and rounds nothing that a problem must permit. */
+static int plain(int index) {
+    return fused(index) && tp_kernel_at(index)->arithmetic == TP_ARITHMETIC_F32;
+}
+
+/* The first such kernel that an ISA serves, after `skip` others. */
 static int best_on(uint32_t isa, int skip) {
     for (int i = 0; tp_kernel_at(i) != NULL; i++)
-        if (fused(i) && (tp_kernel_at(i)->needs & ~isa) == 0 && skip-- == 0) return i;
+        if (plain(i) && (tp_kernel_at(i)->needs & ~isa) == 0 && skip-- == 0) return i;
     return -1;
 }
 
@@ -126,6 +131,8 @@ static void recorded_machines(void **state) {
             assert_int_equal(c->reason_count > 0, i != best);
             if ((info->needs & ~isa) != 0)
                 expect_reason(d, i, TP_WHY_ISA, isa, info->needs);
+            else if (fused(i) && !plain(i))
+                expect_reason(d, i, TP_WHY_DTYPE, TP_F32, TP_BF16);
             else if (i != best)
                 expect_reason(d, i, TP_WHY_NOT_BEST, i, best);
             assert_int_equal(c->tier, !fused(i)   ? TP_TIER_MATH
@@ -207,7 +214,7 @@ static void a_kernel_by_name(void **state) {
     for (int i = 0; tp_kernel_at(i) != NULL; i++) {
         tp_choice choice = refuse;
         choice.kernel = tp_kernel_at(i)->name;
-        int here = (tp_kernel_at(i)->needs & ~isa) == 0;
+        int here = (tp_kernel_at(i)->needs & ~isa) == 0 && (plain(i) || !fused(i));
         tp_decision *d = explain(context, "q64 k64 d64 f32", &choice,
                                  i == best ? TP_OK
                                  : here    ? TP_FALLBACK_REFUSED

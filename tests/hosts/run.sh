@@ -27,6 +27,7 @@ case $host in
         if has avx2 fma f16c; then
             expected=avx2
             if has avx512f avx512bw avx512vl avx512dq; then expected="avx512 avx2"; fi
+            if [ "$expected" = "avx512 avx2" ] && has avx512_bf16; then expected="avx512_bf16 $expected"; fi
         fi
         expected="$expected generic math"
         ;;

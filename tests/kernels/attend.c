@@ -74,7 +74,7 @@ void test_attend(struct trial *t) {
         if (tile.lo[i] >= tile.hi[i] || expected.spoilt) continue;
         double down = m1[i] == -INFINITY ? -INFINITY : (double)m1[i] - (double)m[i];
         expect_near(t, "c", i, 0, c[i], exp2(down * (double)tile.unit),
-                    exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + 0x1p-99);
+                    exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + tile.least);
         for (int64_t j = tile.lo[i]; j < tile.hi[i]; j++)
             if (!tile_sees(&tile, i, j) || !tile_stays(&tile, i, j))
                 expect_same(t, "p of a key that it does not see", i, j, s[i * lds + j], 0.0f);
@@ -112,7 +112,7 @@ void test_math(struct trial *t) {
                            .keys = tile.keys,
                            .block = tile.block,
                            .piece = 64 << roll_below(t, 3),
-                           .v_not_finite = tile.v_not_finite,
+                           .v_not_finite = tile.v_found,
                            .bits = a.bits,
                            .bit_words = a.bit_words,
                            .modify = a.modify,

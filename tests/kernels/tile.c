@@ -61,10 +61,13 @@ static void make_modify(struct trial *t, struct tile *tile) {
     if (one_in(t, 2)) make_bias(t, tile);
 }
 
+tp_dtype tile_dtype(const struct trial *t) { return t->set->dtypes >> TP_F32 & 1 ? TP_F32 : TP_BF16; }
+
 /* A key that nobody sees may hold anything; one that somebody sees is NaN now and then, too. */
 static void make_values(struct trial *t, struct tile *tile) {
     for (int64_t i = 0; i < tile->rows; i++)
-        for (int64_t x = 0; x < tile->ldq; x++) tile->q[i * tile->ldq + x] = x < tile->d ? ordinary(t) : 0;
+        for (int64_t x = 0; x < tile->ldq; x++)
+            tile->q[i * tile->ldq + x] = x < tile->d ? as_held(tile_dtype(t), ordinary(t)) : 0;
     int spoil = t->content == WITH_NAN && !t->bench;
     for (int64_t j = 0; j < tile->keys; j++) {
         float size = t->content == WITH_SUBNORMALS && one_in(t, 3) ? 0x1p-140f
@@ -77,6 +80,8 @@ static void make_values(struct trial *t, struct tile *tile) {
         for (int64_t x = 0; x < tile->dv; x++) tile->v[j * tile->dv + x] = !seen && spoil ? INFINITY : ordinary(t) * size;
         if (spoil && one_in(t, 40)) tile->v[j * tile->dv + roll_below(t, tile->dv)] = one_in(t, 2) ? NAN : INFINITY;
         if (spoil && one_in(t, 80)) tile->k[j * tile->d + roll_below(t, tile->d)] = NAN;
+        for (int64_t x = 0; x < tile->d; x++) tile->k[j * tile->d + x] = as_held(tile_dtype(t), tile->k[j * tile->d + x]);
+        for (int64_t x = 0; x < tile->dv; x++) tile->v[j * tile->dv + x] = as_held(tile_dtype(t), tile->v[j * tile->dv + x]);
     }
 }
 
@@ -104,32 +109,40 @@ void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t mo
     tile->k = input(t, tile->keys * tile->d, 4);
     tile->v = input(t, tile->keys * tile->dv, 4);
     make_values(t, tile);
-    tile_pack(t, tile, tile->k, tile->d, 0, &tile->packed_k);
-    tile->v_not_finite = tile_pack(t, tile, tile->v, tile->dv, 1, &tile->packed_v);
+    tile->least = t->set->arithmetic == TP_ARITHMETIC_P_BF16 ? 0x1p-58 : 0x1p-99;
+    tile->p_error = t->set->arithmetic == TP_ARITHMETIC_P_BF16 ? 0x1p-8 : 0;
+    tile->k_found = tile_pack(t, tile, tile->k, tile->d, 0, &tile->packed_k);
+    tile->v_found = tile_pack(t, tile, tile->v, tile->dv, 1, &tile->packed_v);
     size_t used = strlen(t->shape);
     snprintf(t->shape + used, sizeof t->shape - used, " (%lld x %lld)%s%s%s", (long long)tile->rows, (long long)tile->keys,
              tile->bits ? " bits" : "", tile->modifies ? " modified" : "", tile->drops ? " dropout" : "");
 }
 
 int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, int as_values, void **packed) {
-    int64_t floats = as_values ? tile->block * up(d, t->set->row_step) : tile->block * d;
+    tp_dtype dtype = tile_dtype(t);
+    size_t unit = tp_dtype_bytes(dtype);
+    tp__element_form form = as_values ? t->set->form.v : t->set->form.k;
+    int64_t count = tile->block * (as_values ? up(d, t->set->row_step) : up(d, form.group));
     const char **row = malloc((size_t)tile->keys * sizeof *row);
-    float *to = input(t, floats, 4);
-    for (int64_t i = 0; i < floats; i++) to[i] = NAN; /* of keys that nobody sees */
-    for (int64_t j = 0; j < tile->keys; j++) row[j] = (const char *)(from + j * d);
+    char *held = malloc((size_t)(tile->keys * d) * unit + 1);
+    void *to = input(t, count, (size_t)form.bytes);
+    memset(to, 0xff, (size_t)(count * form.bytes)); /* NaN, of keys that nobody sees */
+    for (int64_t i = 0; i < tile->keys * d; i++) tp_from_float(dtype, from[i], held + (size_t)i * unit);
+    for (int64_t j = 0; j < tile->keys; j++) row[j] = held + (size_t)(j * d) * unit;
     tp__trace trace = {0};
     tp__ahead ahead = {.row = row, .end = row};
     const tp__keys_in in = {row, 0, 0, tile->keys, &ahead};
-    int bad = (as_values ? t->set->pack_v : t->set->pack_k)[TP_F32](&trace, to, &in, tile->block, d);
+    int found = (as_values ? t->set->pack_v : t->set->pack_k)[dtype](&trace, to, &in, tile->block, d);
     free(row);
+    free(held);
     *packed = to;
-    return bad;
+    return found;
 }
 
 tp__row_tile tile_of(const struct tile *tile) {
     return (tp__row_tile){.unit = tile->unit, .q = tile->q, .ldq = tile->ldq, .k = tile->packed_k, .v = tile->packed_v,
                           .lo = tile->lo, .hi = tile->hi, .rows = tile->rows, .d = tile->d, .dv = tile->dv, .block = tile->block,
-                          .v_found = tile->v_not_finite, .bits = tile->bits, .bit_words = tile->bit_words,
+                          .k_found = tile->k_found, .v_found = tile->v_found, .bits = tile->bits, .bit_words = tile->bit_words,
                           .modify = tile->modifies ? &tile->modify : NULL, .drop = tile->drops ? &tile->drop : NULL};
 }
 
@@ -192,7 +205,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
     out->l_error = out->l * off;
     for (int64_t x = 0; x < tile->dv; x++) {
         out->o[x] = o_before ? (double)o_before[x] * keep : 0;
-        out->o_error[x] = fabs(out->o[x]) * off + (o_before ? fabs((double)o_before[x]) * 0x1p-99 : 0);
+        out->o_error[x] = fabs(out->o[x]) * off + (o_before ? fabs((double)o_before[x]) * tile->least : 0);
     }
     for (int64_t j = tile->lo[row]; j < tile->hi[row]; j++) {
         double error, s;
@@ -205,7 +218,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
         double p = exp2((s - safe) * unit), relative = expm1(error * unit * 0.7) + 5e-7 + fabs(s - safe) * unit * 0x1p-22;
         double wide = (double)tile->keys * 0x1p-23 + relative;
         out->l += p;
-        out->l_error += p * wide + 0x1p-99;
+        out->l_error += p * wide + tile->least;
         for (int64_t x = 0; x < tile->dv; x++) {
             double v = (double)tile->v[j * tile->dv + x];
             if (!tile_stays(tile, row, j)) {
@@ -213,7 +226,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
                 continue;
             }
             out->o[x] += p * v;
-            out->o_error[x] += fabs(v) * (p * wide + 0x1p-99) + 0x1p-148;
+            out->o_error[x] += fabs(v) * (p * (wide + tile->p_error) + tile->least) + 0x1p-148;
             if (!isfinite(v)) out->o[x] = NAN;
         }
     }

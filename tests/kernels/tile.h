@@ -17,7 +17,9 @@ struct tile {
     float *q;                              /* [rows][ldq], zeros behind d */
     float *k, *v;                          /* [keys][d], [keys][dv]: as they are packed */
     void *packed_k, *packed_v;
-    int v_not_finite;
+    int k_found, v_found;
+    double p_error; /* relative, of weights as they meet v */
+    double least;   /* smaller weights may be 0 */
     int32_t *lo, *hi;
     uint64_t *bits; /* NULL: none */
     int64_t bit_words;
@@ -30,7 +32,9 @@ struct tile {
 
 /* Sizes, what rows see, and values. Rows see some key, unless `empty` rows are allowed. */
 void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t most_keys, int empty);
-/* Packs rows of floats by the set's own functions, as an input of the trial; whether some are not finite. */
+/* What q, k and v of a tile hold: f32, or what the set serves instead. */
+tp_dtype tile_dtype(const struct trial *t);
+/* Packs rows of floats by the set's own functions, as an input of the trial; returns what they found. */
 int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, int as_values, void **packed);
 tp__row_tile tile_of(const struct tile *tile);
 

@@ -341,7 +341,8 @@ static void sets_are_whole(void **state) {
         assert_int_equal(tp_kernel_at(i)->ops, (whole.attend ? 1u << TP_FORWARD : 0) | (whole.backward ? 1u << TP_BACKWARD : 0));
         assert_true(whole.merge_state && whole.peak && whole.read && whole.exp2 && whole.tanh);
         if (i == 0) continue;
-        assert_memory_equal(&whole, tp__kernel_sets[i], sizeof whole); /* they lack nothing */
+        if (whole.arithmetic == TP_ARITHMETIC_F32)
+            assert_memory_equal(&whole, tp__kernel_sets[i], sizeof whole); /* they lack nothing */
     }
     tp__kernel_set own = tp__kernel_set_whole(0), generic = tp__kernel_set_whole(TP__SETS - 1);
     assert_ptr_equal(own.load_q[TP_BF16], generic.load_q[TP_BF16]);

@@ -65,6 +65,7 @@ typedef struct call {
     void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
     struct mask_data masks; /* what masks and scores read */
     int keeps;                 /* call_keep */
+    int32_t arithmetic;        /* of the kernel that wrote o */
     struct call_oracle *oracle;  /* of the first check, where it is kept */
 } call;
 

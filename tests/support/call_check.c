@@ -51,6 +51,7 @@ static double half_ulp(int32_t dtype, double magnitude) {
 typedef struct call_oracle {
     rows chosen;
     double *o, *lse, *bound, *lse_bound, *naive_o, *naive_lse, largest_v;
+    int32_t arithmetic;
 } oracle;
 
 static double largest_value(const call *c) {
@@ -67,6 +68,7 @@ static oracle *oracle_of(const call *c) {
     oracle *t = malloc(sizeof *t);
     assert_non_null(t);
     t->chosen = choose_rows(c);
+    t->arithmetic = c->arithmetic;
     size_t n = (size_t)t->chosen.count, values = n * (size_t)c->problem.head_dim_v;
     t->o = malloc((2 * values + 4 * n + 1) * sizeof *t->o);
     assert_non_null(t->o);
@@ -77,8 +79,8 @@ static oracle *oracle_of(const call *c) {
     t->naive_lse = t->naive_o + values;
     t->largest_v = largest_value(c);
     tp_error error = TP_ERROR_INIT;
-    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, t->chosen.count, t->chosen.list, t->o, t->lse,
-                     t->bound, t->lse_bound, &error) ||
+    if (tp_reference(&c->problem, &c->tensors, TP_DOUBLE, (tp_arithmetic)c->arithmetic, t->chosen.count, t->chosen.list, t->o,
+                     t->lse, t->bound, t->lse_bound, &error) ||
         tp_reference(&c->problem, &c->tensors, TP_NAIVE, TP_ARITHMETIC_F32, t->chosen.count, t->chosen.list, t->naive_o,
                      t->naive_lse, NULL, NULL, &error))
         fail_msg("%s", error.text);
@@ -128,10 +130,13 @@ static void check_rule(const char *what, const char *name, const figures *f, dou
 }
 
 static void check(call *c, const char *what, int rule) {
-    oracle *t = c->oracle != NULL ? c->oracle : oracle_of(c);
+    oracle *t = c->oracle != NULL && c->oracle->arithmetic == c->arithmetic ? c->oracle : oracle_of(c);
     int64_t dv = c->problem.head_dim_v;
     figures o = {0, 0, 0}, lse = {0, 0, 0};
-    if (c->keeps) c->oracle = t;
+    if (c->keeps && c->oracle != t) {
+        call_oracle_free(c->oracle);
+        c->oracle = t;
+    }
     for (int64_t i = 0; i < t->chosen.count; i++) {
         const tp_row *r = &t->chosen.list[i];
         for (int64_t x = 0; x < dv; x++)

@@ -87,7 +87,12 @@ static void poison(void *cookie, int byte) {
 }
 
 tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
-    return call_plan_run(&c->problem, &c->tensors, how, poison, c, receipt, error);
+    tp_receipt own;
+    tp_receipt_init(&own);
+    if (receipt == NULL && c->problem.p_dtype != 0) receipt = &own;
+    tp_status status = call_plan_run(&c->problem, &c->tensors, how, poison, c, receipt, error);
+    c->arithmetic = receipt != NULL && status == TP_OK ? receipt->arithmetic : TP_ARITHMETIC_F32;
+    return status;
 }
 
 static void mark_rows(const call *c, call_tensor which, char *written) {

@@ -146,12 +146,12 @@ static void the_row_nearest_to_its_bound_is_named(void **state) {
     }
     if (oracle_compare(&oracle, &h.tensors, TP_ARITHMETIC_F32, &measured, reason, sizeof reason)) fail_msg("%s", reason);
     assert_int_equal(measured.nearest.row.row, 19);
-    assert_true(measured.nearest.bound == oracle.bound[19]);
+    assert_true(measured.nearest.bound == oracle.bound[0][19]);
     assert_true(measured.nearest.ratio == measured.nearest.error / measured.nearest.bound);
     assert_true(measured.nearest.ratio > 0.4 && measured.nearest.ratio < 0.6);
     assert_true(measured.max > 10 * measured.nearest.error); /* another row's */
     /* and one that is beyond */
-    tensors_set(&h.tensors, TENSOR_O, 0, 5, 0, 2, (float)(oracle.o[5 * 4 + 2] + 3 * oracle.bound[5]));
+    tensors_set(&h.tensors, TENSOR_O, 0, 5, 0, 2, (float)(oracle.o[5 * 4 + 2] + 3 * oracle.bound[0][5]));
     assert_int_not_equal(oracle_compare(&oracle, &h.tensors, TP_ARITHMETIC_F32, &measured, reason, sizeof reason), 0);
     assert_int_equal(measured.nearest.row.row, 5);
     assert_true(measured.nearest.ratio > 2.5);

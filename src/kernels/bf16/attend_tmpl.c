@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attend on pairs of bf16: as kernels/attend_tmpl.c, with q.k and p.v by the instruction (vec_dot) and weights rounded to bf16 where
- * they meet V. Two things are different:
+ * attend on pairs of bf16: as kernels/attend_tmpl.c, with q.k and p.v by the instruction (vec_dot) and weights rounded to bf16
+ * where they meet V. Two things are different:
  *
  *     A block that holds elements which the instruction would flush (smaller than VEC_SMALL and not 0) takes the same chains
  *     by vec_fma. So does one whose V is not finite, and a strip whose q is small.
@@ -52,7 +52,8 @@ static void careful_row(const tp__row_tile *t, int64_t r, meet how, float c) {
 static void strip_values(const tp__row_tile *t, const strip *s, const strip_bits *bits, meet how, const float *c) {
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     run runs[RUNS];
-    if ((t->v_found & FOUND_NOT_FINITE) && has_holes(t, s, bits)) {
+    int beside = s->lo % 2 || s->hi % 2; /* a pair has a key that the strip does not see */
+    if ((t->v_found & FOUND_NOT_FINITE) && (beside || has_holes(t, s, bits))) {
         for (int i = 0; i < s->mr; i++) careful_row(t, s->first + i, how, c[i]);
         return;
     }
@@ -75,8 +76,8 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     if (t->k != NULL) small = t->k_found | rows_to_pairs(t->q, t->ldq, t->rows, t->d, q, ld);
     tp__product scores = {q, ld / 2, ld * (int64_t)sizeof *q, t->k, pairs * 4, pairs, t->s, pair_scores_of[BY_DOT]};
     if (small)
-        scores = (tp__product){t->q, t->ldq / 2, t->ldq * (int64_t)sizeof(float), t->k, pairs * 4, pairs, t->s,
-                               pair_scores_of[BY_FMA]};
+        scores = (tp__product){t->q,  t->ldq / 2, t->ldq * (int64_t)sizeof(float), t->k, pairs * 4,
+                               pairs, t->s,       pair_scores_of[BY_FMA]};
     strip_products(trace, t, strips, bits, n, &scores);
     meet how = t->k == NULL ? IN_ORDER : t->v_found ? BY_FMA : BY_DOT;
     for (int i = 0; i < n; i++) {

@@ -12,7 +12,9 @@ typedef struct found {
     vec_h least, most; /* of magnitudes; 0 counts as the largest in `least` */
 } found;
 
-VEC_INLINE found found_nothing(void) { return (found){~(vec_h){0}, {0}}; }
+VEC_INLINE found found_nothing(void) {
+    return (found){~(vec_h){0}, {0}};
+}
 
 VEC_INLINE void look_at(found *f, vec_h x) {
     vec_h size = x & 0x7fff;

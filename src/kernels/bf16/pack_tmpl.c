@@ -49,8 +49,9 @@ int TP_FUNCTION_NAME(pack_k_bf16)(tp__trace *trace, void *packed, const tp__keys
     return found_bits(&seen);
 }
 
-#define ZIP_LOWER 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47
-#define ZIP_UPPER \
+#define ZIP_LOWER                                                                                                                \
+    0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47
+#define ZIP_UPPER                                                                                                                \
     16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63
 
 int TP_FUNCTION_NAME(pack_v_bf16)(tp__trace *trace, void *packed, const tp__keys_in *keys, int64_t block, int64_t d) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The register tiles on pairs of bf16: S = Q K^T and O = O*c + P V. A lane of K is a key with two elements of the head dim, a lane
- * of V a column with two keys. Each element is one chain over pairs in ascending order, within a pair the second element first, as
- * the instruction has it. By vec_fma, for blocks with elements that the instruction would flush, it is the same chain: the same
- * bits wherever nothing is flushed, so which of the two a block takes changes nothing for rows that do not see such an element.
+ * The register tiles on pairs of bf16: S = Q K^T and O = O*c + P V. A lane of K is a key with two elements of the head dim, a
+ * lane of V a column with two keys. Each element is one chain over pairs in ascending order, within a pair the second element
+ * first, as the instruction has it. By vec_fma, for blocks with elements that the instruction would flush, it is the same chain:
+ * the same bits wherever nothing is flushed, so which of the two a block takes changes nothing for rows that do not see such an
+ * element.
  */
 #ifndef TP_KERNELS_BF16_PRODUCTS_H
 #define TP_KERNELS_BF16_PRODUCTS_H
@@ -14,11 +15,15 @@
 typedef vec_i vec_i_any __attribute__((aligned(4), may_alias));
 typedef int32_t pair_any __attribute__((may_alias));
 
-VEC_INLINE vec_i load_pairs(const void *p, int64_t lanes) { return *(const vec_i_any *)((const char *)p + lanes * 4); }
-VEC_INLINE vec_i set_pair(const void *p, int64_t pair) { return ((const pair_any *)p)[pair] + (vec_i){0}; }
+VEC_INLINE vec_i load_pairs(const void *p, int64_t lanes) {
+    return *(const vec_i_any *)((const char *)p + lanes * 4);
+}
+VEC_INLINE vec_i set_pair(const void *p, int64_t pair) {
+    return ((const pair_any *)p)[pair] + (vec_i){0};
+}
 
-/* How the elements of a tile meet: a by the instruction, as pairs; b by vec_fma in the same order; c by vec_fma in ascending order
-   from o*c on, as kernels on floats have it. Of the last two, a's elements (q or weights) are floats. */
+/* How the elements of a tile meet: by the instruction, as pairs; by vec_fma in the same order; by vec_fma in ascending order from
+   o*c on, as kernels on floats have it. With vec_fma q, or the weights, are floats. */
 typedef enum meet { BY_DOT, BY_FMA, IN_ORDER } meet;
 
 /* c[0..1] += a[pair] * b[0..1], for one row and one or two vectors of b */
@@ -67,15 +72,14 @@ VEC_INLINE void pair_values_body(const int mr, const int nrv, const meet how, co
                                  const run *runs, int count, const float *c, float *o, int64_t ldo) {
     vec_f acc[VEC_MR][VEC_NRV];
     VEC_UNROLL for (int i = 0; i < mr; i++) {
-        VEC_UNROLL for (int j = 0; j < nrv; j++)
-            acc[i][j] = how == IN_ORDER ? vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]) : (vec_f){0};
+        VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] =
+            how == IN_ORDER ? vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]) : (vec_f){0};
     }
     for (int n = 0; n < count; n++)
         for (int64_t pair = runs[n].from / 2; pair < runs[n].to / 2; pair++) {
             vec_i b0 = load_pairs(v, pair * nrv * VEC_LANES);
             vec_i b1 = nrv > 1 ? load_pairs(v, pair * nrv * VEC_LANES + VEC_LANES) : b0;
-            VEC_UNROLL for (int i = 0; i < mr; i++)
-                add_pair(nrv, how, p + i * lds, pair, b0, b1, &acc[i][0], &acc[i][nrv - 1]);
+            VEC_UNROLL for (int i = 0; i < mr; i++) add_pair(nrv, how, p + i * lds, pair, b0, b1, &acc[i][0], &acc[i][nrv - 1]);
         }
     VEC_UNROLL for (int i = 0; i < mr; i++) {
         VEC_UNROLL for (int j = 0; j < nrv; j++) {
@@ -89,29 +93,29 @@ typedef void pair_values_fn(const float *p, int64_t lds, const void *v, const ru
                             int64_t ldo);
 
 /* One small function a row count, width and way, so that each has literal sizes and its own registers. */
-#define PAIR_SCORES(MR, NAME, NRV, HOW)                                                                            \
-    static __attribute__((noinline)) void NAME##MR(const void *q, int64_t ldq, const void *k, int64_t pairs,       \
-                                                   float *s, int64_t lds) {                                        \
-        pair_scores_body(MR, NRV, HOW, q, ldq, k, pairs, s, lds);                                                  \
+#define PAIR_SCORES(MR, NAME, NRV, HOW)                                                                                          \
+    static __attribute__((noinline)) void NAME##MR(const void *q, int64_t ldq, const void *k, int64_t pairs, float *s,           \
+                                                   int64_t lds) {                                                                \
+        pair_scores_body(MR, NRV, HOW, q, ldq, k, pairs, s, lds);                                                                \
     }
-#define PAIR_VALUES(MR, NAME, NRV, HOW)                                                                            \
-    static __attribute__((noinline)) void NAME##MR(const float *p, int64_t lds, const void *v, const run *runs,    \
-                                                   int count, const float *c, float *o, int64_t ldo) {             \
-        pair_values_body(MR, NRV, HOW, p, lds, v, runs, count, c, o, ldo);                                         \
+#define PAIR_VALUES(MR, NAME, NRV, HOW)                                                                                          \
+    static __attribute__((noinline)) void NAME##MR(const float *p, int64_t lds, const void *v, const run *runs, int count,       \
+                                                   const float *c, float *o, int64_t ldo) {                                      \
+        pair_values_body(MR, NRV, HOW, p, lds, v, runs, count, c, o, ldo);                                                       \
     }
-#define PAIR_ROWS(MR)                                                                                              \
-    PAIR_SCORES(MR, scores_dot_, VEC_NRV, BY_DOT)                                                                  \
-    PAIR_SCORES(MR, scores_dot_narrow_, 1, BY_DOT)                                                                 \
-    PAIR_SCORES(MR, scores_fma_, VEC_NRV, BY_FMA)                                                                  \
+#define PAIR_ROWS(MR)                                                                                                            \
+    PAIR_SCORES(MR, scores_dot_, VEC_NRV, BY_DOT)                                                                                \
+    PAIR_SCORES(MR, scores_dot_narrow_, 1, BY_DOT)                                                                               \
+    PAIR_SCORES(MR, scores_fma_, VEC_NRV, BY_FMA)                                                                                \
     PAIR_SCORES(MR, scores_fma_narrow_, 1, BY_FMA)
 VEC_ROWS(PAIR_ROWS)
 #undef PAIR_ROWS
 
 /* [way]: [0] a panel of NRV vectors, [1] one vector wide; by rows */
-#define PLACE(NAME, MR) [MR] = NAME##MR,
-#define SCORES_DOT(MR) PLACE(scores_dot_, MR)
+#define PLACE(NAME, MR)       [MR] = NAME##MR,
+#define SCORES_DOT(MR)        PLACE(scores_dot_, MR)
 #define SCORES_DOT_NARROW(MR) PLACE(scores_dot_narrow_, MR)
-#define SCORES_FMA(MR) PLACE(scores_fma_, MR)
+#define SCORES_FMA(MR)        PLACE(scores_fma_, MR)
 #define SCORES_FMA_NARROW(MR) PLACE(scores_fma_narrow_, MR)
 static product_fn *const pair_scores_of[2][2][VEC_MR + 1] = {
     {{VEC_ROWS(SCORES_DOT)}, {VEC_ROWS(SCORES_DOT_NARROW)}},
@@ -120,20 +124,20 @@ static product_fn *const pair_scores_of[2][2][VEC_MR + 1] = {
 
 /* Of attend alone: defined where it is asked for. */
 #ifdef PAIR_VALUES_OF
-#define PAIR_ROWS(MR)                                                                                              \
-    PAIR_VALUES(MR, values_dot_, VEC_NRV, BY_DOT)                                                                  \
-    PAIR_VALUES(MR, values_dot_narrow_, 1, BY_DOT)                                                                 \
-    PAIR_VALUES(MR, values_fma_, VEC_NRV, BY_FMA)                                                                  \
-    PAIR_VALUES(MR, values_fma_narrow_, 1, BY_FMA)                                                                 \
-    PAIR_VALUES(MR, values_ordered_, VEC_NRV, IN_ORDER)                                                            \
+#define PAIR_ROWS(MR)                                                                                                            \
+    PAIR_VALUES(MR, values_dot_, VEC_NRV, BY_DOT)                                                                                \
+    PAIR_VALUES(MR, values_dot_narrow_, 1, BY_DOT)                                                                               \
+    PAIR_VALUES(MR, values_fma_, VEC_NRV, BY_FMA)                                                                                \
+    PAIR_VALUES(MR, values_fma_narrow_, 1, BY_FMA)                                                                               \
+    PAIR_VALUES(MR, values_ordered_, VEC_NRV, IN_ORDER)                                                                          \
     PAIR_VALUES(MR, values_ordered_narrow_, 1, IN_ORDER)
 VEC_ROWS(PAIR_ROWS)
 #undef PAIR_ROWS
-#define VALUES_DOT(MR) PLACE(values_dot_, MR)
-#define VALUES_DOT_NARROW(MR) PLACE(values_dot_narrow_, MR)
-#define VALUES_FMA(MR) PLACE(values_fma_, MR)
-#define VALUES_FMA_NARROW(MR) PLACE(values_fma_narrow_, MR)
-#define VALUES_ORDERED(MR) PLACE(values_ordered_, MR)
+#define VALUES_DOT(MR)            PLACE(values_dot_, MR)
+#define VALUES_DOT_NARROW(MR)     PLACE(values_dot_narrow_, MR)
+#define VALUES_FMA(MR)            PLACE(values_fma_, MR)
+#define VALUES_FMA_NARROW(MR)     PLACE(values_fma_narrow_, MR)
+#define VALUES_ORDERED(MR)        PLACE(values_ordered_, MR)
 #define VALUES_ORDERED_NARROW(MR) PLACE(values_ordered_narrow_, MR)
 static pair_values_fn *const pair_values_of[3][2][VEC_MR + 1] = {
     {{VEC_ROWS(VALUES_DOT)}, {VEC_ROWS(VALUES_DOT_NARROW)}},

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel set on pairs of bf16. It has what touches packed blocks; q's rows are floats, as those of the set that lends the rest. */
+/* The kernel set on pairs of bf16. It has what touches packed blocks; q's rows are floats, as those of the set that lends the
+   rest. */
 #include "kernels/function.h"
 #include "kernels/set.h"
 
 #define STRING_(x) #x
-#define STRING(x) STRING_(x)
+#define STRING(x)  STRING_(x)
 
 _Static_assert(TP__CAT(TP__MR_, TP_ISA) == VEC_MR && TP__CAT(TP__NR_, TP_ISA) == VEC_NR,
                "isas.inc and the vec header must name the same register tile");
 
-#define OWN(op, dtype, place)                                                              \
-    .function_name[TP__FUNCTION_##op##_##dtype] = "tp_" #op "_" #dtype "_" STRING(TP_ISA), \
-    .place = TP_FUNCTION_NAME(op##_##dtype)
+#define OWN(op, dtype, place)                                                                                                    \
+    .function_name[TP__FUNCTION_##op##_##dtype] = "tp_" #op "_" #dtype "_" STRING(TP_ISA), .place = TP_FUNCTION_NAME(op##_##dtype)
 
 #define SET TP__CAT(tp__kernel_set_, TP_ISA)
 const tp__kernel_set SET = {

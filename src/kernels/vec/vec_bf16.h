@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AVX512-BF16: products of two bf16 pairs, added to a float. vec_dot of a lane whose operands are the pairs (a0, a1) and (b0, b1) is
+ * AVX512-BF16: products of two bf16 pairs, added to a float. vec_dot of a lane with the pairs (a0, a1) and (b0, b1) is
  *
  *     c = fma(a1, b1, c);  c = fma(a0, b0, c)          each rounded to nearest even, the second element first,
  *
  * and whatever is subnormal, an element, c or the sum after either step, counts as 0 of its sign. So it equals two vec_fma where
- * nothing is: elements of at least VEC_SMALL or 0 have products that are multiples of 2^-118, and with a weight, which is at
- * least 2^VEC_MIN, of 2^-126. Sums of such products are 0 or normal. Held against the instruction, bit by bit, by the test dots.
+ * nothing is: elements that are 0 or at least VEC_SMALL have products that are multiples of 2^-118, and with a weight, which is
+ * at least 2^VEC_MIN, of 2^-126. Sums of such products are 0 or normal. The test dots holds this against the instruction.
  */
 #ifndef TP_VEC_BF16_H
 #define TP_VEC_BF16_H
@@ -18,11 +18,19 @@ typedef uint16_t vec_h __attribute__((vector_size(64))); /* elements of bf16, tw
 typedef vec_h vec_h_any __attribute__((aligned(2), may_alias));
 
 #ifdef __AVX512BF16__
-static inline vec_f vec_dot(vec_i a, vec_i b, vec_f c) { return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b); }
-static inline vec_h vec_min16(vec_h a, vec_h b) { return (vec_h)_mm512_min_epu16((__m512i)a, (__m512i)b); }
-static inline vec_h vec_max16(vec_h a, vec_h b) { return (vec_h)_mm512_max_epu16((__m512i)a, (__m512i)b); }
+static inline vec_f vec_dot(vec_i a, vec_i b, vec_f c) {
+    return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
+}
+static inline vec_h vec_min16(vec_h a, vec_h b) {
+    return (vec_h)_mm512_min_epu16((__m512i)a, (__m512i)b);
+}
+static inline vec_h vec_max16(vec_h a, vec_h b) {
+    return (vec_h)_mm512_max_epu16((__m512i)a, (__m512i)b);
+}
 #else
-static inline float vec_flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+static inline float vec_flushed(float x) {
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
 
 static inline vec_f vec_dot(vec_i a, vec_i b, vec_f c) {
     for (int i = 0; i < VEC_LANES; i++) {

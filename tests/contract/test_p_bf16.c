@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * p=bf16: what it permits and what it does not. A kernel that rounds probabilities to bf16 serves where the problem says so, its
+ * receipt names the arithmetic, every row keeps that arithmetic's bound, and a row's bits depend on its own q and keys alone: not
+ * on neighbours, threads, or elements that it does not see, however small or large these are.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support/call.h"
+
+static const char *const machines[] = {
+    "x86-64 isa=none threads=2 l1d=32768 l2=0 l3=0 name=recorded, bare",
+    "x86-64 isa=avx2,avx512 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AVX-512",
+    "x86-64 isa=avx2,avx512,avx512_bf16 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AVX512-BF16",
+};
+
+static tp_decision *explain(const char *machine_text, const char *text, tp_context **context) {
+    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    tp_machine machine;
+    tp_problem problem;
+    tp_decision *decision = NULL;
+    tp_error error = TP_ERROR_INIT;
+    options.threads = 1;
+    if (tp_machine_parse(machine_text, &machine, &error) || tp_problem_parse(text, &problem, NULL, &error))
+        fail_msg("%s", error.text);
+    options.machine = &machine;
+    if (tp_context_create(&options, context, &error)) fail_msg("%s", error.text);
+    tp_explain(*context, &problem, NULL, &decision, &error);
+    if (decision == NULL) fail_msg("%s: %s", text, error.text);
+    return decision;
+}
+
+static const tp_candidate *candidate_named(const tp_decision *d, const char *name) {
+    for (int i = 0; i < d->candidate_count; i++)
+        if (strcmp(tp_decision_candidate(d, i)->kernel, name) == 0) return tp_decision_candidate(d, i);
+    return NULL;
+}
+
+/* Which problems take the rounding kernel on which machine; those of others are decided as if it were not there. */
+static void the_problem_permits(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *why; /* NULL: it serves, where there are the instructions */
+    } cases[] = {
+        {"h4/2 q64 k64 d64 bf16 causal p=bf16", NULL},
+        {"h4/2 q64 k64 d64 bf16->f32 p=bf16", NULL},
+        {"h4/2 q1 k64 d64 bf16 p=bf16", NULL},
+        {"h4/2 q64 k64 d64 bf16 causal", "p is f32, need p=bf16"},
+        {"h4/2 q64 k64 d64 bf16 causal p=f32", "p is f32, need p=bf16"},
+        {"h4/2 q64 k64 d64 f16 p=bf16", "q is f16, need bf16"},
+        {"h4/2 q64 k64 d64 bf16:bf16:f32->f32 p=bf16", "v is f32, need bf16"},
+    };
+    for (int m = 0; m < COUNT(machines); m++)
+        for (int n = 0; n < COUNT(cases); n++) {
+            tp_context *context;
+            tp_decision *d = explain(machines[m], cases[n].text, &context);
+            const tp_candidate *c = candidate_named(d, "avx512_bf16");
+            if (c == NULL) { /* built for another architecture */
+                printf("not run here: avx512_bf16\n");
+                skip();
+            }
+            int serves = m == 2 && cases[n].why == NULL, told = 0;
+            assert_int_equal(d->status, TP_OK);
+            assert_int_equal(d->fallback, 0);
+            assert_int_equal(c->chosen, serves);
+            assert_int_equal(c->arithmetic, TP_ARITHMETIC_P_BF16);
+            assert_int_equal(d->arithmetic, serves ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
+            assert_int_equal(strstr(d->numerics_id, " p=bf16") != NULL, serves);
+            for (int i = 0; i < c->reason_count && cases[n].why != NULL; i++)
+                told |= strcmp(tp_candidate_reason(c, i)->text, cases[n].why) == 0;
+            if (cases[n].why != NULL && !told) fail_msg("%s: nothing says '%s'", cases[n].text, cases[n].why);
+            tp_decision_destroy(d);
+            tp_context_destroy(context);
+        }
+}
+
+/* Kernels without that arithmetic keep their bits and their id. */
+static void others_do_not_round(void **state) {
+    (void)state;
+    static const char *const texts[] = {"h4/2 q30 k300 d40 bf16 causal", "h4/2 q1 k300 d40 bf16", "h4/2 q30 k70 d40 f32"};
+    for (int k = 0; call_kernel(k) != NULL; k++)
+        for (int n = 0; n < COUNT(texts); n++) {
+            tp_receipt plain, permitted;
+            call *a = call_new(texts[n], NULL), *b = call_new(texts[n], NULL);
+            tp_receipt_init(&plain);
+            tp_receipt_init(&permitted);
+            b->problem.p_dtype = TP_BF16;
+            call_run(a, &(call_how){.kernel = call_kernel(k)}, &plain);
+            call_run(b, &(call_how){.kernel = call_kernel(k)}, &permitted);
+            call_same(a, b, texts[n]);
+            assert_string_equal(plain.numerics_id, permitted.numerics_id);
+            assert_int_equal(permitted.arithmetic, TP_ARITHMETIC_F32);
+            call_free(a);
+            call_free(b);
+        }
+}
+
+/* Kernels that round, and run here. */
+static const char *rounding_kernel(int index) {
+    uint32_t isa = tp_context_machine(call_context())->isa;
+    for (int i = 0; tp_kernel_at(i) != NULL; i++) {
+        if (tp_kernel_at(i)->arithmetic != TP_ARITHMETIC_P_BF16) continue;
+        if ((tp_kernel_at(i)->needs & ~isa) != 0) {
+            printf("not run here: %s\n", tp_kernel_at(i)->name);
+            continue;
+        }
+        if (index-- == 0) return tp_kernel_at(i)->name;
+    }
+    return NULL;
+}
+
+/* Rows of a strip see different keys; odd and even lengths and head dims; blocks and chunks; few rows. */
+static const char *const texts[] = {
+    "b2 h4/2 q41 k60 d12 bf16 causal p=bf16",
+    "h3/1 q30 k141 d257/5 bf16 window=9,3 p=bf16",
+    "h2/1 q29 k4110 d3 bf16 causal p=bf16",
+    "h2/1 q25 k33 d17/49 bf16->f32 p=bf16",
+    "h2/1 q40 k1030 d64 bf16 bits p=bf16",
+    "h4/1 q3 k150 d33 bf16 causal p=bf16",
+    "h2/1 q50 k90 d20 bf16 softcap=5 alibi bias=bf16 sinks dropout=0.3 p=bf16",
+};
+
+static void results_keep_their_bound(void **state) {
+    (void)state;
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int n = 0; n < COUNT(texts); n++) {
+            tp_receipt receipt;
+            call *c = call_new(texts[n], NULL);
+            tp_receipt_init(&receipt);
+            call_run(c, &(call_how){.kernel = kernel}, &receipt);
+            assert_int_equal(receipt.arithmetic, TP_ARITHMETIC_P_BF16);
+            assert_string_equal(tp_arithmetic_name((tp_arithmetic)receipt.arithmetic), "p=bf16");
+            call_check(c, texts[n]);
+            for (int threads = 2; threads <= 3; threads++) {
+                call *other = call_new(texts[n], NULL);
+                call_run(other, &(call_how){.kernel = kernel, .threads = threads, .fill = 0x11}, NULL);
+                call_same(c, other, texts[n]);
+                call_free(other);
+            }
+            call_free(c);
+        }
+}
+
+/* Elements that the instruction takes for 0 or spreads, one at a time, in k, v and q: rows that do not see the element keep their
+   bits, those that do keep their bound. */
+static void elements_of_every_size(void **state) {
+    (void)state;
+    static const float sizes[] = {0x1p-133f, 0x1.8p-127f, 0x1p-126f, 0x1p-60f, -0x1.fcp-53f, 0x1p-52f, 0x1p40f, 0x1p100f};
+    static const float bad[] = {INFINITY, NAN};
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int n = 0; n < COUNT(texts); n++) {
+            call *clean = call_new(texts[n], NULL), *c = call_new(texts[n], NULL);
+            int64_t seq = c->tensors.batch - 1, rows = c->q_lens[seq], keys = c->kv_lens[seq];
+            call_run(clean, &(call_how){.kernel = kernel}, NULL);
+            for (int which = CALL_Q; which <= CALL_V; which++)
+                for (int s = 0; s < COUNT(sizes) + COUNT(bad); s++) {
+                    int finite = s < COUNT(sizes);
+                    int64_t token = which == CALL_Q ? rows / 2 : keys - 1 - s % 3, head = 0, x = s % 3;
+                    float was = call_get(c, which, seq, token, head, x), value = finite ? sizes[s] : bad[s - COUNT(sizes)];
+                    if (which != CALL_V && finite && fabsf(value) > 1) value = 0x1p20f; /* its products must not overflow */
+                    call_set(c, which, seq, token, head, x, value);
+                    call_run(c, &(call_how){.kernel = kernel}, NULL);
+                    int64_t group = c->problem.q_heads / c->problem.kv_heads;
+                    for (int64_t r = 0; r < rows; r++)
+                        for (int64_t h = 0; h < c->problem.q_heads; h++) {
+                            int mine = h / group == head;
+                            int sees = which == CALL_Q ? r == token && h == head
+                                                       : mine && tp_mask_visible(&c->problem, &c->tensors, seq, h, r, token);
+                            if (!sees) call_same_row(clean, seq, r, h, c, seq, r, h, texts[n]);
+                        }
+                    if (finite) call_check_bounds(c, texts[n]);
+                    call_set(c, which, seq, token, head, x, was);
+                }
+            call_free(clean);
+            call_free(c);
+        }
+}
+
+/* Q K^T loses nothing: the product of a subnormal and a large element is there, and so is a score as small as that. */
+static void small_products_count(void **state) {
+    (void)state;
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int small = 0; small < 2; small++) {
+            call *c = call_new("q26 k1 d2 bf16->f32 scale=1 p=bf16", NULL);
+            for (int64_t r = 0; r < 26; r++)
+                for (int x = 0; x < 2; x++) call_set(c, CALL_Q, 0, r, 0, x, x == 0 ? (small ? 0x1p-130f : 0x1p127f) : 0);
+            call_set(c, CALL_K, 0, 0, 0, 0, small ? 0x1p120f : 0x1p-127f);
+            call_set(c, CALL_K, 0, 0, 0, 1, 0);
+            call_run(c, &(call_how){.kernel = kernel, .strategy = "prefill"}, NULL);
+            for (int64_t r = 0; r < 26; r++) {
+                assert_true(call_get(c, CALL_LSE, 0, r, 0, 0) == (small ? 0x1p-10f : 1.0f));
+                for (int x = 0; x < 2; x++) assert_true(call_get(c, CALL_O, 0, r, 0, x) == call_get(c, CALL_V, 0, 0, 0, x));
+            }
+            call_free(c);
+        }
+}
+
+/* Values of any size: what is lost is what rounding p loses, also where every v is subnormal. */
+static void small_values_count(void **state) {
+    (void)state;
+    static const float sizes[] = {0x1p-120f, 0x1p-60f, 0x1p-30f, 0x1p60f};
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int s = 0; s < COUNT(sizes); s++) {
+            call *c = call_new("h2/1 q40 k700 d24 bf16->f32 p=bf16", &(call_shape){.v_size = sizes[s], .q_size = 6});
+            call_run(c, &(call_how){.kernel = kernel}, NULL);
+            call_check(c, "small values");
+            call_free(c);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_problem_permits),      cmocka_unit_test(others_do_not_round),
+        cmocka_unit_test(results_keep_their_bound), cmocka_unit_test(elements_of_every_size),
+        cmocka_unit_test(small_products_count),     cmocka_unit_test(small_values_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

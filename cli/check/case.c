@@ -257,8 +257,8 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        int ran_before = env->test->again && env->kernel->arithmetic == TP_ARITHMETIC_F32;
-        if (ran_before || !kernel_takes(env->kernel, &env->test->problem)) {
+        if (env->test->again && env->kernel->arithmetic == TP_ARITHMETIC_F32) continue; /* NOT_SELECTED */
+        if (!kernel_takes(env->kernel, &env->test->problem)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

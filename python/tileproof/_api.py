@@ -168,8 +168,8 @@ def attention(
     wanted, return_receipt = return_receipt, return_receipt or bool(listeners)
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
-        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, 0.0, 0, 0, _most_threads(q),
-        p_dtype,
+        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, p_dtype, 0.0, 0, 0,
+        _most_threads(q),
     )  # fmt: skip
     return _told(result, wanted) if return_receipt else result
 
@@ -194,8 +194,8 @@ def _shapes_only(q, k, v, dtype, options):
     known = dict(
         causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
         alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
-        out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, dropout_p=0.0,
-        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype), p_dtype=None,
+        out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0,
+        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype),
     )  # fmt: skip
     for name in options:
         if name not in known or name in _NOT_OF_A_PLAN:
@@ -247,7 +247,7 @@ class Plan:
         result = _core.plan_run(
             q, k, v, g["causal"], g["causal_align"], g["window"], g["scale"], g["softcap"], mask, bias, alibi_slopes,
             sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, g["layout"], out, return_lse, return_receipt or bool(listeners),
-            g["fallback"], g["kernel"], g["threads"], 0.0, 0, 0, None, self._plan,
+            g["fallback"], g["kernel"], g["threads"], g["p_dtype"], 0.0, 0, 0, None, self._plan,
         )  # fmt: skip
         return _told(result, return_receipt) if return_receipt or listeners else result
 

@@ -91,7 +91,7 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
     def call(fallback):
         return _core.attention(
             query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
-            "bhsd", None, False, receipt, fallback, None, threads, dropout_p, seed, 0, _most_threads(query), "bfloat16",
+            "bhsd", None, False, receipt, fallback, None, threads, "bfloat16", dropout_p, seed, 0, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0

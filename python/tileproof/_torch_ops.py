@@ -46,8 +46,8 @@ def _forward(
     out, lse = _note(
         _core.attention(
             q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
-            kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, True, True, fallback, kernel, threads, dropout_p,
-            0 if seed is None else int(seed), 0, _most_threads(q), p_dtype,
+            kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, True, True, fallback, kernel, threads, p_dtype,
+            dropout_p, 0 if seed is None else int(seed), 0, _most_threads(q),
         )
     )  # fmt: skip
     return out, lse
@@ -79,8 +79,8 @@ def _backward(
     made = _note(
         _core.backward(
             q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
-            kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, False, True, fallback, kernel, threads, dropout_p,
-            0 if seed is None else int(seed), 0, _most_threads(q), p_dtype, out, lse, d_out, d_lse, tuple(wanted),
+            kv_lens, cu_seqlens_q, cu_seqlens_k, layout, None, False, True, fallback, kernel, threads, p_dtype,
+            dropout_p, 0 if seed is None else int(seed), 0, _most_threads(q), out, lse, d_out, d_lse, tuple(wanted),
         )
     )  # fmt: skip
     given = (q, k, v, bias, alibi_slopes, sinks)

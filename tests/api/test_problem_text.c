@@ -45,6 +45,8 @@ static void test_text(void **state) {
     canonical("q9 d64 bf16:bf16:bf16", "prefill b1 h1/1 q9 k9 d64 bf16");
     canonical("q9 d64 f32:bf16:bf16", "prefill b1 h1/1 q9 k9 d64 f32:bf16:bf16->f32");
     canonical("q9 d64 f32:bf16:f16->f16", "prefill b1 h1/1 q9 k9 d64 f32:bf16:f16->f16");
+    canonical("p=bf16 q9 d64 bf16", "prefill b1 h1/1 q9 k9 d64 bf16 p=bf16");
+    canonical("p=f32 q9 d64 bf16", "prefill b1 h1/1 q9 k9 d64 bf16");
     canonical("q9 d64 packed top-left", "prefill b1 h1/1 q9 k9 d64 f32 packed top-left");
     canonical("q9 d64 packed-q", "prefill b1 h1/1 q9 k9 d64 f32 packed-q");
     canonical("q9 d64 packed-kv padded", "prefill b1 h1/1 q9 k9 d64 f32 packed-kv");
@@ -107,6 +109,10 @@ static const struct {
     {"d64 q4 packed packed-q", "'packed-q'", "repeated", 0},
     {"d64 q4 window=1,1 window=1,1", "'window=1,1'", "twice", 0},
     {"d64 q4 scale=1 scale=1", "'scale=1'", "repeated", 0},
+    {"d64 q4 p=bf16 p=bf16", "'p=bf16'", "repeated", 0},
+    {"d64 q4 p=f16", "'p=f16'", "bf16 or f32", 0},
+    {"d64 q4 p=bf16x", "'p=bf16x'", "bf16 or f32", 0},
+    {"d64 q4 p=", "'p='", "bf16 or f32", 0},
     {"d64 q4 banana", "'banana'", "unknown", 0},
     {"d64 q4 f64", "'f64'", "unknown", 0},
     {"d64 q4 q", "'q'", "unknown", 0},

@@ -590,6 +590,8 @@ static void bad_problems(void **state) {
     BAD(alibi, 7, "alibi is 7");
     BAD(sinks, -1, "sinks is -1");
     BAD(bias_dtype, 9, "bias_dtype is 9");
+    BAD(p_dtype, TP_F32, "p_dtype is 1: it must be 0 (float32) or TP_BF16 (3)");
+    BAD(reserved3, 1, "reserved3 is 1");
 #undef BAD
     p = good;
     assert_int_equal(tp_problem_mask(&p, TP_MASK_AND, TP_MASK_CHUNK, 0, 0), TP_INVALID);

@@ -69,6 +69,7 @@ FIRST = [
     ("isa-bits", "machine"),
     ("event-for", "policy"),
     ("arithmetic-", "arithmetic"),
+    ("pairs-", "p_bf16|dots|kernel_functions|problem_text"),
     ("decision-", "allocation|watch"),
     ("device-", "device|backend|tickets"),
     ("ticket-", "tickets|device"),

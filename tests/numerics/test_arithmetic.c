@@ -17,7 +17,7 @@
 
 #include "numerics/float_kernel.h"
 
-/* The bound of the row for a kernel of an arithmetic that no kernel has yet. */
+/* The bound of the row for a kernel that rounds these; with ROUND_P it is that of p=bf16. */
 static verdict judge_rounded(const call *c, int rounds) {
     const double unit = 0x1p-8; /* of bf16 */
     const tp__rounding of = {.sum = UNIT, .query = rounds & ROUND_Q ? unit : 0, .key = rounds & ROUND_K ? unit : 0,
@@ -48,6 +48,7 @@ static void it_knows_what_an_arithmetic_rounds(void **unused) {
                     fail_msg("%d rounded, %lld keys, data %zu: o %g of %g, lse %g of %g", rounds, (long long)lengths[n], k,
                              is.error, is.bound, is.lse_error, is.lse_bound);
                 assert_true(isfinite(is.bound) && is.bound >= f32.bound && is.lse_bound >= f32.lse_bound);
+                if (rounds == ROUND_P) assert_true(tp__rounding_of(TP_ARITHMETIC_P_BF16)->weight == 0x1p-8);
                 if (rounds == 0) assert_true(is.bound == f32.bound && is.lse_bound == f32.lse_bound);
                 beyond_f32 += is.error > f32.bound;
                 drop(&c);

@@ -108,7 +108,7 @@ static void test_print(void **state) {
     }
     m = good, m.struct_size = 4;
     assert_int_equal(tp_machine_print(&m, text, sizeof text), TP_INVALID);
-    m = good, m.isa = 4;
+    m = good, m.isa = 1u << 30;
     assert_int_equal(tp_machine_print(&m, text, sizeof text), TP_INVALID);
     m = good, m.threads = 0;
     assert_int_equal(tp_machine_print(&m, text, sizeof text), TP_INVALID);

@@ -30,7 +30,8 @@ static void listen(void *user, const tp_event *event) {
     strcpy(h->first_reason, "");
     for (int i = 0; i < d->candidate_count && h->first_reason[0] == '\0'; i++) {
         const tp_reason *why = tp_candidate_reason(tp_decision_candidate(d, i), 0);
-        if (why != NULL && why->code != TP_WHY_ISA) strcpy(h->first_reason, tp_reason_name((tp_reason_code)why->code));
+        if (why != NULL && why->code != TP_WHY_ISA && why->code != TP_WHY_DTYPE)
+            strcpy(h->first_reason, tp_reason_name((tp_reason_code)why->code));
     }
     if (event->receipt != NULL) assert_ptr_equal(event->receipt->decision, d);
     strcpy(h->model, event->tags != NULL && event->tags->model != NULL ? event->tags->model : "");

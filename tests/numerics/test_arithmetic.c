@@ -20,8 +20,12 @@
 /* The bound of the row for a kernel that rounds these; with ROUND_P it is that of p=bf16. */
 static verdict judge_rounded(const call *c, int rounds) {
     const double unit = 0x1p-8; /* of bf16 */
-    const tp__rounding of = {.sum = UNIT, .query = rounds & ROUND_Q ? unit : 0, .key = rounds & ROUND_K ? unit : 0,
-                             .weight = rounds & ROUND_P ? unit : 0, .value = rounds & ROUND_V ? unit : 0};
+    const tp__rounding of = {.sum = UNIT,
+                             .lowest = 99,
+                             .query = rounds & ROUND_Q ? unit : 0,
+                             .key = rounds & ROUND_K ? unit : 0,
+                             .weight = rounds & ROUND_P ? unit : 0,
+                             .value = rounds & ROUND_V ? unit : 0};
     verdict is = judge(c, (kernel){1, 0, NO_FAULT, rounds});
     tp__reference_row row = {.problem = &c->problem, .rounding = &of, .tensors = &c->tensors, .scale = tp__scale(&c->problem)};
     void *memory = malloc(tp__row_scratch(&c->problem, c->problem.kv_len));

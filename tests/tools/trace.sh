@@ -12,16 +12,18 @@ expect run-trace 0 'kernel' "$tool" run q64 d64 h4/2 bf16 causal --repeat 3 --tr
 expect run-permit 0 'FALLBACK' "$tool" run q64 d64 --kernel math --fallback permit --trace "$scratch/math.jsonl"
 expect run-refused 3 'fallback refused' "$tool" run q64 d640 --trace "$scratch/refused.jsonl" --metrics "$scratch/refused.prom"
 report trace-lines "$([ "$(wc -l <"$calls")" = 3 ] && echo 1)" "$(cat "$calls")"
-# what this host cannot run is refused, for that reason, and nothing else is
+# what this host cannot run is refused, for that reason, and what rounds p, because nobody permits it; nothing else is
 "$tool" info --json >"$scratch/info"
 expect_python trace-fields '
-absent = {k["name"] for k in json.load(open("'"$scratch/info"'"))["kernels"] if not k["runs_here"]}
+kernels = json.load(open("'"$scratch/info"'"))["kernels"]
+expected = {(k["name"], "isa") for k in kernels if not k["runs_here"]}
+expected |= {(k["name"], "dtype") for k in kernels if k["arithmetic"] != "f32"}
 for line in text.splitlines():
     call = json.loads(line)
     assert call["status"] == "TP_OK" and call["phase"] == "prefill" and call["bucket"] == "many-rows"
     assert call["problem"] == "prefill b1 h4/2 q64 k64 d64 bf16 causal"
     assert call["class"] == "prefill many-rows h4/2 d64 bf16 causal"
-    assert {r["kernel"]: r["code"] for r in call["refused"]} == dict.fromkeys(absent, "isa"), call["refused"]
+    assert {(r["kernel"], r["code"]) for r in call["refused"]} == expected, call["refused"]
     assert call["fallback"] is False and call["lock"] == "absent"
     assert call["time_ns"] > 0 and call["bytes_model"] > 0 and call["workspace_bytes"] > 0
 times = [json.loads(line)["ts_ns"] for line in text.splitlines()]

@@ -33,6 +33,7 @@ enum command_bit {
     COMMAND_CANARY = 2048,
     COMMAND_TRACE = 4096,
     COMMAND_REPLAY = 8192,
+    COMMAND_CAPACITY = 16384,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
@@ -55,6 +56,7 @@ struct options {
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
+    int64_t context, concurrency, limit;     /* capacity */
     int generate, modelled;
     int64_t threads;
     int64_t seed;
@@ -78,6 +80,9 @@ struct command {
 int options_parse(struct options *options, const struct command *command, int count, char **words);
 void options_print_help(FILE *out, enum command_bit bit);
 int options_policy(const struct options *options);
+/* --dtype of a cache, and --paged; what is not given is left as it is. Exit code, reason printed. */
+int options_dtype(const struct options *options, int32_t *dtype);
+int options_page(const struct options *options, int64_t *tokens);
 /* "60s" or "2m"; NULL: 0. Exit code, reason printed. */
 int parse_seconds(const char *option, const char *text, double *seconds);
 /* The context the options ask for; the second with more that they do not know of. */
@@ -125,5 +130,6 @@ int command_qualify(const struct options *options);
 int command_canary(const struct options *options);
 int command_trace(const struct options *options);
 int command_replay(const struct options *options);
+int command_capacity(const struct options *options);
 
 #endif

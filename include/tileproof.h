@@ -971,6 +971,7 @@ typedef struct tp_reference_gradients {
     /* derived absolute error bounds for a kernel that follows docs/maths.md, of a row or key */
     double *d_q_bound; /* [q_len][group] */
     double *d_k_bound, *d_v_bound; /* [kv_len] */
+    double *d_bias_bound, *d_alibi_slopes_bound, *d_sinks_bound; /* of each element, as d_bias, d_alibi_slopes and d_sinks */
 } tp_reference_gradients;
 TP_API tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *tensors,
                                        tp_precision precision, int64_t seq, int64_t kv_head,

@@ -398,6 +398,19 @@ static void bound_where_a_score_overflows(void **state) {
     back_free(&b);
 }
 
+/* Where P is 1, dP - D is 0, and what a plain backward makes of it is its rounding. */
+static void naive_rounds_both_sums(void **state) {
+    (void)state;
+    back b = back_new("h1 q8 k1 d1/576 f32", 0, 0, 0);
+    double max = 0;
+    for (int x = 0; x < 576; x++) call_set(b.c, CALL_V, 0, 0, 0, x, 1.0f / (float)(x + 3));
+    for (int i = 0; i < 8; i++) b.d_lse[i] = 0;
+    back_run(&b, TP_NAIVE);
+    for (int i = 0; i < 8; i++) max = fmax(max, fabs(b.out.d_q[i]));
+    assert_true(max > 0 && max < 1e-3);
+    back_free(&b);
+}
+
 /* The slope takes 3e22 from key 0's score of 1e30, which no float shows: its P is 0 as a double and 1/2 as a float, and its
    dP - D is infinite. With 3e28, P is 0 either way. */
 static void bound_where_p_decides_between_nan_and_infinity(void **state) {
@@ -493,6 +506,7 @@ int main(void) {
         cmocka_unit_test(bound_tells),
         cmocka_unit_test(bound_of_a_weight_that_vanished),
         cmocka_unit_test(bound_where_a_score_overflows),
+        cmocka_unit_test(naive_rounds_both_sums),
         cmocka_unit_test(bound_where_p_decides_between_nan_and_infinity),
         cmocka_unit_test(bound_where_dropout_makes_dp_overflow),
         cmocka_unit_test(wrong_arguments_are_named),

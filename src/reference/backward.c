@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tp_reference_backward: the door, and the sums over the rows of one KV head of one sequence. */
+/* tp_reference_backward: the entry point, and the sums over the rows of one KV head of one sequence. */
 #include "reference/backward.h"
 #include "reference/rounding.h"
 

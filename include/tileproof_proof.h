@@ -422,7 +422,7 @@ typedef struct tp_capacity_options {
 #define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Refers to the model, which must outlive it; of the context it needs the planning alone, and counts as plans there.
-       TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds no token, bytes beyond int64
+       TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds none, bytes beyond int64
        TP_UNSUPPORTED       no layer of the model keeps keys; or no kernel reads the cache's dtype
        TP_FALLBACK_REFUSED  and others: what a layer group asks for would not be served; the text names it */
 TP_API tp_status tp_capacity_create(const tp_model *model, tp_context *context, const tp_capacity_options *options,

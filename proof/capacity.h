@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What serving a model's attention takes: capacity_cache.c counts what layers keep, capacity_work.c plans the calls of a step, and
- * capacity.c asks both, for the lengths that the caller names and for those that would still fit a limit.
+ * What serving a model's attention takes: capacity_cache.c counts what layers keep, capacity_work.c plans the calls of a step,
+ * and capacity.c asks both, for the lengths that the caller names and for those that would still fit a limit.
  */
 #ifndef TP_PROOF_CAPACITY_H
 #define TP_PROOF_CAPACITY_H

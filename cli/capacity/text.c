@@ -49,8 +49,8 @@ static const char *counted(int64_t value, const char *what, char text[CELL]) {
     return text;
 }
 
-/* "text 8x128", "text 1x576 latent", "text 16x128, window 1,024", "cross 20x64, keys 1,500": what a token's bytes are made of, and
-   what bounds the tokens. */
+/* "text 8x128", "text 1x576 latent", "text 16x128, window 1,024", "cross 20x64, keys 1,500": what a token's bytes are made of,
+   and what bounds the tokens. */
 static void name_group(const tp_layer_group *group, char text[CELL]) {
     const char *part = tp_part_name((tp_part)group->part);
     char number[32];

@@ -57,7 +57,8 @@ struct options {
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int64_t context, concurrency, limit;     /* capacity */
-    int generate, modelled;
+    int generate, modelled, observed;
+    const char *fail_above;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
@@ -115,6 +116,7 @@ const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 
 /* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);
+int model_known(const struct options *options, const char *name); /* would it find one? */
 
 int command_info(const struct options *options);
 int command_explain(const struct options *options);

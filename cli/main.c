@@ -97,7 +97,9 @@ static const struct command commands[] = {
     {"replay", " REQUESTS", "a trace of requests through the models' attention: tails by bucket",
      "  tileproof replay --generate --seed 7 -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
      "  tileproof replay requests.jsonl --sample 50\n"
-     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n",
+     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n"
+     "  tileproof replay requests.jsonl --against before.json --fail-above 1.5    exit 1: a tail grew\n"
+     "  tileproof replay served.jsonl --observed     a log of any engine; nothing is run\n",
      COMMAND_REPLAY, command_replay},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

@@ -143,6 +143,21 @@ static void add_scores(job *j, int64_t row_index, int64_t g) {
     }
 }
 
+/* Of a row that has no contributing key by the definition, though a kernel may find NaN in it. */
+static void promise_nothing(job *j, int64_t row_index, int64_t g) {
+    const tp__reference_row *row = &j->at.row;
+    int64_t d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
+    j->d_slopes[g].overflows = j->d_sinks[g].overflows = 1;
+    for (int64_t x = 0; x < d; x++) j->d_q[x].overflows = 1;
+    for (int64_t i = 0; i < row->count && row->keys[i].index != TP__SINK; i++) {
+        int64_t key = row->keys[i].index;
+        for (int64_t x = 0; x < d; x++) j->d_k[key * d + x].overflows = 1;
+        for (int64_t x = 0; x < dv; x++) j->d_v[key * dv + x].overflows = 1;
+        if (j->out->d_bias_bound != NULL)
+            j->out->d_bias_bound[(row_index * j->group + g) * j->sequence.kv_len + key] = INFINITY;
+    }
+}
+
 static void finish(const job *j, tp__sum *sums, int64_t dim, int64_t terms, double factor,
                    int32_t dtype, double *out, double *bound) {
     if (bound != NULL) *bound = 0;
@@ -161,6 +176,11 @@ static void do_row(job *j, int64_t row, int64_t g) {
     memset(j->d_q, 0, (size_t)d * sizeof *j->d_q);
     place(j, row, j->kv_head * j->group + g);
     if (j->precision == TP_NAIVE && j->at.row.lse != -INFINITY) tp__row_naive(&j->at.row);
+    if (j->bounds && j->at.row.lse == -INFINITY) {
+        double bound, lse_bound;
+        tp__row_bound(&j->at.row, &bound, &lse_bound);
+        if (bound == INFINITY) promise_nothing(j, row, g);
+    }
     if (j->at.row.lse != -INFINITY) {
         (j->precision == TP_NAIVE ? tp__pairs_naive : tp__pairs_double)(&j->at);
         if (j->bounds) tp__pairs_bound(&j->at);

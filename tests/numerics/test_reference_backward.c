@@ -398,6 +398,30 @@ static void bound_where_a_score_overflows(void **state) {
     back_free(&b);
 }
 
+/* Key 0's score is -inf, and the slope's product 6e38: a kernel that rounds it before the sum finds NaN, one that does not
+   finds a row without any key. */
+static void no_bound_where_infinities_meet(void **state) {
+    static const float slopes[] = {-3e38f, -3e37f};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        back b = back_new("q3 k1 d1 f32 alibi", 0, 0, 0);
+        const tp_row first = {0};
+        double bound, lse, lse_bound, want = way ? 0 : INFINITY;
+        tp_error error = TP_ERROR_INIT;
+        b.c->tensors.alibi_slopes = &slopes[way];
+        for (int row = 0; row < 3; row++) call_set(b.c, CALL_Q, 0, row, 0, 0, 1);
+        call_set(b.c, CALL_K, 0, 0, 0, 0, -INFINITY);
+        assert_int_equal(tp_reference(&b.c->problem, &b.c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &first, NULL, &lse, &bound,
+                                      &lse_bound, &error), TP_OK);
+        assert_true(lse == -INFINITY && bound == want && lse_bound == want);
+        back_run(&b, TP_DOUBLE);
+        assert_true(b.out.d_q[0] == 0 && b.out.d_q_bound[0] == want && b.out.d_k_bound[0] == want && b.out.d_v_bound[0] == want);
+        assert_true(isinf(b.out.d_alibi_slopes_bound[0]) == !way && b.out.d_bias_bound[0] == want);
+        assert_true(b.out.d_q_bound[2] == 0); /* at no distance */
+        back_free(&b);
+    }
+}
+
 /* Where P is 1, dP - D is 0, and what a plain backward makes of it is its rounding. */
 static void naive_rounds_both_sums(void **state) {
     (void)state;
@@ -506,6 +530,7 @@ int main(void) {
         cmocka_unit_test(bound_tells),
         cmocka_unit_test(bound_of_a_weight_that_vanished),
         cmocka_unit_test(bound_where_a_score_overflows),
+        cmocka_unit_test(no_bound_where_infinities_meet),
         cmocka_unit_test(naive_rounds_both_sums),
         cmocka_unit_test(bound_where_p_decides_between_nan_and_infinity),
         cmocka_unit_test(bound_where_dropout_makes_dp_overflow),

@@ -81,7 +81,7 @@ static void sum_work(tp_capacity_work *all, const tp_capacity_work *one, const t
     all->flops += one->flops;
     all->bytes += one->bytes;
     all->seconds += one->seconds;
-    all->reads_bound = options->gflops > 0 && all->bytes / options->read_gbps > all->flops / options->gflops;
+    all->reads_bound = all->seconds > 0 && all->bytes / options->read_gbps > all->flops / options->gflops;
     if (one->workspace_bytes > all->workspace_bytes) all->workspace_bytes = one->workspace_bytes;
     if (one->workspace_thread_bytes > all->workspace_thread_bytes) all->workspace_thread_bytes = one->workspace_thread_bytes;
 }
@@ -114,6 +114,7 @@ static tp_status count_groups(tp_capacity *c, tp_error *error) {
 /* Cache and workspace together. Where the cache alone is beyond the limit that is all; INT64_MAX: no such call can be made. */
 static tp_status total_bytes(const tp_capacity *c, const tp__load *load, int evicts, int64_t *total, tp_error *error) {
     tp_capacity_cache all = TP_CAPACITY_CACHE_INIT, one;
+    tp_error why = TP_ERROR_INIT;
     int64_t workspace = 0, need;
     *total = INT64_MAX;
     for (int i = 0; i < c->model->group_count; i++)
@@ -125,8 +126,8 @@ static tp_status total_bytes(const tp_capacity *c, const tp__load *load, int evi
     for (int i = 0; i < 2 * c->model->group_count; i++) {
         const tp_layer_group *group = c->model->groups[i / 2];
         if (!tp__group_caches(group)) continue;
-        tp_status status = tp__work_plan(c, group, load, i % 2, &need, NULL, error);
-        if (status == TP_NO_MEMORY || status == TP_FORKED) return status;
+        tp_status status = tp__work_plan(c, group, load, i % 2, &need, NULL, &why);
+        if (status == TP_NO_MEMORY || status == TP_FORKED) return tp__proof_fail(error, status, "%s", why.text);
         if (status != TP_OK) return TP_OK; /* these lengths are beyond what the core or its kernels take */
         if (need > workspace) workspace = need;
     }

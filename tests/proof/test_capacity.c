@@ -211,7 +211,7 @@ static void the_roof_is_the_hosts(void **state) {
     assert_true(all.seconds >= all.bytes / 10e9 && all.seconds >= all.flops / 50e9);
     assert_string_equal(all.problem, "");
     tp_capacity_destroy(capacity);
-    options.gflops = 0;
+    options.read_gbps = 0;
     capacity = ask(model, planner, &options);
     assert_true(work_of(capacity, -1, 0).seconds == 0 && !work_of(capacity, -1, 1).reads_bound);
     assert_int_equal(work_of(capacity, 4, 0).workspace_bytes, 0);

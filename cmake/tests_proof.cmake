@@ -3,6 +3,7 @@
 file(GLOB proof_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/proof/test_*.c)
 add_library(proof_support STATIC ${CMAKE_SOURCE_DIR}/tests/proof/support.c)
 target_include_directories(proof_support PRIVATE ${CMOCKA_INCLUDE})
+target_compile_definitions(proof_support PRIVATE OLD_LOCK="${CMAKE_SOURCE_DIR}/tests/proof/old.lock")
 target_link_libraries(proof_support PUBLIC tileproof_proof_static)
 foreach(source ${proof_tests})
   get_filename_component(name ${source} NAME_WE)
@@ -42,6 +43,8 @@ if(TILEPROOF_CLI)
     $<TARGET_FILE:tileproof_shared>)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME capacity_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/capacity.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/models)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   # Says "not run here" where promtool is missing.

@@ -168,6 +168,12 @@ static void cells_and_locks(void **state) {
     REFUSES(cell, tp_cell, PUT_CELL);
     REFUSES_SIZE(cell, tp_cell, PUT_CELL);
     GOOD(PUT_CELL);
+    tp_identity *detected;
+    GOOD(tp_identity_detect(NULL, &detected, error));
+    tp_identity *identity = COPY(tp_identity, detected);
+    identity->isa = "avx2";
+    GOOD(tp_lock_finish(lock, identity, "2026-11-16", "first", error));
+    tp_identity_destroy(detected);
     SET_GROWN(found, 77);
     SET_GROWN(use, 77);
     assert_int_equal(tp_lock_cell_at(lock, "avx2", 0, found), TP_OK);
@@ -176,6 +182,20 @@ static void cells_and_locks(void **state) {
     assert_int_equal(tp_lock_use_at(lock, 0, use), TP_OK);
     assert_true(use->struct_size == sizeof *use && GROWN(use) == 0);
     assert_string_equal(use->model, "m.json");
+    tp_lock_revision *revision = PLACE_INIT(tp_lock_revision, TP_LOCK_REVISION_INIT);
+    tp_lock_history *history = PLACE_INIT(tp_lock_history, TP_LOCK_HISTORY_INIT);
+    SET_GROWN(revision, 77);
+    SET_GROWN(history, 77);
+    assert_int_equal(tp_lock_revision_at(lock, 0, revision), TP_OK);
+    assert_true(revision->struct_size == sizeof *revision && GROWN(revision) == 0 && revision->cell_count == 1);
+    assert_int_equal(tp_lock_history_at(lock, 0, history), TP_OK);
+    assert_true(history->struct_size == sizeof *history && GROWN(history) == 0);
+    assert_string_equal(history->reason, "first");
+    assert_int_equal(tp_lock_revision_cell(lock, 0, 0, found, use), TP_OK);
+    assert_int_equal(tp_lock_cell_for(lock, identity, use->problem, found), TP_OK);
+    revision->struct_size = history->struct_size = 8;
+    assert_int_equal(tp_lock_revision_at(lock, 0, revision), TP_INVALID);
+    assert_int_equal(tp_lock_history_at(lock, 0, history), TP_INVALID);
     assert_int_equal(tp_lock_cell_find(lock, "avx2", use->problem, found), TP_OK);
     found->struct_size = use->struct_size = 8;
     assert_int_equal(tp_lock_cell_at(lock, "avx2", 0, found), TP_INVALID);
@@ -190,6 +210,35 @@ static void cells_and_locks(void **state) {
     tp_qualification_destroy(q);
     tp_lock_destroy(lock);
     tp_model_destroy(model);
+    growth_free();
+}
+
+static void capacity(void **state) {
+    (void)state;
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_capacity_options *options = PLACE_INIT(tp_capacity_options, TP_CAPACITY_OPTIONS_INIT);
+    tp_capacity_cache *cache = PLACE_INIT(tp_capacity_cache, TP_CAPACITY_CACHE_INIT);
+    tp_capacity_work *work = PLACE_INIT(tp_capacity_work, TP_CAPACITY_WORK_INIT);
+    tp_context *context = growth_context(NULL);
+    tp_model *model = parse();
+    tp_capacity *made;
+    options->context = 64, options->concurrency = 2;
+#define CAPACITY tp_capacity_create(model, context, options, &made, error)
+    REFUSES(options, tp_capacity_options, CAPACITY);
+    REFUSES_SIZE(options, tp_capacity_options, CAPACITY);
+    GOOD(CAPACITY);
+    SET_GROWN(cache, 77);
+    SET_GROWN(work, 77);
+    assert_int_equal(tp_capacity_cache_at(made, 0, 0, cache), TP_OK);
+    assert_true(cache->struct_size == sizeof *cache && GROWN(cache) == 0 && cache->bytes == 2 * 64 * 2 * 32 * 4);
+    assert_int_equal(tp_capacity_work_at(made, -1, 1, work), TP_OK);
+    assert_true(work->struct_size == sizeof *work && GROWN(work) == 0 && work->workspace_bytes > 0);
+    cache->struct_size = work->struct_size = 8;
+    assert_int_equal(tp_capacity_cache_at(made, 0, 0, cache), TP_INVALID);
+    assert_int_equal(tp_capacity_work_at(made, 0, 0, work), TP_INVALID);
+    tp_capacity_destroy(made);
+    tp_model_destroy(model);
+    tp_context_destroy(context);
     growth_free();
 }
 
@@ -208,6 +257,7 @@ int main(void) {
         cmocka_unit_test(models),
         cmocka_unit_test(qualification),
         cmocka_unit_test(cells_and_locks),
+        cmocka_unit_test(capacity),
         cmocka_unit_test(every_struct_is_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ const tp_kernel_info *kernel_named(const char *name) {
 int kernel_takes(const tp_kernel_info *kernel, const tp_problem *problem) {
     int64_t max = kernel->max_head_dim;
     uint32_t dtypes = 1u << problem->q_dtype | 1u << problem->k_dtype | 1u << problem->v_dtype;
+    if (problem->op == TP_BACKWARD) dtypes |= 1u << problem->o_dtype; /* d_o is an input */
     return (max == 0 || (problem->head_dim_qk <= max && problem->head_dim_v <= max)) &&
            (kernel->ops >> problem->op & 1) && (dtypes & ~kernel->dtypes) == 0 &&
            (kernel->arithmetic != TP_ARITHMETIC_P_BF16 || problem->p_dtype == TP_BF16);

@@ -79,8 +79,7 @@ void check_add_again(struct check_list *list) {
     for (size_t i = 0, count = list->count; i < count; i++) {
         const struct check_case from = list->cases[i];
         const tp_problem *p = &from.problem;
-        if (p->q_dtype != TP_BF16 || p->k_dtype != TP_BF16 || p->v_dtype != TP_BF16 || p->p_dtype || p->op == TP_BACKWARD)
-            continue;
+        if (p->q_dtype != TP_BF16 || p->k_dtype != TP_BF16 || p->v_dtype != TP_BF16 || p->p_dtype) continue;
         struct check_case *test =
             check_add(list, list->groups[from.group], from.label, from.function, from.style, "%s p=bf16", from.text);
         test->slow = from.slow;

@@ -235,7 +235,7 @@ typedef struct tp__back {
     float left;              /* natural score = left * score, as it meets the softmax */
     const float *lse, *delta; /* [rows]; of a row without keys: 0 */
     float *dq, *dk, *dv;     /* [rows][ldq], [block][ldq], [block][ldo]; NULL: not wanted */
-    int not_finite;          /* something in q, d_o or k */
+    int not_finite;          /* something in q or d_o; of k and v the tile says what was found */
     float stay;              /* with dropout, 1/(1-p): a factor of what stays; dv lacks it */
     float *slope;            /* [rows] sum over keys of ds * |q_at - k_at|, set for rows that see a key; the
                                 caller clears it first; NULL: not wanted */

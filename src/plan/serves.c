@@ -53,9 +53,9 @@ static void check_dtypes(const tp__kernel_set *kernels, const tp_problem *proble
     const struct {
         const char *name;
         int32_t dtype;
-    } all[] = {{"q", problem->q_dtype}, {"k", problem->k_dtype}, {"v", problem->v_dtype}};
+    } all[] = {{"q", problem->q_dtype}, {"k", problem->k_dtype}, {"v", problem->v_dtype}, {"o", problem->o_dtype}};
     char names[64];
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (problem->op == TP_BACKWARD ? 4 : 3); i++) { /* back, d_o is an input */
         if (kernels->dtypes >> all[i].dtype & 1) continue;
         dtype_names(kernels->dtypes, names);
         tp__refuse(why, TP_WHY_DTYPE, all[i].dtype, kernels->dtypes, "%s is %s, need %s", all[i].name,

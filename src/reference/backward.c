@@ -91,7 +91,8 @@ static void place(job *j, int64_t row, int64_t head) {
              given->d_lse.data)[start * stride[first] + row * stride[1] + head * stride[2]];
 }
 
-static void add(const job *j, tp__sum *sum, const tp__pair *pair, double a, double b, double a_error) {
+/* loaded: b as the kernel has it */
+static void add(const job *j, tp__sum *sum, const tp__pair *pair, double a, double b, double a_error, double loaded) {
     if (j->precision == TP_NAIVE)
         sum->value = (float)sum->value + (float)a * (float)b;
     else
@@ -99,6 +100,7 @@ static void add(const job *j, tp__sum *sum, const tp__pair *pair, double a, doub
     if (!j->bounds) return;
     sum->overflows |= pair->overflows;
     sum->error += a_error * fabs(b);
+    if (fabs(loaded) < j->at.row.rounding->flushes) sum->error += (fabs(a) + a_error) * fabs(b);
     sum->size += fabs(a * b);
 }
 
@@ -114,12 +116,12 @@ static void add_pairs(job *j) {
         double lost = row->scale == 0 ? 0 : (fabs(pair->d_plain) + pair->d_error) * 2 * TINY / fabs((double)row->scale);
         j->rows[key]++;
         for (int64_t x = 0; x < d; x++) {
-            add(j, &j->d_q[x], pair, pair->d_plain, k[x], pair->d_error);
-            add(j, &j->d_k[key * d + x], pair, pair->d_plain, row->q[x], pair->d_error);
+            add(j, &j->d_q[x], pair, pair->d_plain, k[x], pair->d_error, k[x]);
+            add(j, &j->d_k[key * d + x], pair, pair->d_plain, row->q[x], pair->d_error, row->scale * row->q[x]);
             if (j->bounds && fabs(row->scale * row->q[x]) < 4 * FLT_MIN) j->d_k[key * d + x].error += lost;
         }
         for (int64_t x = 0; x < dv; x++)
-            add(j, &j->d_v[key * dv + x], pair, pair->p, j->at.d_o[x], pair->p_error);
+            add(j, &j->d_v[key * dv + x], pair, pair->p, j->at.d_o[x], pair->p_error, j->at.d_o[x]);
     }
 }
 
@@ -166,7 +168,7 @@ static void finish(const job *j, tp__sum *sums, int64_t dim, int64_t terms, doub
         if (j->precision == TP_NAIVE)
             value = tp__rounded(dtype, (float)factor * (float)sums[x].value);
         if (out != NULL) out[x] = value;
-        if (bound != NULL) *bound = fmax(*bound, tp__sum_bound(&sums[x], terms, factor, dtype));
+        if (bound != NULL) *bound = fmax(*bound, tp__sum_bound(&sums[x], terms, factor, dtype, j->at.row.rounding->tiny));
     }
 }
 

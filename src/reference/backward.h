@@ -33,6 +33,6 @@ typedef struct tp__sum {
     int overflows; /* a term's pair does */
 } tp__sum;
 /* How far a kernel's result factor * sum of so many terms may be off, in its dtype. */
-double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype);
+double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype, double tiny);
 
 #endif

@@ -107,15 +107,18 @@ void tp__pairs_bound(tp__backward_row *b) {
             key->stays * (p_error + (row->problem->dropout > 0 ? 3 * UNIT * (p + p_error) : 0));
         pair->score_error = d.error;
         pair->d_error = through_score(row, key, d).error;
+        double unit = row->rounding->weight, least = row->rounding->flushes; /* as they are rounded before they are summed */
+        pair->p_error += unit * (pair->p + pair->p_error) + least;
+        pair->d_error += unit * (fabs(pair->d_plain) + pair->d_error) + least;
     }
 }
 
-double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype) {
+double tp__sum_bound(const tp__sum *sum, int64_t terms, double factor, int32_t dtype, double tiny) {
     if (sum->overflows) return INFINITY; /* a score that became -inf takes the row away, NaN and all */
     if (!isfinite(sum->value) || terms == 0) return 0; /* must be just that */
     double steps = (double)terms + 8, size = sum->size + sum->error;
-    double error = sum->error + steps * UNIT / (1 - steps * UNIT) * size + steps * TINY;
-    error = fabs(factor) * error * SECOND_ORDER + (2 * steps + 1) * TINY; /* d_k is summed with the factor in it */
+    double error = sum->error + steps * UNIT / (1 - steps * UNIT) * size + steps * tiny;
+    error = fabs(factor) * error * SECOND_ORDER + (2 * steps + 1) * tiny; /* d_k is summed with the factor in it */
     if (!(size * fmax(fabs(factor), 1) * SECOND_ORDER < FLT_MAX)) return INFINITY;
     return error + tp__store_error(dtype, fabs(factor * sum->value) + error);
 }

@@ -24,10 +24,12 @@ typedef struct tp__rounding {
     double sum;    /* of one step of a sum q.k or p.v */
     double query;  /* of an element of q as it meets a key; 0: it is as the tensor has it */
     double key;    /* of an element of k as it meets q */
-    double weight; /* of a weight as it meets its value; the row sum takes it before */
+    double weight; /* of a weight as it meets its value; the row sum takes it before. Back: of p and of ds in their sums */
     double value;  /* of an element of v as it meets a weight */
     double lowest; /* in log2, how far below the maximum a weight is at least kept: further below it may become 0, and two
                       further it is 0 */
+    double tiny;   /* back: twice what a step of a sum can lose because its result is small */
+    double flushes; /* back: elements below it may count as 0 */
 } tp__rounding;
 
 /* NULL: no such arithmetic. */

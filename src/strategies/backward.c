@@ -108,8 +108,8 @@ static int keys_seen(const tp__backward *b, const tp__back_task *task, int64_t *
     return lo < hi;
 }
 
-/* Returns whether a k is not finite. */
-static int pack_block(const tp__backward *b, const tp__back_task *task, tp__backward_scratch *scratch, int64_t first,
+/* Notes in the scratch what was found in k and v. */
+static void pack_block(const tp__backward *b, const tp__back_task *task, tp__backward_scratch *scratch, int64_t first,
                       int64_t last) {
     const tp_problem *p = b->job->problem;
     const tp_tensors *t = b->job->tensors;
@@ -119,12 +119,11 @@ static int pack_block(const tp__backward *b, const tp__back_task *task, tp__back
     tp__keys_rows(&task->keys, key + first, last - first, key + last, scratch->k_row + first, scratch->v_row + first);
     tp__keys_in in = {(const char *const *)scratch->k_row,
                       task->head * t->k.stride[2] * (int64_t)tp_dtype_bytes(p->k_dtype), first, last, &none};
-    kernels->pack_k[p->k_dtype](scratch->trace, scratch->k, &in, b->block, p->head_dim_qk);
-    int not_finite = kernels->pack_v[p->k_dtype](scratch->trace, scratch->k_rows, &in, b->block, p->head_dim_qk);
+    scratch->k_found = kernels->pack_k[p->k_dtype](scratch->trace, scratch->k, &in, b->block, p->head_dim_qk);
+    scratch->k_found |= kernels->pack_v[p->k_dtype](scratch->trace, scratch->k_rows, &in, b->block, p->head_dim_qk);
     in.row = (const char *const *)scratch->v_row;
     in.offset = task->head * t->v.stride[2] * (int64_t)tp_dtype_bytes(p->v_dtype);
-    kernels->pack_k[p->v_dtype](scratch->trace, scratch->v, &in, b->block, p->head_dim_v);
-    return not_finite;
+    scratch->v_found = kernels->pack_k[p->v_dtype](scratch->trace, scratch->v, &in, b->block, p->head_dim_v);
 }
 
 static void store_keys(const tp__backward *b, const tp__back_task *task, tp__backward_scratch *scratch) {
@@ -166,7 +165,7 @@ static void point_at_bias(const tp__backward *b, const tp__back_task *task, tp__
 }
 
 static void run_tile(const tp__backward *b, const tp__back_task *task, tp__backward_scratch *scratch, const tp__slot *slot,
-                     int64_t tile, int k_not_finite) {
+                     int64_t tile) {
     const tp_problem *p = b->job->problem;
     int64_t row = tile * TP__BACK_ROWS, key = task->block * b->block, first, last;
     int64_t group = p->q_heads / p->kv_heads;
@@ -179,7 +178,9 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__backw
                  .rows = tp__min(TP__BACK_ROWS, task->rows - row),
                  .d = p->head_dim_qk,
                  .dv = p->head_dim_v,
-                 .block = b->block},
+                 .block = b->block,
+                 .k_found = scratch->k_found,
+                 .v_found = scratch->v_found},
         .d_o = tp__q_at(b->job->kernels, slot->d_o, row, b->ldo),
         .ldo = b->ldo,
         .v = scratch->v,
@@ -191,7 +192,7 @@ static void run_tile(const tp__backward *b, const tp__back_task *task, tp__backw
         .dq = b->gradients->d_q.data != NULL ? slot->dq + row * b->ldq : NULL,
         .dk = b->gradients->d_k.data != NULL ? scratch->dk : NULL,
         .dv = b->gradients->d_v.data != NULL ? scratch->dv : NULL,
-        .not_finite = k_not_finite | slot->not_finite[tile],
+        .not_finite = slot->not_finite[tile],
         .stay = 1.0f / (1.0f - p->dropout),
     };
     tp__visibility_rows(&scratch->visibility, &task->keys, row, back.tile.rows);
@@ -219,14 +220,14 @@ static void run_block(const tp__backward *b, const tp__back_task *task, tp__back
     memset(scratch->dk, 0, (size_t)(b->block * b->ldq) * sizeof(float));
     memset(scratch->dv, 0, (size_t)(b->block * b->ldo) * sizeof(float));
     if (!keys_seen(b, task, &first, &last)) return;
-    int not_finite = pack_block(b, task, scratch, first, last);
+    pack_block(b, task, scratch, first, last);
     scratch->trace->bytes += (last - first) * tp__key_bytes(p);
     tp__visibility_open(&scratch->visibility, b->job, &task->keys, task->head, 1, b->block);
     for (int64_t tile = task->tiles; tile-- > 0;) {
         if (hull[tile].lo >= key + b->block || hull[tile].hi <= key) continue;
         await(&slot->next_block[tile], task->block);
         if (hull[tile].lo >= key) tp__back_open_tile(b, task, slot, tile, scratch->trace);
-        run_tile(b, task, scratch, slot, tile, not_finite);
+        run_tile(b, task, scratch, slot, tile);
         if (hull[tile].hi <= key + b->block) tp__back_close_tile(b, task, slot, tile, scratch->trace);
         atomic_store_explicit(&slot->next_block[tile], task->block + 1, memory_order_release);
     }

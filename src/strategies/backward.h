@@ -33,6 +33,7 @@ typedef struct tp__slot {
 typedef struct tp__backward_scratch {
     tp__trace *trace;
     void *k, *k_rows, *v;   /* a packed block of keys: k for scores and for dq, v for dp */
+    int k_found, v_found;   /* what packing them found */
     float *dk, *dv;         /* [block][ldq], [block][ldo] */
     float *p, *ds;          /* [tile rows][lds] */
     float *slope;           /* [tile rows] */

@@ -53,7 +53,7 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
     double error, bend, dp = 0, dp_size = 0, s = tile_score(tile, i, j, &error, &bend) * (double)g->left;
     error *= (double)g->left;
     double p = exp(s - (double)g->lse[i]),
-           p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + 0x1p-99;
+           p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + tile->least;
     for (int64_t x = 0; x < tile->dv; x++) {
         double product = (double)g->d_o[i * g->ldo + x] * (double)tile->v[j * tile->dv + x];
         dp += product;
@@ -65,7 +65,7 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
     double delta = (double)g->delta[i], ds = p * (dp - delta),
            ds_error = p_error * (fabs(dp) + fabs(delta)) + p * (dp_error + (fabs(dp) + fabs(delta)) * 0x1p-22);
     for (int64_t x = 0; x < tile->dv && stays; x++)
-        add(&g->dv, j * tile->dv + x, p, p_error, (double)g->d_o[i * g->ldo + x], tile->rows + 8);
+        add(&g->dv, j * tile->dv + x, p, p_error + p * tile->p_error, (double)g->d_o[i * g->ldo + x], tile->rows + 8);
     if (tile->modifies && tile->modify.slope) add(&g->slope, i, ds, ds_error, tile_distance(tile, i, j), tile->keys + 8);
     add(&g->bias, i * tile->keys + j, ds, ds_error, 1, 4);
     if (tile->modifies) {
@@ -74,8 +74,8 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
         ds *= bend * scale;
     }
     for (int64_t x = 0; x < tile->d; x++) {
-        add(&g->dk, j * tile->d + x, ds, ds_error, (double)tile->q[i * tile->ldq + x], tile->rows + 8);
-        add(&g->dq, i * tile->d + x, ds, ds_error, (double)tile->k[j * tile->d + x], tile->keys + 8);
+        add(&g->dk, j * tile->d + x, ds, ds_error + fabs(ds) * tile->p_error, (double)tile->q[i * tile->ldq + x], tile->rows + 8);
+        add(&g->dq, i * tile->d + x, ds, ds_error + fabs(ds) * tile->p_error, (double)tile->k[j * tile->d + x], tile->keys + 8);
     }
 }
 
@@ -119,16 +119,16 @@ void test_backward(struct trial *t) {
     int64_t rows = tile->rows, keys = tile->keys, ldo = up(tile->dv, 16), lds = up(tile->block, 16);
     g.ldo = ldo;
     g.d_o = input(t, rows * ldo, 4), g.lse = input(t, rows, 4), g.delta = input(t, rows, 4);
-    for (int64_t i = 0; i < rows * ldo; i++) g.d_o[i] = i % ldo < tile->dv ? ordinary(t) : 0;
+    for (int64_t i = 0; i < rows * ldo; i++) g.d_o[i] = i % ldo < tile->dv ? as_held(tile_dtype(t), ordinary(t)) : 0;
     make_lse(t, &g);
     g.dq = sums_new(rows * tile->d), g.dk = sums_new(tile->block * tile->d), g.dv = sums_new(tile->block * tile->dv);
     g.slope = sums_new(rows), g.bias = sums_new(rows * keys);
     tp__back b = {
         .tile = tile_of(tile), .d_o = g.d_o, .ldo = ldo, .left = g.left, .lse = g.lse, .delta = g.delta, .stay = g.stay};
     void *packed;
-    tile_pack(t, tile, tile->k, tile->d, 0, &packed), b.tile.k = packed;
-    tile_pack(t, tile, tile->v, tile->dv, 0, &packed), b.v = packed;
-    b.not_finite = tile_pack(t, tile, tile->k, tile->d, 1, &packed), b.k_rows = packed;
+    b.tile.k_found = tile_pack(t, tile, tile->k, tile->d, 0, &packed), b.tile.k = packed;
+    b.tile.v_found = tile_pack(t, tile, tile->v, tile->dv, 0, &packed), b.v = packed;
+    b.tile.k_found |= tile_pack(t, tile, tile->k, tile->d, 1, &packed), b.k_rows = packed;
     b.tile.s = output_floats(t, rows * lds), b.tile.lds = lds, b.ds = output_floats(t, rows * lds);
     if (t->bench || !one_in(t, 8)) b.dq = started(t, rows, tile->ldq, tile->d, &g.dq);
     if (t->bench || !one_in(t, 8)) b.dk = started(t, tile->block, tile->ldq, tile->d, &g.dk);

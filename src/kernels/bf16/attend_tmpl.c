@@ -10,23 +10,14 @@
  * In decode the scores are in s already, from float products. Weights then stay floats, and values are one chain from o*c on, as
  * pv has it: a row's bits must not depend on which of the two its neighbours make it take.
  */
-#define PAIR_VALUES_OF
 #include "kernels/bf16/found.h"
 #include "kernels/bf16/products.h"
 #include "kernels/function.h"
 #include "kernels/strip_softmax.h"
 
-enum { RUNS = TP__BLOCK_WORDS * 64 / GROUP, ROWS = VEC_MR * VEC_STRIPS };
+enum { ROWS = VEC_MR * VEC_STRIPS };
 
 _Static_assert((int)ROWS <= (int)TP__TILE_ROWS, "a tile holds at most TP__TILE_ROWS rows");
-
-/* The keys of the strip's hull that any row sees, in whole pairs. */
-static int runs_of(const strip *s, const strip_bits *bits, run runs[RUNS]) {
-    int count = 0;
-    for (int64_t from = s->lo, to = s->lo; next_run(s, bits, &from, &to);)
-        runs[count++] = (run){(int32_t)(from / 2 * 2), (int32_t)((to + 1) / 2 * 2)};
-    return count;
-}
 
 /* One row's sum over the keys that it sees alone: 0 x NaN must never be computed. The same chain, so the same bits. */
 static void careful_row(const tp__row_tile *t, int64_t r, meet how, float c) {

@@ -9,8 +9,7 @@
 #ifndef TP_KERNELS_BF16_PRODUCTS_H
 #define TP_KERNELS_BF16_PRODUCTS_H
 
-#include "kernels/product.h"
-#include "kernels/vec/vec.h"
+#include "kernels/strips.h"
 
 typedef vec_i vec_i_any __attribute__((aligned(4), may_alias));
 typedef int32_t pair_any __attribute__((may_alias));
@@ -122,8 +121,16 @@ static product_fn *const pair_scores_of[2][2][VEC_MR + 1] = {
     {{VEC_ROWS(SCORES_FMA)}, {VEC_ROWS(SCORES_FMA_NARROW)}},
 };
 
-/* Of attend alone: defined where it is asked for. */
-#ifdef PAIR_VALUES_OF
+enum { RUNS = TP__BLOCK_WORDS * 64 / GROUP };
+
+/* The keys of the strip's hull that any row sees, in whole pairs. */
+static inline int runs_of(const strip *s, const strip_bits *bits, run runs[RUNS]) {
+    int count = 0;
+    for (int64_t from = s->lo, to = s->lo; next_run(s, bits, &from, &to);)
+        runs[count++] = (run){(int32_t)(from / 2 * 2), (int32_t)((to + 1) / 2 * 2)};
+    return count;
+}
+
 #define PAIR_ROWS(MR)                                                                                                            \
     PAIR_VALUES(MR, values_dot_, VEC_NRV, BY_DOT)                                                                                \
     PAIR_VALUES(MR, values_dot_narrow_, 1, BY_DOT)                                                                               \
@@ -144,6 +151,4 @@ static pair_values_fn *const pair_values_of[3][2][VEC_MR + 1] = {
     {{VEC_ROWS(VALUES_FMA)}, {VEC_ROWS(VALUES_FMA_NARROW)}},
     {{VEC_ROWS(VALUES_ORDERED)}, {VEC_ROWS(VALUES_ORDERED_NARROW)}},
 };
-#endif
-
 #endif

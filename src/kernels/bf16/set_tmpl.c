@@ -27,5 +27,6 @@ const tp__kernel_set SET = {
     OWN(pack_k, bf16, pack_k[TP_BF16]),
     OWN(pack_v, bf16, pack_v[TP_BF16]),
     OWN(attend, f32, attend),
+    OWN(backward, f32, backward),
     OWN(peak, f32, peak),
 };

@@ -11,6 +11,8 @@
 #ifndef TP_VEC_BF16_H
 #define TP_VEC_BF16_H
 
+#include <string.h>
+
 #define VEC_SMALL      0x1p-52f
 #define VEC_SMALL_BITS 0x25800000u /* as a float's bits; the upper half is bf16's */
 
@@ -27,6 +29,9 @@ static inline vec_h vec_min16(vec_h a, vec_h b) {
 static inline vec_h vec_max16(vec_h a, vec_h b) {
     return (vec_h)_mm512_max_epu16((__m512i)a, (__m512i)b);
 }
+
+/* Both rounded to bf16, x first; what is subnormal becomes 0. */
+static inline vec_h vec_round2(vec_f x, vec_f y) { return (vec_h)_mm512_cvtne2ps_pbh(y, x); }
 #else
 static inline float vec_flushed(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
@@ -43,6 +48,15 @@ static inline vec_f vec_dot(vec_i a, vec_i b, vec_f c) {
     return c;
 }
 
+static inline vec_h vec_round2(vec_f x, vec_f y) {
+    vec_h both;
+    for (int i = 0; i < VEC_LANES; i++) {
+        both[i] = tp__to_bf16(vec_flushed(x[i]));
+        both[VEC_LANES + i] = tp__to_bf16(vec_flushed(y[i]));
+    }
+    return both;
+}
+
 static inline vec_h vec_min16(vec_h a, vec_h b) {
     for (int i = 0; i < 2 * VEC_LANES; i++) a[i] = a[i] < b[i] ? a[i] : b[i];
     return a;
@@ -53,5 +67,17 @@ static inline vec_h vec_max16(vec_h a, vec_h b) {
     return a;
 }
 #endif
+
+#define VEC_ZIP \
+    0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
+/* Pairs (x, y) of bf16, one for each lane. */
+static inline vec_i vec_zip(vec_f x, vec_f y) {
+    vec_h both = vec_round2(x, y);
+    return (vec_i)__builtin_shufflevector(both, both, VEC_ZIP);
+}
+
+/* The first half. */
+static inline void vec_store_lower(uint16_t *p, vec_h x) { memcpy(p, &x, VEC_LANES * sizeof *p); }
 
 #endif

@@ -3,9 +3,10 @@
 #include "reference/rounding.h"
 
 static const tp__rounding roundings[] = {
-    [TP_ARITHMETIC_F32] = {.sum = UNIT,
-                           .lowest = 99, .tiny = TINY}, /* elements of 16 bits are floats, and products of two are exact or rounded once */
-    [TP_ARITHMETIC_P_BF16] = {.sum = UNIT, .weight = 0x1p-8, .lowest = 58, .tiny = 0x1p-125, .flushes = 0x1p-124}, /* the instruction's products are exact */
+    /* elements of 16 bits are floats, and products of two are exact or rounded once */
+    [TP_ARITHMETIC_F32] = {.sum = UNIT, .lowest = 99, .tiny = TINY},
+    /* products of pairs are exact; back, what is subnormal may count as 0, an element or a sum */
+    [TP_ARITHMETIC_P_BF16] = {.sum = UNIT, .weight = 0x1p-8, .lowest = 58, .tiny = 0x1p-125, .flushes = 0x1p-124},
 };
 
 const tp__rounding *tp__rounding_of(int32_t arithmetic) {

@@ -47,6 +47,8 @@ static void the_problem_permits(void **state) {
         {"h4/2 q64 k64 d64 bf16 causal p=bf16", NULL},
         {"h4/2 q64 k64 d64 bf16->f32 p=bf16", NULL},
         {"h4/2 q1 k64 d64 bf16 p=bf16", NULL},
+        {"backward h4/2 q64 k64 d64 bf16 p=bf16", NULL},
+        {"backward h4/2 q64 k64 d64 bf16->f32 p=bf16", "o is f32, need bf16"},
         {"h4/2 q64 k64 d64 bf16 causal", "p is f32, need p=bf16"},
         {"h4/2 q64 k64 d64 bf16 causal p=f32", "p is f32, need p=bf16"},
         {"h4/2 q64 k64 d64 f16 p=bf16", "q is f16, need bf16"},

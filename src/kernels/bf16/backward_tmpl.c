@@ -36,14 +36,9 @@ static void strip_scores(tp__trace *trace, const tp__back *b, const strip *s, co
         int small = both[i].found | rows_to_pairs(rows, both[i].ld, s->mr, d, pairs, ld);
         strip one = *s; /* its rows are the first of these */
         one.first = 0;
-        tp__product product = {small ? (const void *)rows : pairs,
-                               small ? both[i].ld / 2 : ld / 2,
-                               0,
-                               both[i].packed,
-                               count * 4,
-                               count,
-                               both[i].out + s->first * t->lds,
-                               pair_scores_of[small ? BY_FMA : BY_DOT]};
+        tp__product product = {
+            small ? (const void *)rows : pairs, small ? both[i].ld / 2 : ld / 2,        0, both[i].packed, count * 4, count,
+            both[i].out + s->first * t->lds,    pair_scores_of[small ? BY_FMA : BY_DOT]};
         strip_products(i == 0 ? trace : NULL, t, &one, bits, 1, &product);
     }
 }
@@ -105,8 +100,7 @@ VEC_INLINE void pair_tn_body(const int mr, const int nrv, const float *a, int64_
     }
     for (int64_t pair = 0; pair < pairs; pair++) {
         vec_i b0 = b[pair][0], b1 = nrv > 1 ? b[pair][1] : b0;
-        VEC_UNROLL for (int i = 0; i < mr; i++)
-            add_pair(nrv, BY_DOT, a + pair * lda, i, b0, b1, &acc[i][0], &acc[i][nrv - 1]);
+        VEC_UNROLL for (int i = 0; i < mr; i++) add_pair(nrv, BY_DOT, a + pair * lda, i, b0, b1, &acc[i][0], &acc[i][nrv - 1]);
     }
     VEC_UNROLL for (int i = 0; i < mr; i++) {
         VEC_UNROLL for (int j = 0; j < nrv; j++) vec_store(to + i * ldc + j * VEC_LANES, acc[i][j]);
@@ -114,15 +108,15 @@ VEC_INLINE void pair_tn_body(const int mr, const int nrv, const float *a, int64_
 }
 
 typedef void pair_tn_fn(const float *a, int64_t lda, const vec_i (*b)[VEC_NRV], int64_t pairs, float *to, int64_t ldc);
-#define PAIR_TN(MR, NAME, NRV)                                                                                                    \
-    static __attribute__((noinline)) void NAME##MR(const float *a, int64_t lda, const vec_i(*b)[VEC_NRV], int64_t pairs, float *to, \
-                                                   int64_t ldc) {                                                                 \
-        pair_tn_body(MR, NRV, a, lda, b, pairs, to, ldc);                                                                         \
+#define PAIR_TN(MR, NAME, NRV)                                                                                                   \
+    static __attribute__((noinline)) void NAME##MR(const float *a, int64_t lda, const vec_i(*b)[VEC_NRV], int64_t pairs,         \
+                                                   float *to, int64_t ldc) {                                                     \
+        pair_tn_body(MR, NRV, a, lda, b, pairs, to, ldc);                                                                        \
     }
 #define PAIR_ROWS(MR) PAIR_TN(MR, pair_tn_, VEC_NRV) PAIR_TN(MR, pair_tn_narrow_, 1)
 VEC_ROWS(PAIR_ROWS)
 #undef PAIR_ROWS
-#define TN(MR) PLACE(pair_tn_, MR)
+#define TN(MR)        PLACE(pair_tn_, MR)
 #define TN_NARROW(MR) PLACE(pair_tn_narrow_, MR)
 static pair_tn_fn *const pair_tn_of[2][VEC_MR + 1] = {{VEC_ROWS(TN)}, {VEC_ROWS(TN_NARROW)}};
 
@@ -185,8 +179,7 @@ static void careful_keys(const tp__row_tile *t, const extent *e, const sights *s
             vec_f acc = vec_load(to + key * ld + x);
             for (int64_t r = 0; r < t->rows; r += 2) {
                 int first = seen_by(t, sight, r, key), second = seen_by(t, sight, r + 1, key);
-                if (first || second)
-                    acc = vec_dot(set_pair(a + r * t->lds, key), shown(rows.at[r / 2][0], first, second), acc);
+                if (first || second) acc = vec_dot(set_pair(a + r * t->lds, key), shown(rows.at[r / 2][0], first, second), acc);
             }
             vec_store(to + key * ld + x, acc);
         }

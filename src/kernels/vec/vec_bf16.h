@@ -31,7 +31,9 @@ static inline vec_h vec_max16(vec_h a, vec_h b) {
 }
 
 /* Both rounded to bf16, x first; what is subnormal becomes 0. */
-static inline vec_h vec_round2(vec_f x, vec_f y) { return (vec_h)_mm512_cvtne2ps_pbh(y, x); }
+static inline vec_h vec_round2(vec_f x, vec_f y) {
+    return (vec_h)_mm512_cvtne2ps_pbh(y, x);
+}
 #else
 static inline float vec_flushed(float x) {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
@@ -68,7 +70,7 @@ static inline vec_h vec_max16(vec_h a, vec_h b) {
 }
 #endif
 
-#define VEC_ZIP \
+#define VEC_ZIP                                                                                                                  \
     0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
 /* Pairs (x, y) of bf16, one for each lane. */
@@ -78,6 +80,8 @@ static inline vec_i vec_zip(vec_f x, vec_f y) {
 }
 
 /* The first half. */
-static inline void vec_store_lower(uint16_t *p, vec_h x) { memcpy(p, &x, VEC_LANES * sizeof *p); }
+static inline void vec_store_lower(uint16_t *p, vec_h x) {
+    memcpy(p, &x, VEC_LANES * sizeof *p);
+}
 
 #endif

@@ -340,9 +340,9 @@ typedef struct tp_problem {
                                stay are divided by 1 - p. Which ones: Philox4x32-10 of (seed, offset, sequence,
                                query head, row, key), whatever the tiling. lse knows nothing of it      */
     int32_t reserved2;      /* 0 */
-    int32_t p_dtype;        /* what probabilities may be rounded to where they meet v; back, they and the gradients of scores where
-                               they meet d_o, q and k. 0: float32; TP_BF16: permits it, to kernels that are faster so. It asks
-                               for nothing: the receipt's arithmetic says what was done                   */
+    int32_t p_dtype;        /* what probabilities may be rounded to where they meet v; back, they and the gradients of scores
+                               where they meet d_o, q and k. 0: float32; TP_BF16: permits it, to kernels that are faster so.
+                               It asks for nothing: the receipt's arithmetic says what was done                            */
     int32_t reserved3;      /* 0 */
 } tp_problem;
 

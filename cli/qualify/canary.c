@@ -48,20 +48,35 @@ static int parse_budget(const char *text, double *ns) {
     return code;
 }
 
+void canary_row(struct canary *c, const char *const row[8]) {
+    for (int i = 0; i < 8; i++) table_text(&c->table, row[i]);
+    c->notes++;
+}
+
+void canary_count(struct canary *c, int status) { c->counts[status]++; }
+
+/* A model has a problem once, in however many revisions, and on however many ISAs. */
+static int is_new_use(const struct canary *c, const tp_lock_use *use, int64_t index) {
+    tp_lock_use before = TP_LOCK_USE_INIT;
+    for (int64_t i = 0; i < index && tp_lock_use_at(c->lock, i, &before) == TP_OK; i++)
+        if (!strcmp(before.problem, use->problem) && !strcmp(before.model, use->model) && !strcmp(before.part, use->part) &&
+            !strcmp(before.layers, use->layers) && before.phase == use->phase)
+            return 0;
+    return 1;
+}
+
 void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
                  const char *detail) {
     tp_lock_use use = TP_LOCK_USE_INIT;
-    int found = 0;
-    for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
-        if (problem && strcmp(use.problem, problem)) continue;
-        const char *cells[] = {check,     status,     use.model,
-                               use.part,  use.layers, tp_qualify_phase_name(use.phase),
-                               problem ? problem : "", detail};
-        for (int k = 0; k < 8; k++) table_text(&c->table, !problem && k >= 2 && k < 7 ? "" : cells[k]);
-        found++;
-        if (!problem) break;
+    if (!problem) {
+        const char *row[] = {check, status, "", "", "", "", "", detail};
+        canary_row(c, row);
+        return;
     }
-    c->notes += found;
+    for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
+        const char *row[] = {check, status, use.model, use.part, use.layers, tp_qualify_phase_name(use.phase), problem, detail};
+        if (!strcmp(use.problem, problem) && is_new_use(c, &use, i)) canary_row(c, row);
+    }
 }
 
 /* The cell once more, against what the lock has of it. */
@@ -93,6 +108,7 @@ static void check_choice(struct canary *c, int64_t index, const tp_cell *locked)
         canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem,
                     locked->reason);
         c->code = worse_exit(c->code, cell_exit_code(locked->status));
+        canary_count(c, locked->status);
         return;
     }
     if (is_same_choice(c, locked)) return;
@@ -100,12 +116,14 @@ static void check_choice(struct canary *c, int64_t index, const tp_cell *locked)
     if (c->broken) return;
     canary_note(c, "choice", tp_cell_status_name(status), locked->problem, c->text);
     c->code = worse_exit(c->code, cell_exit_code((int)status));
+    canary_count(c, (int)status);
     c->refused++;
 }
 
 static void check_results(struct canary *c, int64_t index, const tp_cell *locked) {
     tp_cell_status status = run_again(c, index, locked);
     c->ran++;
+    canary_count(c, (int)status);
     if (status == TP_CELL_QUALIFIED) return;
     canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status),
                 locked->problem, c->text);
@@ -113,7 +131,7 @@ static void check_results(struct canary *c, int64_t index, const tp_cell *locked
 }
 
 /* What is left for the exact part ends at half the budget where speed is still to come. */
-static int is_over(const struct canary *c) {
+int canary_is_over(const struct canary *c) {
     double share = c->races ? 0.5 : 1;
     return c->budget_ns > 0 && now_ns() - c->begin > share * c->budget_ns;
 }
@@ -129,7 +147,7 @@ static void check_cells(struct canary *c) {
     for (int timed = 1; timed >= 0; timed--)
         for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
             if (cell.timed != timed || cell_rank(cell.status) > 1) continue;
-            if (stop_asked() || is_over(c)) {
+            if (stop_asked() || canary_is_over(c)) {
                 c->left++;
                 continue;
             }
@@ -160,6 +178,7 @@ static int report(struct canary *c, const struct options *options, const char *s
             trust_line(&c->trust, trusted, sizeof trusted);
             printf("%s\n", trusted);
         }
+        canary_models_say(c);
         if (stale) printf("The lock is STALE: %s\n", stale);
         printf("%s\n", c->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
     }
@@ -171,8 +190,13 @@ static int run(struct canary *c, const struct options *options) {
     tp_qualify_options wishes = TP_QUALIFY_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     int fresh = tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
-    if (fresh && options->if_changed) {
+    c->stale = !fresh;
+    canary_models_find(c);
+    if (fresh && !c->unknown && options->if_changed) {
+        tp_cell cell = TP_CELL_INIT;
         printf("nothing changed since the lock was made\n");
+        canary_models_say(c);
+        while (tp_lock_cell_at(c->lock, c->now->isa, c->cells, &cell) == TP_OK) c->cells++;
         return EXIT_FINE;
     }
     wishes.quick = options->quick;
@@ -182,7 +206,9 @@ static int run(struct canary *c, const struct options *options) {
     if (code) return code;
     if (tp_qualify_create_again(c->lock, c->now->isa, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
     stop_watch();
-    check_cells(c);
+    code = canary_models_run(c, options);
+    if (!code) check_cells(c);
+    if (code) return code;
     tp_context_destroy(c->context); /* its threads are not there when speed is measured */
     c->context = NULL;
     if (c->broken) return c->broken;
@@ -200,10 +226,12 @@ int command_canary(const struct options *options) {
     tp_error error = TP_ERROR_INIT;
     enum table_format format;
     int code = EXIT_FINE;
-    if (options->file_count != 1) {
-        complain("%d files given: canary takes one lock", options->file_count);
+    if (options->file_count != 1 && !(options->model && options->file_count > 1)) {
+        complain("%d files given: canary takes one lock%s", options->file_count,
+                 options->file_count > 1 ? "; configs stand behind --model" : "");
         return EXIT_USAGE;
     }
+    if (options->metrics_file && (code = canary_metrics_check(options))) return code;
     if (table_format_parse(options->format, &format)) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;
@@ -212,12 +240,18 @@ int command_canary(const struct options *options) {
         return code;
     if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
     c.races = options->against || c.drill.slowed > 0;
-    code = lock_read_file(options->files[0], &c.lock);
+    code = canary_models_read(&c, options);
+    if (!code) code = lock_read_file(options->files[0], &c.lock);
     if (!code) {
         table_open(&c.table, columns, sizeof columns / sizeof *columns);
         code = run(&c, options);
         table_close(&c.table);
     }
+    if (options->metrics_file) {
+        int written = canary_metrics_write(&c, options->metrics_file, code);
+        if (!code) code = written;
+    }
+    canary_models_free(&c);
     tp_qualification_destroy(c.q);
     if (c.context) tp_context_destroy(c.context);
     tp_lock_destroy(c.lock);

@@ -41,6 +41,8 @@ if(TILEPROOF_CLI)
   add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/qualify.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME canary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/canary.sh $<TARGET_FILE:tileproof_cli>
     $<TARGET_FILE:tileproof_shared>)
+  add_test(NAME lock_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/lock.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/tests/proof/old.lock)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>

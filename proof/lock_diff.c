@@ -26,7 +26,9 @@ static void change_number(tp__changes *c, const char *what, const char *format, 
 
 /* ---- cells of a group, by phase ---- */
 
-static const char *phase_of(const json_t *cell) { return tp__json_text(cell, "phase"); }
+static const char *phase_of(const json_t *cell) {
+    return tp__json_text(cell, "phase");
+}
 
 /* The first cell of the phase, or the one with this purpose. */
 static json_t *find_cell(const json_t *group, const char *phase, const char *purpose) {
@@ -92,7 +94,8 @@ static void compare_figures(tp__changes *c, const json_t *a, const json_t *b) {
     tp__change(c, "lengths", lengths[0], lengths[1]);
     change_number(c, "error", "%.3g", json_number_value(json_object_get(a, "error")),
                   json_number_value(json_object_get(b, "error")));
-    change_number(c, "loss", "%.3g", json_number_value(json_object_get(a, "loss")), json_number_value(json_object_get(b, "loss")));
+    change_number(c, "loss", "%.3g", json_number_value(json_object_get(a, "loss")),
+                  json_number_value(json_object_get(b, "loss")));
     for (int i = 0; i < 2; i++)
         snprintf(tiles[i], sizeof tiles[i], "%lld full %lld partial %lld skipped",
                  (long long)json_integer_value(json_object_get(both[i], "tiles_full")),
@@ -147,8 +150,9 @@ static void set_where(tp__changes *c, const json_t *group) {
 static json_t *same_group(json_t *groups, const json_t *wanted) {
     json_t *group;
     size_t i;
-    json_array_foreach(groups, i, group) if (!strcmp(tp__json_text(group, "part"), tp__json_text(wanted, "part")) &&
-                                             !strcmp(tp__json_text(group, "layers"), tp__json_text(wanted, "layers"))) return group;
+    json_array_foreach(groups, i,
+                       group) if (!strcmp(tp__json_text(group, "part"), tp__json_text(wanted, "part")) &&
+                                  !strcmp(tp__json_text(group, "layers"), tp__json_text(wanted, "layers"))) return group;
     return NULL;
 }
 
@@ -156,8 +160,8 @@ static json_t *same_group(json_t *groups, const json_t *wanted) {
 static json_t *left_over(json_t *groups, json_t *others, const char *part, int n) {
     json_t *group;
     size_t i;
-    json_array_foreach(groups, i, group) if (!strcmp(tp__json_text(group, "part"), part) && !same_group(others, group) && !n--)
-        return group;
+    json_array_foreach(groups, i,
+                       group) if (!strcmp(tp__json_text(group, "part"), part) && !same_group(others, group) && !n--) return group;
     return NULL;
 }
 
@@ -234,9 +238,19 @@ static json_t *compare(const json_t *a, const json_t *b) {
 
 static void put_head(tp__page *page, const json_t *entry) {
     tp_lock_revision head = tp__lock_head(entry);
-    const char *const parts[] = {" (", head.date, *head.date ? ", " : "", head.engine, *head.mode ? " " : "", head.mode, " on ",
-                                 head.device, *head.isa ? " " : "", head.isa, strcmp(head.cache, "plain") ? ", cache " : "",
-                                 strcmp(head.cache, "plain") ? head.cache : "", ")"};
+    const char *const parts[] = {" (",
+                                 head.date,
+                                 *head.date ? ", " : "",
+                                 head.engine,
+                                 *head.mode ? " " : "",
+                                 head.mode,
+                                 " on ",
+                                 head.device,
+                                 *head.isa ? " " : "",
+                                 head.isa,
+                                 strcmp(head.cache, "plain") ? ", cache " : "",
+                                 strcmp(head.cache, "plain") ? head.cache : "",
+                                 ")"};
     tp__page name = {0};
     tp__lock_name(&name, entry);
     tp__page_put(page, tp__page_text(&name));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of two problem texts, compared by what they say: "head_dim 128 -> 160". By text, because a problem that is refused may
-   be one that the core does not read. */
+/* The words of two problem texts, compared by what they say: "head_dim 128 -> 160". By text, because a problem that is refused
+   may be one that the core does not read. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

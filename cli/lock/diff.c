@@ -28,8 +28,9 @@ static int read_sides(const struct options *options, struct side side[2]) {
     }
     int count = 1 + files + words[0] + words[1];
     if (!files || count != options->file_count || (files == 2 && words[0] == 2)) {
-        complain("lock diff takes a lock and two revisions of it, or two locks, with a revision behind each or not: lock diff a.lock "
-                 "llama@1a2b llama@9f8e");
+        complain(
+            "lock diff takes a lock and two revisions of it, or two locks, with a revision behind each or not: lock diff a.lock "
+            "llama@1a2b llama@9f8e");
         return EXIT_USAGE;
     }
     if (files == 1) side[1].path = side[0].path;
@@ -41,11 +42,11 @@ static int read_sides(const struct options *options, struct side side[2]) {
 }
 
 static int same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
-    return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) && !strcmp(a->isa, b->isa) &&
-           !strcmp(a->cache, b->cache);
+    return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
+           !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
 }
 
-/* The last revision of a side that belongs to this one: its model's, or by a word; of its engine where there is such. -1: none. */
+/* The last revision of a side that belongs to this one: its model's, or by a word; of its engine where there is such. -1: none */
 static int64_t partner(const struct side *side, const tp_lock_revision *mine, int64_t self, int by_name) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     int64_t found = -1;

@@ -10,20 +10,22 @@
 #include "qualify/qualify.h"
 #include "tool/guard.h"
 
-static int is_json(const struct options *options) { return options->format && !strcmp(options->format, "json"); }
+static int is_json(const struct options *options) {
+    return options->format && !strcmp(options->format, "json");
+}
 
 /* "tileproof cpu avx2,avx512", "torch compiled cuda:H100, cache e4m3" */
 static const char *say_engine(const tp_lock_revision *r, char text[400]) {
     int plain = !strcmp(r->cache, "plain");
-    snprintf(text, 400, "%.60s%s%.30s %.100s%s%.60s%s%.60s", r->engine, *r->mode ? " " : "", r->mode, r->device, *r->isa ? " " : "",
-             r->isa, plain ? "" : ", cache ", plain ? "" : r->cache);
+    snprintf(text, 400, "%.60s%s%.30s %.100s%s%.60s%s%.60s", r->engine, *r->mode ? " " : "", r->mode, r->device,
+             *r->isa ? " " : "", r->isa, plain ? "" : ", cache ", plain ? "" : r->cache);
     return text;
 }
 
 /* ---- list ---- */
 
 static const struct column list_columns[] = {
-    {"model", "model", 1, 0},   {"config", "config", 1, 0}, {"date", "date", 1, 0},   {"engine", "engine", 1, 0},
+    {"model", "model", 1, 0},   {"config", "config", 1, 0}, {"date", "date", 1, 0},         {"engine", "engine", 1, 0},
     {"status", "status", 1, 0}, {"cells", "cells", 1, 0},   {"here", "on this host", 1, 0},
 };
 
@@ -65,9 +67,9 @@ static int lock_list(const struct options *options, const tp_lock *lock) {
 /* ---- show ---- */
 
 static const struct column show_columns[] = {
-    {"model", NULL, 1, 0},        {"config", NULL, 1, 0},       {"engine", NULL, 1, 0},        {"part", "part", 1, 0},
-    {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},     {"purpose", "lengths", 1, 0},  {"status", "status", 1, 0},
-    {"kernel", "kernel", 1, 0},   {"error", "error", 1, 9},     {"allowed", "allowed", 1, 9},  {"bytes", "bytes", 1, 0},
+    {"model", NULL, 1, 0},        {"config", NULL, 1, 0},       {"engine", NULL, 1, 0},       {"part", "part", 1, 0},
+    {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},     {"purpose", "lengths", 1, 0}, {"status", "status", 1, 0},
+    {"kernel", "kernel", 1, 0},   {"error", "error", 1, 9},     {"allowed", "allowed", 1, 9}, {"bytes", "bytes", 1, 0},
     {"scratch", "scratch", 1, 0}, {"problem", "problem", 1, 0}, {"reason", "reason", 1, 0},
 };
 
@@ -109,8 +111,8 @@ static int lock_show(const struct options *options, const tp_lock *lock) {
         tp_lock_revision_at(lock, revision, &one);
         show_cells(&table, lock, revision);
         if (json) continue;
-        printf("%s%s %s (%s, %s): %s, %lld cells\n\n", i ? "\n" : "", one.model, one.config_hash, one.date, say_engine(&one, engine),
-               tp_cell_status_name((tp_cell_status)one.status), (long long)one.cell_count);
+        printf("%s%s %s (%s, %s): %s, %lld cells\n\n", i ? "\n" : "", one.model, one.config_hash, one.date,
+               say_engine(&one, engine), tp_cell_status_name((tp_cell_status)one.status), (long long)one.cell_count);
         code = table_print(&table, FORMAT_MD, stdout);
         table_close(&table);
         table_open(&table, show_columns, sizeof show_columns / sizeof *show_columns);

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-static int begins(const char *text, const char *with, size_t length) { return !strncmp(text, with, length); }
+static int begins(const char *text, const char *with, size_t length) {
+    return !strncmp(text, with, length);
+}
 
 int revision_means(const tp_lock_revision *revision, const char *word) {
     if (!word) return 1;
@@ -13,7 +15,8 @@ int revision_means(const tp_lock_revision *revision, const char *word) {
     size_t config_length = strcspn(config, "/"), engine_length = strcspn(engine, ":");
     if (name && (strlen(revision->model) != name || !begins(revision->model, word, name))) return 0;
     if (!begins(revision->config_hash, config, config_length)) return 0;
-    if (engine_length && (strlen(revision->engine) != engine_length || !begins(revision->engine, engine, engine_length))) return 0;
+    if (engine_length && (strlen(revision->engine) != engine_length || !begins(revision->engine, engine, engine_length)))
+        return 0;
     const char *device = engine[engine_length] == ':' ? engine + engine_length + 1 : "";
     return begins(revision->device, device, strlen(device));
 }
@@ -35,7 +38,7 @@ int complain_revision(const char *path, const tp_lock *lock, const char *word) {
         if (used + strlen(name) + 8 < sizeof names && !strstr(names, name))
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
     }
-    complain("%s has no revision '%s': it must be NAME, NAME@CONFIG or @CONFIG, with /ENGINE behind it or not; it has %s", path, word,
-             *names ? names : "none");
+    complain("%s has no revision '%s': it must be NAME, NAME@CONFIG or @CONFIG, with /ENGINE behind it or not; it has %s", path,
+             word, *names ? names : "none");
     return EXIT_USAGE;
 }

@@ -13,9 +13,8 @@
 #include "harness/stats.h"
 
 static const struct column columns[] = {
-    {"check", "check", 1, 0},     {"status", "status", 1, 0},   {"model", "model", 1, 0},
-    {"part", "part", 1, 0},       {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},
-    {"problem", "problem", 1, 0}, {"detail", "what", 1, 0},
+    {"check", "check", 1, 0},   {"status", "status", 1, 0}, {"model", "model", 1, 0},     {"part", "part", 1, 0},
+    {"layers", "layers", 1, 0}, {"phase", "phase", 1, 0},   {"problem", "problem", 1, 0}, {"detail", "what", 1, 0},
 };
 
 /* no:HEAD_DIM=96 and no:KERNEL become a disable list, slow:KERNEL=1.2 a wait after each call. */
@@ -32,8 +31,7 @@ static int parse_drill(const char *text, struct drill *drill) {
         char *end;
         if (length < sizeof drill->kernel) memcpy(drill->kernel, at + 1, length);
         drill->slowed = strtod(at + 2 + length, &end);
-        if (*end || !(drill->slowed > 1 && drill->slowed <= 100) || !kernel_named(drill->kernel))
-            drill->slowed = 0;
+        if (*end || !(drill->slowed > 1 && drill->slowed <= 100) || !kernel_named(drill->kernel)) drill->slowed = 0;
     }
     if (drill->disable[0] || drill->slowed > 0) return EXIT_FINE;
     complain("--drill is '%s': it must be no:HEAD_DIM=N, no:KERNEL or slow:KERNEL=FACTOR, with a kernel of "
@@ -53,7 +51,9 @@ void canary_row(struct canary *c, const char *const row[8]) {
     c->notes++;
 }
 
-void canary_count(struct canary *c, int status) { c->counts[status]++; }
+void canary_count(struct canary *c, int status) {
+    c->counts[status]++;
+}
 
 /* A model has a problem once, in however many revisions, and on however many ISAs. */
 static int is_new_use(const struct canary *c, const tp_lock_use *use, int64_t index) {
@@ -65,8 +65,7 @@ static int is_new_use(const struct canary *c, const tp_lock_use *use, int64_t in
     return 1;
 }
 
-void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
-                 const char *detail) {
+void canary_note(struct canary *c, const char *check, const char *status, const char *problem, const char *detail) {
     tp_lock_use use = TP_LOCK_USE_INIT;
     if (!problem) {
         const char *row[] = {check, status, "", "", "", "", "", detail};
@@ -83,8 +82,7 @@ void canary_note(struct canary *c, const char *check, const char *status, const 
 static tp_cell_status run_again(struct canary *c, int64_t index, const tp_cell *locked) {
     tp_error error = TP_ERROR_INIT;
     if (tp_qualify_run_cell(c->q, index, c->context, &c->options, &error) != TP_OK) c->broken = complain_status(&error);
-    return c->broken ? TP_CELL_QUALIFIED
-                     : tp_cell_compare(locked, tp_qualification_cell(c->q, index), c->text, sizeof c->text);
+    return c->broken ? TP_CELL_QUALIFIED : tp_cell_compare(locked, tp_qualification_cell(c->q, index), c->text, sizeof c->text);
 }
 
 /* Would the lock's kernel serve? */
@@ -96,8 +94,8 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
     choice.policy = c->options.policy;
     if (tp_problem_parse(locked->problem, &problem, &lengths, NULL) != TP_OK) return 1;
     tp_explain(c->context, &problem, &choice, &decision, NULL);
-    int same = decision && decision->chosen >= 0 &&
-               !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
+    int same =
+        decision && decision->chosen >= 0 && !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
     tp_decision_destroy(decision);
     return same;
 }
@@ -105,8 +103,7 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
 /* Planning alone takes microseconds, so the choice is checked for every cell, whatever the budget. */
 static void check_choice(struct canary *c, int64_t index, const tp_cell *locked) {
     if (cell_rank(locked->status) > 1) {
-        canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem,
-                    locked->reason);
+        canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem, locked->reason);
         c->code = worse_exit(c->code, cell_exit_code(locked->status));
         canary_count(c, locked->status);
         return;
@@ -125,8 +122,7 @@ static void check_results(struct canary *c, int64_t index, const tp_cell *locked
     c->ran++;
     canary_count(c, (int)status);
     if (status == TP_CELL_QUALIFIED) return;
-    canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status),
-                locked->problem, c->text);
+    canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status), locked->problem, c->text);
     c->code = worse_exit(c->code, cell_exit_code((int)status));
 }
 
@@ -168,11 +164,11 @@ static int report(struct canary *c, const struct options *options, const char *s
     if (format == FORMAT_MD) {
         if (c->notes) printf("\n");
         printf("%lld cells of %s: %lld run, %lld left out by the budget; %lld choices differ; %d notes, %.1f s\n",
-               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left,
-               (long long)c->refused, c->notes, (now_ns() - c->begin) * 1e-9);
+               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left, (long long)c->refused, c->notes,
+               (now_ns() - c->begin) * 1e-9);
         if (c->raced)
-            printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n",
-                   c->raced, c->not_raced);
+            printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n", c->raced,
+                   c->not_raced);
         if (options->drill) printf("A drill: %s (simulated)\n", options->drill);
         if (c->trust.controls) {
             trust_line(&c->trust, trusted, sizeof trusted);
@@ -236,8 +232,7 @@ int command_canary(const struct options *options) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;
     }
-    if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns)))
-        return code;
+    if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns))) return code;
     if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
     c.races = options->against || c.drill.slowed > 0;
     code = canary_models_read(&c, options);

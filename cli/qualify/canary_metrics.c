@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a canary leaves for node-exporter's textfile collector: when it last passed, its verdicts, the state of the lock. The names are
-   those of tp_metrics_write where that has them; ops/alerts.yml goes by them. */
+/* What a canary leaves for node-exporter's textfile collector: when it last passed, its verdicts, the state of the lock. The names
+   are those of tp_metrics_write where that has them; ops/alerts.yml goes by them. */
 #include "qualify/canary.h"
 
 #include <stdlib.h>
@@ -107,7 +107,8 @@ static long long not_run(const struct canary *c) {
 
 static void put_all(FILE *out, const struct canary *c, long long passed, int code) {
     put_plain(out, success, "When the canary last passed, in Unix time; 0: it never did.", passed);
-    put_plain(out, "tileproof_canary_last_run_timestamp_seconds", "When the canary last ran, in Unix time.", (long long)time(NULL));
+    put_plain(out, "tileproof_canary_last_run_timestamp_seconds", "When the canary last ran, in Unix time.",
+              (long long)time(NULL));
     put_plain(out, "tileproof_canary_exit_code", "How it ended: the exit code of tileproof canary.", code);
     put_head(out, "tileproof_canary_cells", "Cells by verdict; NOT_RUN: nothing had changed, or the budget left them out.");
     for (int i = 0; i <= TP_CELL_NUMERICS_CHANGED; i++)

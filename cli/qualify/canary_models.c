@@ -89,14 +89,10 @@ static void note_use(struct canary *c, const tp_model *model, const tp_qualifica
     char layers[8 * TP_MODEL_MAX_LAYERS];
     if (cell->status == TP_CELL_QUALIFIED || cell->status == TP_CELL_NOT_RUN) return;
     tp_layer_group_layers(group, layers, sizeof layers);
-    const char *row[] = {"revision",
-                         tp_cell_status_name((tp_cell_status)cell->status),
-                         model->label,
-                         tp_part_name((tp_part)group->part),
-                         layers,
-                         tp_qualify_phase_name(use->phase),
-                         cell->problem,
-                         cell->reason};
+    const char *row[] = {"revision",    tp_cell_status_name((tp_cell_status)cell->status),
+                         model->label,  tp_part_name((tp_part)group->part),
+                         layers,        tp_qualify_phase_name(use->phase),
+                         cell->problem, cell->reason};
     canary_row(c, row);
 }
 
@@ -164,6 +160,5 @@ static void say_unknown(const struct canary *c, const struct deployed *d) {
 }
 
 void canary_models_say(const struct canary *c) {
-    for (int i = 0; i < c->deployed_count; i++)
-        (c->deployed[i].revision < 0 ? say_unknown : say_known)(c, &c->deployed[i]);
+    for (int i = 0; i < c->deployed_count; i++) (c->deployed[i].revision < 0 ? say_unknown : say_known)(c, &c->deployed[i]);
 }

@@ -76,7 +76,7 @@ static void say_differences(const struct qualification *all, const tp_lock *lock
         int64_t last = -1;
         int known = 0;
         for (int64_t k = 0; tp_lock_revision_at(lock, k, &other) == TP_OK; k++) {
-            if (strcmp(other.model, mine.model) || strcmp(other.engine, mine.engine) || strcmp(other.device, mine.device)) continue;
+            if (strcmp(other.model, mine.model) || strcmp(other.engine, mine.engine)) continue;
             known |= !strcmp(other.config_hash, mine.config_hash);
             last = k;
         }

@@ -56,7 +56,8 @@ int guard_take(struct guard *guard, const char *path, double seconds) {
     while ((taken = try_once(guard)) == 1) {
         struct timespec pause = {0, wait_ns};
         if ((now_ns() - begin) * 1e-9 > seconds) {
-            complain("%s is being changed by another process, which did not end within %.0f s: nothing was written", path, seconds);
+            complain("%s is being changed by another process, which did not end within %.0f s: nothing was written", path,
+                     seconds);
             free(guard->path);
             guard->path = NULL;
             return EXIT_FAILED;

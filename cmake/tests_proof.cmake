@@ -50,6 +50,9 @@ if(TILEPROOF_CLI)
   # Says "not run here" where promtool is missing.
   add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
   set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
+  add_test(NAME ops_units COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/units.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
+  add_test(NAME incident COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/incident.sh $<TARGET_FILE:tileproof_cli>
+    $<TARGET_FILE:example_serve> ${CMAKE_SOURCE_DIR}/ops)
   add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
 endif()

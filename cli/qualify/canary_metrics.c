@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a canary leaves for node-exporter's textfile collector: when it last passed, its verdicts, the state of the lock. Names are
-   those of tp_metrics_write where that has them; ops/alerts.yml goes by them. */
+/* What a canary leaves for node-exporter's textfile collector: when it last passed, its verdicts, the state of the lock. Names
+   are those of tp_metrics_write where that has them; ops/alerts.yml goes by them. */
 #include "qualify/canary.h"
 
 #include <stdlib.h>

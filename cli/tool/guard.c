@@ -16,6 +16,7 @@
 
 static const char ending[] = ".tileproof-guard";
 static const long wait_ns = 50 * 1000 * 1000;
+enum { MAX_BYTES = 200 }; /* of a file's name, so that there is room for the rest; long names that begin alike share a guard */
 
 /* The name still leads to this file: whoever had it before may have removed it between open and lock. */
 static int is_there(int fd, const char *path) {
@@ -42,12 +43,15 @@ static int failed(struct guard *guard, const char *why) {
 }
 
 int guard_take(struct guard *guard, const char *path, double seconds) {
-    char *place = place_resolved(path); /* two names of one file have one guard */
-    size_t size = place ? strlen(place) + sizeof ending : 0;
+    struct stat there;
     double begin = now_ns();
     int told = 0, taken;
+    if (!stat(path, &there) && !S_ISREG(there.st_mode)) return EXIT_FINE; /* a pipe or a device is written as it is */
+    char *place = place_resolved(path); /* two names of one file have one guard */
+    size_t size = place ? strlen(place) + sizeof ending : 0;
     guard->path = place ? malloc(size) : NULL;
-    if (guard->path) snprintf(guard->path, size, "%s%s", place, ending);
+    if (guard->path)
+        snprintf(guard->path, size, "%.*s%.*s%s", (int)(base_name(place) - place), place, MAX_BYTES, base_name(place), ending);
     free(place);
     if (!guard->path) {
         complain("%s: %s", path, strerror(errno));

@@ -128,6 +128,23 @@ static void cells(void **state) {
     tp_model_destroy(model);
 }
 
+/* Bits of different problems are different problems' bits. */
+static void bits_of_one_problem(void **state) {
+    (void)state;
+    tp_identity identity = support_identity();
+    tp_model *a = model_of("0-3 h4/2 d32 f32 causal"), *b = model_of("0-3 h4/2 d48 f32 causal");
+    tp_lock *lock = empty();
+    support_put(lock, a, &identity, "one");
+    support_put_changed(lock, b, &identity, 0, other_bits);
+    struct text text = diff_of(lock, 0, lock, 1, TP_TEXT);
+    says(&text, "head_dim 32 -> 48", 1);
+    says(&text, "bits", 0);
+    free(text.bytes);
+    tp_model_destroy(a);
+    tp_model_destroy(b);
+    tp_lock_destroy(lock);
+}
+
 static void identities(void **state) {
     (void)state;
     tp_identity one = support_identity(), two = one;
@@ -163,6 +180,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs),
         cmocka_unit_test(cells),
+        cmocka_unit_test(bits_of_one_problem),
         cmocka_unit_test(identities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

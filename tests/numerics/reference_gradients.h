@@ -110,11 +110,4 @@ static inline void back_run(back *b, tp_precision precision) {
         fail_msg("%s", error.text);
 }
 
-static int64_t d_row(const back *b, int64_t row, int64_t head) {
-    const call *c = b->c;
-    int64_t token = c->problem.q_layout == TP_PACKED ? c->q_starts[b->seq] + row
-                                                     : b->seq * c->tensors.q_len + row;
-    return token * c->problem.q_heads + head;
-}
-
 #endif

@@ -10,6 +10,13 @@
  */
 #include "numerics/reference_gradients.h"
 
+static int64_t d_row(const back *b, int64_t row, int64_t head) {
+    const call *c = b->c;
+    int64_t token = c->problem.q_layout == TP_PACKED ? c->q_starts[b->seq] + row
+                                                     : b->seq * c->tensors.q_len + row;
+    return token * c->problem.q_heads + head;
+}
+
 static double loss(const back *b) {
     call *c = b->c;
     double sum = 0, o[64], lse;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The yardstick and the bounds of tp_reference_backward: near, able to tell a wrong gradient, no promise where floats overflow. */
+/* The yardstick and the bounds of tp_reference_backward: near, able to tell wrong gradients, no promise where floats overflow. */
 #include "numerics/reference_gradients.h"
 
 static double worst(const double *a, const double *b, int64_t n) {

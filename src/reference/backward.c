@@ -132,16 +132,16 @@ static void add_scores(job *j, int64_t row_index, int64_t g) {
         const tp__pair *pair = &j->at.pairs[i];
         int64_t key = row->keys[i].index;
         if (key == TP__SINK) {
-            add(j, &j->d_sinks[g], pair, pair->d_score, 1, pair->score_error);
+            add(j, &j->d_sinks[g], pair, pair->d_score, 1, pair->score_error, 1);
             continue;
         }
         double distance = fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
-        add(j, &j->d_slopes[g], pair, pair->d_score, -distance, pair->score_error);
+        add(j, &j->d_slopes[g], pair, pair->d_score, -distance, pair->score_error, 1);
         tp__sum bias = {0};
-        add(j, &bias, pair, pair->d_score, 1, pair->score_error);
+        add(j, &bias, pair, pair->d_score, 1, pair->score_error, 1);
         int64_t at = (row_index * j->group + g) * j->sequence.kv_len + key;
         if (j->out->d_bias != NULL) j->out->d_bias[at] = bias.value;
-        if (j->out->d_bias_bound != NULL) j->out->d_bias_bound[at] = tp__sum_bound(&bias, 1, 1, TP_F32);
+        if (j->out->d_bias_bound != NULL) j->out->d_bias_bound[at] = tp__sum_bound(&bias, 1, 1, TP_F32, TINY);
     }
 }
 

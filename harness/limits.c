@@ -40,7 +40,7 @@ const char *limits_isa(const struct limits *limits, const char *kernel) {
     const tp_kernel_info *own = kernel_named(kernel), *other;
     if (has_peak(limits, kernel)) return kernel;
     for (int i = 0; (other = tp_kernel_at(i)); i++)
-        if (kernel_runs(limits->context, other) &&
+        if (kernel_runs(limits->context, other) && other->arithmetic == TP_ARITHMETIC_F32 &&
             (!own || !own->mr || other->needs == own->needs) && has_peak(limits, other->name))
             return other->name;
     return limits->reader;
@@ -50,7 +50,7 @@ tp_status limits_open(struct limits *limits, tp_context *context, int64_t mib, t
     const tp_kernel_info *kernel;
     *limits = (struct limits){.context = context};
     for (int i = 0; !limits->reader && (kernel = tp_kernel_at(i)); i++)
-        if (kernel_runs(context, kernel) && has_peak(limits, kernel->name))
+        if (kernel_runs(context, kernel) && kernel->arithmetic == TP_ARITHMETIC_F32 && has_peak(limits, kernel->name))
             limits->reader = kernel->name;
     if (!limits->reader) return harness_fail(error, TP_MACHINE, "no kernel of this build can measure this host's limits");
     if (!mib) return TP_OK;

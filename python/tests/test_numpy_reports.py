@@ -58,6 +58,20 @@ class Reports(unittest.TestCase):
             with self.assertRaises(ValueError):
                 tileproof.explain(bad, (1, 2, 1, 8), dtype="float32")
 
+    def test_p_is_rounded_where_it_is_permitted_only(self):
+        shapes = (1, 64, 4, 64), (1, 64, 4, 64)
+        plain = tileproof.explain(*shapes, dtype="bfloat16")
+        self.assertEqual((plain.problem, plain.arithmetic), ("prefill b1 h4/4 q64 k64 d64 bf16", "f32"))
+        for word in ("bfloat16", "bf16"):
+            permitted = tileproof.explain(*shapes, dtype="bfloat16", p_dtype=word)
+            self.assertEqual(permitted.problem, plain.problem + " p=bf16")
+            self.assertEqual(permitted.arithmetic, "p=bf16" if permitted.kernel.endswith("_bf16") else "f32")
+        self.assertEqual(tileproof.explain(*shapes, dtype="bfloat16", p_dtype="float32").problem, plain.problem)
+        plan = tileproof.plan(*shapes, dtype="float32", p_dtype="bfloat16")
+        self.assertIn(" p=bf16", plan.run(*(zeros(1, 9, 4, 64) for _ in "qkv"), return_receipt=True)[1].problem)
+        with self.assertRaisesRegex(ValueError, "p_dtype is 'f16': it must be None"):
+            tileproof.explain(*shapes, dtype="bfloat16", p_dtype="f16")
+
     def test_plans_run_within_their_bounds_only(self):
         random = np.random.default_rng(3)
         plan = tileproof.plan((4, 16, 4, 32), (4, 64, 2, 32), dtype="float32", causal=True, mask=True)
@@ -71,7 +85,7 @@ class Reports(unittest.TestCase):
             want, want_lse = tileproof.attention(q, k, v, mask=mask, causal=True, return_lse=True)
             self.assertTrue((out == want).all() and (lse == want_lse).all())
             able = [c["code"] for c in receipt.refused if c["code"] != "dtype"]  # of kernels that nobody permitted to round p
-        self.assertEqual(able, ["not_best"] * len(able))
+            self.assertEqual(able, ["not_best"] * len(able))
         for q, k, options, text in (
             (zeros(4, 17, 4, 32), zeros(4, 64, 2, 32), {}, "17"),
             (zeros(5, 16, 4, 32), zeros(5, 64, 2, 32), {}, "5"),

@@ -39,6 +39,18 @@ class Patch(unittest.TestCase):
         self.assertLess((inside - original(x, x, x, is_causal=True)).abs().max(), 2e-6)
         self.assertIn("2 on ", repr(log))
 
+    def test_p_may_be_rounded_in_bfloat16_alone(self):
+        x = torch.randn(1, 2, 40, 16)
+        with tileproof.torch.patch() as log:
+            for dtype in (torch.float32, torch.float16, torch.bfloat16):
+                F.scaled_dot_product_attention(*(x.to(dtype),) * 3)
+                y = x.to(dtype).requires_grad_()
+                F.scaled_dot_product_attention(y, y, y).sum().backward()
+        self.assertEqual([" p=bf16" in r.problem for r in log.receipts], [False] * 6 + [True] * 3)
+        self.assertEqual({r.arithmetic for r in log.receipts[:6]}, {"f32"})
+        for r in log.receipts[6:]:
+            self.assertEqual(r.arithmetic, "p=bf16" if r.kernel.endswith("_bf16") else "f32")
+
     def test_what_is_not_ours_goes_to_pytorch_with_the_reason(self):
         x = torch.randn(1, 2, 5, 8)
         meta = x.to("meta")

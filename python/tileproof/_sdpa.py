@@ -91,10 +91,11 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
     def call(fallback):
         return _core.attention(
             query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
-            "bhsd", None, False, receipt, fallback, None, threads, "bfloat16", dropout_p, seed, 0, _most_threads(query),
+            "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0
+    p_dtype = "bfloat16" if str(query.dtype).endswith("bfloat16") else None  # as PyTorch's own function rounds them
     try:
         return call("refuse")
     except _core.FallbackRefused as refused:

@@ -165,6 +165,6 @@ def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enab
     out, _ = _call(
         query, key, value, causal=is_causal, causal_align="top_left", scale=scale, mask=attn_mask if boolean else None,
         bias=None if boolean else attn_mask, layout="bhsd", fallback=fallback, dropout_p=dropout_p, threads=threads,
-        p_dtype="bfloat16", seed=torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None,
+        p_dtype="bfloat16" if query.dtype == torch.bfloat16 else None, seed=torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None,
     )  # fmt: skip
     return out if shape is None else out.reshape(shape)

@@ -58,6 +58,8 @@ struct check_env {
     const tp_kernel_info *kernel;
     const struct check_case *test;
     const char *strategy; /* asked for; NULL: by rows */
+    int device;           /* that the kernels run on: all on the same */
+    tp_arithmetic arithmetic; /* theirs */
     uint64_t seed;
     struct workspace workspace;
     char reason[640];

@@ -42,9 +42,9 @@ static tp_status take_cache(tp_opencl *cl, const char *folder, tp_error *error) 
     return cl->cache != NULL ? TP_OK : tp__ocl_fail(error, TP_NO_MEMORY, "no host memory for the name of the cache folder");
 }
 
-static void fill_table(tp_opencl *cl, int number) {
+static void fill_table(tp_opencl *cl, int device) {
     cl->backend = (tp_backend)TP_BACKEND_INIT;
-    cl->backend.device = number;
+    cl->backend.device = device;
     cl->backend.name = "opencl";
     cl->backend.flags = TP_BACKEND_INDEX_ON_DEVICE;
     cl->backend.user = cl;

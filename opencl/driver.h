@@ -40,7 +40,6 @@
     CALL(clEnqueueWriteBuffer)                                                                                         \
     CALL(clEnqueueCopyBuffer)                                                                                          \
     CALL(clSetEventCallback)                                                                                           \
-    CALL(clGetEventInfo)                                                                                               \
     CALL(clGetEventProfilingInfo)                                                                                      \
     CALL(clWaitForEvents)                                                                                              \
     CALL(clRetainEvent)                                                                                                \

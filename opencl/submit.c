@@ -86,6 +86,15 @@ typedef enum slot { Q, K, V, O, LSE, SLOPES, SINKS, D_O, D_LSE, D_Q, D_K, D_V, D
 
 static size_t bytes_of(int32_t dtype) { return dtype == TP_F32 ? 4 : 2; }
 
+/* Elements from the first to behind the last of a tensor that is laid out like q, or like k; 0: it has none. */
+static int64_t reach(const tp_problem *p, const tp_tensors *t, int of_q, const int64_t *stride, int64_t dim) {
+    int packed = (of_q ? p->q_layout : p->kv_layout) == TP_PACKED, paged = !of_q && p->kv_layout == TP_PAGED;
+    int64_t outer = packed ? 1 : paged ? t->pages : t->batch, heads = of_q ? p->q_heads : p->kv_heads;
+    int64_t tokens = packed ? (of_q ? t->q_tokens : t->kv_tokens) : paged ? p->page_size : of_q ? t->q_len : t->kv_len;
+    if (outer <= 0 || tokens <= 0) return 0;
+    return (outer - 1) * stride[0] * !packed + (tokens - 1) * stride[1] + (heads - 1) * stride[2] + dim;
+}
+
 /* Finds the buffer of each tensor; what a kernel gets for one that is not given is the workspace, which it does not touch. */
 static tp_status put_buffers(tp__ocl_job *job, const tp__ocl_place *workspace, cl_mem handles[SLOTS], tp_error *error) {
     static const tp_gradients none = TP_GRADIENTS_INIT;
@@ -99,30 +108,45 @@ static tp_status put_buffers(tp__ocl_job *job, const tp__ocl_place *workspace, c
         size_t unit;
         number *at, *stride;
         const int64_t *given;
+        int64_t elements; /* that its buffer must have */
     } rows[SLOTS] = {
-        [Q] = {"q", t->q.data, bytes_of(p->q_dtype), &c->q, c->q_stride, t->q.stride},
-        [K] = {"k", t->k.data, bytes_of(p->k_dtype), &c->k, c->k_stride, t->k.stride},
-        [V] = {"v", t->v.data, bytes_of(p->v_dtype), &c->v, c->v_stride, t->v.stride},
-        [O] = {"o", t->o.data, bytes_of(p->o_dtype), &c->o, c->o_stride, t->o.stride},
-        [LSE] = {"lse", t->lse.data, 4, &c->lse, c->lse_stride, t->lse.stride},
-        [SLOPES] = {"alibi_slopes", p->alibi ? t->alibi_slopes : NULL, 4, &c->slopes, NULL, NULL},
-        [SINKS] = {"sinks", p->sinks ? t->sinks : NULL, 4, &c->sinks, NULL, NULL},
-        [D_O] = {"d_o", g->d_o.data, bytes_of(p->o_dtype), &c->d_o, c->d_o_stride, g->d_o.stride},
-        [D_LSE] = {"d_lse", g->d_lse.data, 4, &c->d_lse, c->d_lse_stride, g->d_lse.stride},
-        [D_Q] = {"d_q", g->d_q.data, bytes_of(p->q_dtype), &c->d_q, c->d_q_stride, g->d_q.stride},
-        [D_K] = {"d_k", g->d_k.data, bytes_of(p->k_dtype), &c->d_k, c->d_k_stride, g->d_k.stride},
-        [D_V] = {"d_v", g->d_v.data, bytes_of(p->v_dtype), &c->d_v, c->d_v_stride, g->d_v.stride},
-        [D_SLOPES] = {"d_alibi_slopes", p->alibi ? g->d_alibi_slopes : NULL, 4, &c->d_slopes, NULL, NULL},
-        [D_SINKS] = {"d_sinks", p->sinks ? g->d_sinks : NULL, 4, &c->d_sinks, NULL, NULL},
+        [Q] = {"q", t->q.data, bytes_of(p->q_dtype), &c->q, c->q_stride, t->q.stride,
+         reach(p, t, 1, t->q.stride, p->head_dim_qk)},
+        [K] = {"k", t->k.data, bytes_of(p->k_dtype), &c->k, c->k_stride, t->k.stride,
+         reach(p, t, 0, t->k.stride, p->head_dim_qk)},
+        [V] = {"v", t->v.data, bytes_of(p->v_dtype), &c->v, c->v_stride, t->v.stride,
+         reach(p, t, 0, t->v.stride, p->head_dim_v)},
+        [O] = {"o", t->o.data, bytes_of(p->o_dtype), &c->o, c->o_stride, t->o.stride,
+         reach(p, t, 1, t->o.stride, p->head_dim_v)},
+        [LSE] = {"lse", t->lse.data, 4, &c->lse, c->lse_stride, t->lse.stride,
+         reach(p, t, 1, t->lse.stride, 1)},
+        [SLOPES] = {"alibi_slopes", p->alibi ? t->alibi_slopes : NULL, 4, &c->slopes, NULL, NULL,
+         (t->batch > 0 ? (t->batch - 1) * t->alibi_stride : 0) + p->q_heads},
+        [SINKS] = {"sinks", p->sinks ? t->sinks : NULL, 4, &c->sinks, NULL, NULL, p->q_heads},
+        [D_O] = {"d_o", g->d_o.data, bytes_of(p->o_dtype), &c->d_o, c->d_o_stride, g->d_o.stride,
+         reach(p, t, 1, g->d_o.stride, p->head_dim_v)},
+        [D_LSE] = {"d_lse", g->d_lse.data, 4, &c->d_lse, c->d_lse_stride, g->d_lse.stride,
+         reach(p, t, 1, g->d_lse.stride, 1)},
+        [D_Q] = {"d_q", g->d_q.data, bytes_of(p->q_dtype), &c->d_q, c->d_q_stride, g->d_q.stride,
+         reach(p, t, 1, g->d_q.stride, p->head_dim_qk)},
+        [D_K] = {"d_k", g->d_k.data, bytes_of(p->k_dtype), &c->d_k, c->d_k_stride, g->d_k.stride,
+         reach(p, t, 0, g->d_k.stride, p->head_dim_qk)},
+        [D_V] = {"d_v", g->d_v.data, bytes_of(p->v_dtype), &c->d_v, c->d_v_stride, g->d_v.stride,
+         reach(p, t, 0, g->d_v.stride, p->head_dim_v)},
+        [D_SLOPES] = {"d_alibi_slopes", p->alibi ? g->d_alibi_slopes : NULL, 4, &c->d_slopes, NULL, NULL,
+         (t->batch > 0 ? (t->batch - 1) * g->d_alibi_stride : 0) + p->q_heads},
+        [D_SINKS] = {"d_sinks", p->sinks ? g->d_sinks : NULL, 4, &c->d_sinks, NULL, NULL, p->q_heads},
     };
     c->d_slopes_stride = g->d_alibi_stride;
     for (int i = 0; i < SLOTS; i++) {
         tp__ocl_place place = {workspace->handle, 0};
         *rows[i].at = -1;
-        if (rows[i].data != NULL) {
-            if (tp__ocl_memory_find(job->cl, rows[i].data, &place) == 0)
-                return tp__ocl_fail(error, TP_INVALID, "%s.data is %p: it must lie in a buffer of tp_memory_allocate or tp_opencl_import",
-                                   rows[i].name, rows[i].data);
+        if (rows[i].data != NULL && rows[i].elements > 0) {
+            size_t needed = (size_t)rows[i].elements * rows[i].unit, left = tp__ocl_memory_find(job->cl, rows[i].data, &place);
+            if (left < needed)
+                return tp__ocl_fail(error, TP_INVALID,
+                                    "%s is %p, %zu bytes: its buffer has %zu there (tp_memory_allocate, tp_opencl_import)",
+                                    rows[i].name, rows[i].data, needed, left);
             *rows[i].at = (number)(place.offset / rows[i].unit);
         }
         handles[i] = place.handle;

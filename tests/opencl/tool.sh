@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The tool on an OpenCL device, and on a host that has none.
+#     tool.sh TILEPROOF
+set -euo pipefail
+tool=$1
+export POCL_CACHE_DIR=$PWD/pocl-cache
+mkdir -p "$POCL_CACHE_DIR"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "tool.sh: $*"; exit 1; }
+
+# No device: the loader finds no driver.
+mkdir "$work/none"
+code=0
+OCL_ICD_VENDORS=$work/none "$tool" explain --device opencl q64 d64 causal >"$work/out" || code=$?
+[ "$code" = 3 ] || fail "explain without a device: exit $code"
+grep -qE 'opencl +fused .*(no OpenCL device|not found).*\[absent\]' "$work/out" || { cat "$work/out"; fail "no reason"; }
+OCL_ICD_VENDORS=$work/none "$tool" info | grep -qE '^opencl +(no OpenCL device|libOpenCL.so.1 not found)' || fail "info without a device"
+OCL_ICD_VENDORS=$work/none "$tool" check --device opencl --quick | grep -qE 'not run here: opencl \(.*\)' || fail "check without a device"
+code=0
+"$tool" explain --device cuda q64 2>"$work/out" || code=$?
+[ "$code" = 2 ] && grep -q "it must be opencl" "$work/out" || fail "another device"
+if ! "$tool" info | grep -q '^opencl:0 '; then
+    "$tool" info | grep '^opencl' || true
+    echo "not run here: no OpenCL device"
+    exit 77
+fi
+"$tool" info --json | python3 -c 'import json, sys; d = json.load(sys.stdin)["opencl"]; assert d["devices"][0]["usable"] and "never run on a GPU" in d["evidence"]'
+"$tool" explain --device opencl q64 d64 causal | grep -qE '^kernel +opencl' || fail "explain"
+code=0
+"$tool" explain --device opencl q64 d640 causal >"$work/out" || code=$?
+[ "$code" = 3 ] && grep -q 'head_dim 640, need <= 256' "$work/out" || fail "a head dim that is not served"
+"$tool" run --device opencl "b2 h4/2 q40 k70 d64 bf16 causal" --verify >"$work/out" || { cat "$work/out"; fail "run"; }
+grep -qE '^device +opencl' "$work/out" && grep -qE '^tiles +[1-9]' "$work/out" || fail "receipt"
+"$tool" run --device opencl "backward h4/2 q40 k70 d64 f32 causal" --verify >"$work/out" || { cat "$work/out"; fail "backward"; }

@@ -110,7 +110,7 @@ void pairs_of(const call *c, const sequence *s, const place_of *at, long key_lo,
                 float under = c->natural ? score - row_lse[r] : fma(gain, score, -row_lse[r]);
                 p = power(under, LOG2_E);
                 ds = p * (dp[i][j] - row_delta[r]);
-                if (c->slopes >= 0) slope_sums[i] = fma(ds, (float)(distance < 0 ? -distance : distance), slope_sums[i]);
+                if (c->slopes >= 0) slope_sums[i] = fma(ds, fabs((float)distance), slope_sums[i]);
                 ds *= steep;
             }
             p_tile[r * (B + 1) + tx + 8 * j] = p;

@@ -184,5 +184,5 @@ float score_of(const call *c, float t, float slope, long distance, float *steep)
         *steep = fma(-by, by, 1.0f);
         s = cap * by;
     }
-    return s - slope * (float)(distance < 0 ? -distance : distance);
+    return s - slope * fabs((float)distance);
 }

@@ -65,7 +65,7 @@ static void scores(void **state) {
 static void layouts(void **state) {
     (void)state;
     ALL("b3 h4/2 seqs=1x40/70,1x33/33,1x1/50 d32 f32 packed causal", "b3 h4/2 seqs=1x0/7,1x40/0,1x5/9 d32 f32 packed",
-        "b2 h4/2 seqs=1x40/70,1x3/20 d32 f16 padded causal", "b2 h4/2 seqs=1x40/70,1x3/20 d32 f32 packed-kv causal",
+        "b2 h4/2 seqs=1x40/70,1x3/20 d32 f16 padded causal", "b2 h4/2 seqs=1x40/70,1x3/20 d32 f32 packed-kv padded causal",
         "b2 h4/2 seqs=1x40/70,1x33/100 d32 bf16 packed-q paged=16 causal", "b2 h4/2 q40 k70 d32 f32 paged=7 window=9,0",
         "b2 h4/2 q40 k70 d32 f32 paged=128 causal", "h4/1 q40 k70 d64/32 f32 latent causal");
     static const struct tensors_style styles[] = {

@@ -78,7 +78,8 @@ static tp_status watch_there(const struct attempt *attempt, int device, char *me
                        : tp_memory_copy(attempt->context, device, at, TP_CPU, guard, GUARD, error);
         for (int i = 0; status == TP_OK && i < GUARD; i++)
             if (guard[i] != GUARD_BYTE)
-                return harness_fail(error, TP_WORKSPACE, "the run wrote %s its workspace", end ? "beyond the end of" : "before the start of");
+                return harness_fail(error, TP_WORKSPACE, "the run wrote %s its workspace",
+                                    end ? "beyond the end of" : "before the start of");
     }
     return status;
 }

@@ -59,8 +59,8 @@ static void move_all(struct placed *p, int indices_too) {
     if (!c->gradients) return;
     p->gradients = *c->gradients;
     tp_gradients *g = &p->gradients;
-    void *const of_back[] = {&g->d_o.data, &g->d_lse.data, &g->d_q.data, &g->d_k.data, &g->d_v.data, &g->d_alibi_slopes,
-                             &g->d_sinks};
+    void *const of_back[] = {&g->d_o.data, &g->d_lse.data,     &g->d_q.data, &g->d_k.data,
+                             &g->d_v.data, &g->d_alibi_slopes, &g->d_sinks};
     for (size_t i = 0; i < sizeof of_back / sizeof *of_back; i++) move(p, of_back[i]);
     c->gradients = g;
 }
@@ -92,8 +92,8 @@ tp_status placed_fetch(const struct placed *p, tp_error *error) {
     tp_status status = TP_OK;
     for (int i = 0; i < p->count && status == TP_OK; i++)
         if (p->pieces[i].written)
-            status = tp_memory_copy(p->context, TP_CPU, p->pieces[i].here, p->device, p->pieces[i].there, p->pieces[i].bytes,
-                                    error);
+            status =
+                tp_memory_copy(p->context, TP_CPU, p->pieces[i].here, p->device, p->pieces[i].there, p->pieces[i].bytes, error);
     return status;
 }
 

@@ -13,7 +13,7 @@ enum { PLACED_PIECES = 24 };
 struct placed {
     tp_context *context;
     int device;
-    tp_tensors call;         /* with addresses of the device */
+    tp_tensors call; /* with addresses of the device */
     tp_gradients gradients;
     struct placed_piece {
         char *here, *there;
@@ -24,8 +24,8 @@ struct placed {
 };
 
 /* Everything is there when it returns. On failure nothing is left. */
-tp_status placed_create(struct placed *placed, tp_context *context, int device, const struct tensors *tensors,
-                        int indices_too, tp_error *error);
+tp_status placed_create(struct placed *placed, tp_context *context, int device, const struct tensors *tensors, int indices_too,
+                        tp_error *error);
 /* Copies what a run writes back to where it came from. */
 tp_status placed_fetch(const struct placed *placed, tp_error *error);
 void placed_destroy(struct placed *placed);

@@ -12,8 +12,12 @@ static int64_t at(const tp_tensors *t, const void *array, int64_t i) {
     return t->index_type == TP_I64 ? ((const int64_t *)array)[i] : ((const int32_t *)array)[i];
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 /* Of sequence s, by arrays of the host. */
 static void lengths_at(const tp_problem *p, const tp_tensors *t, int64_t s, int64_t *q_len, int64_t *kv_len) {
@@ -23,21 +27,23 @@ static void lengths_at(const tp_problem *p, const tp_tensors *t, int64_t s, int6
     if (t->kv_lens != NULL) *kv_len = at(t, t->kv_lens, s);
 }
 
-void tp__ocl_lengths_max(const tp_problem *p, const tp_tensors *t, int64_t *q_len, int64_t *kv_len) {
-    *q_len = p->q_layout == TP_PACKED ? p->q_len : t->q_len;
-    *kv_len = p->kv_layout == TP_PACKED ? p->kv_len : t->kv_len;
-    if (t->index_device != TP_CPU) return;
-    int64_t q_max = 0, kv_max = 0, q, kv;
+tp__ocl_lengths tp__ocl_lengths_of(const tp_problem *p, const tp_tensors *t) {
+    tp__ocl_lengths all = {p->q_layout == TP_PACKED ? p->q_len : t->q_len, p->kv_layout == TP_PACKED ? p->kv_len : t->kv_len, 1};
+    if (t->index_device != TP_CPU) return all;
+    int64_t q, kv;
+    all = (tp__ocl_lengths){0, 0, INT64_MAX};
     for (int64_t s = 0; s < t->batch; s++) {
         lengths_at(p, t, s, &q, &kv);
-        q_max = larger(q_max, q);
-        kv_max = larger(kv_max, kv);
+        all.q_max = larger(all.q_max, q);
+        all.kv_max = larger(all.kv_max, kv);
+        if (q > 0) all.q_min = smaller(all.q_min, q);
     }
-    *q_len = q_max;
-    *kv_len = kv_max;
+    return all;
 }
 
-static int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
+static int64_t pieces(int64_t n, int64_t of) {
+    return (n + of - 1) / of;
+}
 
 /* Work-groups that have something to do. */
 int64_t tp__ocl_tiles_planned(const tp_opencl *cl, const tp_problem *p, const tp_tensors *t) {
@@ -50,8 +56,8 @@ int64_t tp__ocl_tiles_planned(const tp_opencl *cl, const tp_problem *p, const tp
         int64_t rows = q * group;
         if (p->op == TP_BACKWARD)
             sum += pieces(q, TP__LANES) * p->q_heads + (pieces(kv, tiles.back) + pieces(rows, tiles.back)) * p->kv_heads;
-        else if (tiles.split)
-            sum += (pieces(rows, tiles.rows) * pieces(kv, TP__SPLIT_KEYS) + pieces(rows, 8)) * p->kv_heads;
+        else if (rows <= tiles.few)
+            sum += (pieces(rows, TP__SPLIT_TILE) * pieces(kv, TP__SPLIT_KEYS) + pieces(rows, TP__SPLIT_TILE)) * p->kv_heads;
         else
             sum += pieces(rows, tiles.rows) * p->kv_heads;
     }
@@ -75,7 +81,7 @@ static tp_status copy_on_device(tp__ocl_job *job, cl_command_queue queue, const 
         const char *from = (const char *)a->from + r * a->stride * unit;
         if (tp__ocl_memory_find(cl, from, &place) < (size_t)(take * unit))
             return tp__ocl_fail(error, TP_INVALID, "an index array at %p is no %lld entries of the device's memory",
-                               (const void *)from, (long long)take);
+                                (const void *)from, (long long)take);
         cl_event event = NULL;
         TP__CL_TRY(error, "clEnqueueCopyBuffer",
                    cl->cl.clEnqueueCopyBuffer(queue, place.handle, workspace->handle, place.offset,
@@ -113,7 +119,8 @@ tp_status tp__ocl_arrays_queue(tp__ocl_job *job, cl_command_queue queue, const t
     int on_host = t->index_device == TP_CPU;
     int64_t staged = on_host ? bytes : 4 * COUNTERS;
     job->staged = calloc(1, (size_t)staged);
-    if (job->staged == NULL) return tp__ocl_fail(error, TP_NO_MEMORY, "no host memory for index arrays of %lld bytes", (long long)staged);
+    if (job->staged == NULL)
+        return tp__ocl_fail(error, TP_NO_MEMORY, "no host memory for index arrays of %lld bytes", (long long)staged);
     for (int i = 0; on_host && i < ARRAYS; i++)
         for (int64_t r = 0; arrays[i].from != NULL && r < arrays[i].rows; r++)
             memcpy((char *)job->staged + start[i] + r * arrays[i].take * unit,

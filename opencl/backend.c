@@ -16,7 +16,7 @@ static tp_status take_options(const tp_opencl_options *given, tp_opencl_options 
     if (given == NULL) return TP_OK;
     if (given->struct_size < FIRST || given->struct_size > LARGEST)
         return tp__ocl_fail(error, TP_INVALID, "tp_opencl_options.struct_size is %u: it must be in %d..%d", given->struct_size,
-                           (int)FIRST, (int)LARGEST);
+                            (int)FIRST, (int)LARGEST);
     for (size_t i = sizeof none; i < given->struct_size; i++)
         if (((const unsigned char *)given)[i] != 0)
             return tp__ocl_fail(error, TP_INVALID, "tp_opencl_options has a field set that is newer than this library");
@@ -109,8 +109,12 @@ void tp_opencl_destroy(tp_opencl *cl) {
     free(cl);
 }
 
-const tp_backend *tp_opencl_backend(const tp_opencl *cl) { return cl != NULL ? &cl->backend : NULL; }
-int tp_opencl_device_count(const tp_opencl *cl) { return cl != NULL ? cl->device_count : 0; }
+const tp_backend *tp_opencl_backend(const tp_opencl *cl) {
+    return cl != NULL ? &cl->backend : NULL;
+}
+int tp_opencl_device_count(const tp_opencl *cl) {
+    return cl != NULL ? cl->device_count : 0;
+}
 
 tp_status tp_opencl_device_of_sized(const tp_opencl *cl, tp_opencl_device *device, size_t size) {
     enum { FIRST = offsetof(tp_opencl_device, units) + sizeof(int64_t) };

@@ -36,10 +36,10 @@ static char *read_own(const char *path, size_t *size) {
     char *text = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) return NULL;
-    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid() && (is.st_mode & 022) == 0 &&
-        is.st_size > 0 && is.st_size <= BINARY_MAX && (text = malloc((size_t)is.st_size + 1)) != NULL) {
+    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid() && (is.st_mode & 022) == 0 && is.st_size > 0 &&
+        is.st_size <= BINARY_MAX && (text = malloc((size_t)is.st_size + 1)) != NULL) {
         size_t used = 0;
-        for (ssize_t got = 1; got > 0 && used < (size_t)is.st_size; used += got > 0 ? (size_t)got : 0)
+        for (ssize_t got = 1; got > 0 && used<(size_t)is.st_size; used += got> 0 ? (size_t)got : 0)
             got = read(file, text + used, (size_t)is.st_size - used);
         text[used] = '\0';
         *size = used;
@@ -72,8 +72,8 @@ cl_program tp__ocl_cache_load(tp_opencl *cl, const char *key, const char *option
         program = cl->cl.clCreateProgramWithBinary(cl->context, 1, &cl->device, &bytes, &binary, &of_binary, &code);
         if (code != CL_SUCCESS) program = NULL;
     }
-    if (program != NULL && (of_binary != CL_SUCCESS ||
-                            cl->cl.clBuildProgram(program, 1, &cl->device, options, NULL, NULL) != CL_SUCCESS)) {
+    if (program != NULL &&
+        (of_binary != CL_SUCCESS || cl->cl.clBuildProgram(program, 1, &cl->device, options, NULL, NULL) != CL_SUCCESS)) {
         cl->cl.clReleaseProgram(program);
         program = NULL;
     }

@@ -23,7 +23,9 @@ void CL_CALLBACK tp__ocl_complete_event(cl_event event, cl_int status, void *use
     pthread_mutex_unlock(&cl->done_lock);
 }
 
-static int64_t wide(const int32_t *words) { return (int64_t)((uint64_t)(uint32_t)words[0] | (uint64_t)(uint32_t)words[1] << 32); }
+static int64_t wide(const int32_t *words) {
+    return (int64_t)((uint64_t)(uint32_t)words[0] | (uint64_t)(uint32_t)words[1] << 32);
+}
 
 /* From the start of the first launch to the end of the last, by the device's clock; 0: it does not say. */
 static int64_t time_of(const tp__ocl_job *job) {

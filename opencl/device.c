@@ -29,8 +29,10 @@ static cl_int list_devices(const tp__ocl_driver *d, cl_device_id *devices, int *
     for (cl_uint i = 0; i < found && i < PLATFORMS && *count < DEVICES; i++) {
         cl_uint here = 0, room = (cl_uint)(DEVICES - *count);
         cl_int said = d->clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, room, devices + *count, &here);
-        if (said == CL_SUCCESS) *count += (int)(here < room ? here : room);
-        else code = said;
+        if (said == CL_SUCCESS)
+            *count += (int)(here < room ? here : room);
+        else
+            code = said;
     }
     return *count > 0 ? CL_SUCCESS : code != CL_SUCCESS ? code : CL_DEVICE_NOT_FOUND;
 }

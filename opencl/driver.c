@@ -18,11 +18,11 @@ int tp__ocl_driver_open(tp__ocl_driver *driver, const char *library, char *why, 
             snprintf(why, size, "%s not loaded: %s", name, said);
         return -1;
     }
-#define CALL(call)                                                                        \
-    driver->call = (__typeof__(driver->call))(uintptr_t)dlsym(driver->library, #call);     \
-    if (driver->call == NULL) {                                                           \
-        snprintf(why, size, "%s has no %s: OpenCL 1.2 is needed", name, #call);           \
-        return -1;                                                                        \
+#define CALL(call)                                                                                                               \
+    driver->call = (__typeof__(driver->call))(uintptr_t)dlsym(driver->library, #call);                                           \
+    if (driver->call == NULL) {                                                                                                  \
+        snprintf(why, size, "%s has no %s: OpenCL 1.2 is needed", name, #call);                                                  \
+        return -1;                                                                                                               \
     }
     TP__CL_CALLS(CALL)
 #undef CALL
@@ -30,7 +30,7 @@ int tp__ocl_driver_open(tp__ocl_driver *driver, const char *library, char *why, 
 }
 
 const char *tp__ocl_name(cl_int code) {
-#define NAME(name) \
+#define NAME(name)                                                                                                               \
     case name: return #name;
     switch (code) {
         NAME(CL_SUCCESS)

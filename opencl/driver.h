@@ -9,42 +9,42 @@
 #include "tileproof_opencl.h"
 
 /* Every function that is called: tests/opencl/shim.c makes each fail in turn. */
-#define TP__CL_CALLS(CALL)                                                                                             \
-    CALL(clGetPlatformIDs)                                                                                             \
-    CALL(clGetPlatformInfo)                                                                                            \
-    CALL(clGetDeviceIDs)                                                                                               \
-    CALL(clGetDeviceInfo)                                                                                              \
-    CALL(clCreateContext)                                                                                              \
-    CALL(clRetainContext)                                                                                              \
-    CALL(clReleaseContext)                                                                                             \
-    CALL(clGetContextInfo)                                                                                             \
-    CALL(clCreateCommandQueue)                                                                                         \
-    CALL(clReleaseCommandQueue)                                                                                        \
-    CALL(clGetCommandQueueInfo)                                                                                        \
-    CALL(clCreateBuffer)                                                                                               \
-    CALL(clRetainMemObject)                                                                                            \
-    CALL(clReleaseMemObject)                                                                                           \
-    CALL(clGetMemObjectInfo)                                                                                           \
-    CALL(clCreateProgramWithSource)                                                                                    \
-    CALL(clCreateProgramWithBinary)                                                                                    \
-    CALL(clBuildProgram)                                                                                               \
-    CALL(clGetProgramInfo)                                                                                             \
-    CALL(clGetProgramBuildInfo)                                                                                        \
-    CALL(clReleaseProgram)                                                                                             \
-    CALL(clCreateKernel)                                                                                               \
-    CALL(clSetKernelArg)                                                                                               \
-    CALL(clGetKernelWorkGroupInfo)                                                                                     \
-    CALL(clReleaseKernel)                                                                                              \
-    CALL(clEnqueueNDRangeKernel)                                                                                       \
-    CALL(clEnqueueReadBuffer)                                                                                          \
-    CALL(clEnqueueWriteBuffer)                                                                                         \
-    CALL(clEnqueueCopyBuffer)                                                                                          \
-    CALL(clSetEventCallback)                                                                                           \
-    CALL(clGetEventProfilingInfo)                                                                                      \
-    CALL(clWaitForEvents)                                                                                              \
-    CALL(clRetainEvent)                                                                                                \
-    CALL(clReleaseEvent)                                                                                               \
-    CALL(clFlush)                                                                                                      \
+#define TP__CL_CALLS(CALL)                                                                                                       \
+    CALL(clGetPlatformIDs)                                                                                                       \
+    CALL(clGetPlatformInfo)                                                                                                      \
+    CALL(clGetDeviceIDs)                                                                                                         \
+    CALL(clGetDeviceInfo)                                                                                                        \
+    CALL(clCreateContext)                                                                                                        \
+    CALL(clRetainContext)                                                                                                        \
+    CALL(clReleaseContext)                                                                                                       \
+    CALL(clGetContextInfo)                                                                                                       \
+    CALL(clCreateCommandQueue)                                                                                                   \
+    CALL(clReleaseCommandQueue)                                                                                                  \
+    CALL(clGetCommandQueueInfo)                                                                                                  \
+    CALL(clCreateBuffer)                                                                                                         \
+    CALL(clRetainMemObject)                                                                                                      \
+    CALL(clReleaseMemObject)                                                                                                     \
+    CALL(clGetMemObjectInfo)                                                                                                     \
+    CALL(clCreateProgramWithSource)                                                                                              \
+    CALL(clCreateProgramWithBinary)                                                                                              \
+    CALL(clBuildProgram)                                                                                                         \
+    CALL(clGetProgramInfo)                                                                                                       \
+    CALL(clGetProgramBuildInfo)                                                                                                  \
+    CALL(clReleaseProgram)                                                                                                       \
+    CALL(clCreateKernel)                                                                                                         \
+    CALL(clSetKernelArg)                                                                                                         \
+    CALL(clGetKernelWorkGroupInfo)                                                                                               \
+    CALL(clReleaseKernel)                                                                                                        \
+    CALL(clEnqueueNDRangeKernel)                                                                                                 \
+    CALL(clEnqueueReadBuffer)                                                                                                    \
+    CALL(clEnqueueWriteBuffer)                                                                                                   \
+    CALL(clEnqueueCopyBuffer)                                                                                                    \
+    CALL(clSetEventCallback)                                                                                                     \
+    CALL(clGetEventProfilingInfo)                                                                                                \
+    CALL(clWaitForEvents)                                                                                                        \
+    CALL(clRetainEvent)                                                                                                          \
+    CALL(clReleaseEvent)                                                                                                         \
+    CALL(clFlush)                                                                                                                \
     CALL(clFinish)
 
 typedef struct tp__ocl_driver {
@@ -65,10 +65,10 @@ tp_status tp__ocl_fail(tp_error *error, tp_status status, const char *format, ..
 /* Of a driver's code: TP_OK for CL_SUCCESS, TP_NO_MEMORY or TP_DEVICE_FAILED with call and code. */
 tp_status tp__ocl_status(tp_error *error, const char *call, cl_int code);
 
-#define TP__TRY(expression)                              \
-    do {                                                 \
-        tp_status tried_ = (expression);                 \
-        if (tried_ != TP_OK) return tried_;              \
+#define TP__TRY(expression)                                                                                                      \
+    do {                                                                                                                         \
+        tp_status tried_ = (expression);                                                                                         \
+        if (tried_ != TP_OK) return tried_;                                                                                      \
     } while (0)
 #define TP__CL_TRY(error, call, code) TP__TRY(tp__ocl_status((error), (call), (code)))
 

@@ -14,8 +14,10 @@ static int before(const tp_opencl *cl, const char *address) {
     int low = 0, high = cl->buffer_count;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (cl->buffers[middle].address <= address) low = middle + 1;
-        else high = middle;
+        if (cl->buffers[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low - 1;
 }
@@ -37,7 +39,7 @@ static tp_status add(tp_opencl *cl, cl_mem handle, size_t bytes, int imported, v
     char *address = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
         return tp__ocl_fail(error, TP_NO_MEMORY, "no %zu addresses for a buffer: raise the limit of address space (ulimit -v)",
-                           bytes);
+                            bytes);
     pthread_mutex_lock(&cl->memory_lock);
     int room = cl->buffer_room;
     if (cl->buffer_count == room) {
@@ -87,7 +89,7 @@ tp_status tp__ocl_memory_allocate(void *user, size_t bytes, void **memory, tp_er
     if (cl->queue == NULL) return absent(cl, error);
     if (cl->info.allocation_bytes > 0 && bytes > (size_t)cl->info.allocation_bytes)
         return tp__ocl_fail(error, TP_NO_MEMORY, "%zu bytes in one buffer: the device gives at most %lld", bytes,
-                           (long long)cl->info.allocation_bytes);
+                            (long long)cl->info.allocation_bytes);
     cl_mem handle = cl->cl.clCreateBuffer(cl->context, CL_MEM_READ_WRITE, bytes, NULL, &code);
     TP__CL_TRY(error, "clCreateBuffer", code);
     tp_status status = add(cl, handle, bytes, 0, memory, error);
@@ -110,7 +112,8 @@ void tp__ocl_memory_destroy(tp_opencl *cl) {
     free(cl->buffers);
 }
 
-static tp_status within(tp_opencl *cl, const char *what, const void *address, size_t bytes, tp__ocl_place *place, tp_error *error) {
+static tp_status within(tp_opencl *cl, const char *what, const void *address, size_t bytes, tp__ocl_place *place,
+                        tp_error *error) {
     size_t left = tp__ocl_memory_find(cl, address, place);
     if (left >= bytes) return TP_OK;
     return tp__ocl_fail(error, TP_INVALID, "%s is %p, %zu bytes: its buffer has %zu there", what, address, bytes, left);
@@ -123,13 +126,13 @@ tp_status tp__ocl_memory_copy(void *user, tp_copy kind, void *to, const void *fr
     if (kind != TP_COPY_TO_HOST) TP__TRY(within(cl, "to", to, bytes, &to_place, error));
     if (kind != TP_COPY_TO_DEVICE) TP__TRY(within(cl, "from", from, bytes, &from_place, error));
     if (kind == TP_COPY_TO_DEVICE)
-        return tp__ocl_status(error, "clEnqueueWriteBuffer",
-                             cl->cl.clEnqueueWriteBuffer(cl->queue, to_place.handle, CL_TRUE, to_place.offset, bytes, from, 0,
-                                                         NULL, NULL));
+        return tp__ocl_status(
+            error, "clEnqueueWriteBuffer",
+            cl->cl.clEnqueueWriteBuffer(cl->queue, to_place.handle, CL_TRUE, to_place.offset, bytes, from, 0, NULL, NULL));
     if (kind == TP_COPY_TO_HOST)
-        return tp__ocl_status(error, "clEnqueueReadBuffer",
-                             cl->cl.clEnqueueReadBuffer(cl->queue, from_place.handle, CL_TRUE, from_place.offset, bytes, to, 0,
-                                                        NULL, NULL));
+        return tp__ocl_status(
+            error, "clEnqueueReadBuffer",
+            cl->cl.clEnqueueReadBuffer(cl->queue, from_place.handle, CL_TRUE, from_place.offset, bytes, to, 0, NULL, NULL));
     cl_event event = NULL;
     TP__CL_TRY(error, "clEnqueueCopyBuffer",
                cl->cl.clEnqueueCopyBuffer(cl->queue, from_place.handle, to_place.handle, from_place.offset, to_place.offset,
@@ -145,8 +148,7 @@ tp_status tp_opencl_import(tp_opencl *cl, void *buffer, void **address, tp_error
     if (cl == NULL || buffer == NULL || address == NULL)
         return tp__ocl_fail(error, TP_INVALID, "cl, buffer and address must be given");
     if (cl->queue == NULL) return absent(cl, error);
-    TP__CL_TRY(error, "clGetMemObjectInfo",
-               cl->cl.clGetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof context, &context, NULL));
+    TP__CL_TRY(error, "clGetMemObjectInfo", cl->cl.clGetMemObjectInfo(buffer, CL_MEM_CONTEXT, sizeof context, &context, NULL));
     TP__CL_TRY(error, "clGetMemObjectInfo", cl->cl.clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof bytes, &bytes, NULL));
     if (context != cl->context)
         return tp__ocl_fail(error, TP_INVALID, "the buffer is of another context: give that one to tp_opencl_create");

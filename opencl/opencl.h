@@ -22,10 +22,11 @@
 
 enum {
     TP__HEAD_DIM_MAX = 256,
-    TP__SPLIT_KEYS = 512,  /* of one split; part of the numerics */
-    TP__SPLIT_ROWS = 16,   /* rows times query heads of a KV head that split-KV takes, at most */
-    TP__LANES = 64,        /* work-items of a work-group */
-    TP__BLOCK = 32         /* KEYS of the kernels */
+    TP__SPLIT_KEYS = 512, /* of one split; part of the numerics */
+    TP__SPLIT_ROWS = 16,  /* rows times query heads of a KV head that split-KV takes, at most; part of the numerics */
+    TP__SPLIT_TILE = 8,   /* rows of its tiles */
+    TP__LANES = 64,       /* work-items of a work-group */
+    TP__BLOCK = 32        /* KEYS of the kernels */
 };
 
 typedef struct tp__ocl_buffer {
@@ -83,12 +84,13 @@ size_t tp__ocl_memory_find(tp_opencl *cl, const void *address, tp__ocl_place *pl
 
 /* tiles.c */
 typedef struct tp__ocl_tiles {
-    int dq, dv;      /* head dims, rounded up to slices */
-    int rows;        /* of a forward tile */
-    int back;        /* rows and keys of a backward tile */
-    int split;       /* split-KV */
-    int64_t splits;  /* at the bounds */
-    int64_t local;   /* bytes of local memory */
+    int dq, dv;     /* head dims, rounded up to slices */
+    int rows;       /* of a forward tile; TP__SPLIT_TILE with split-KV */
+    int back;       /* rows and keys of a backward tile */
+    int decode;     /* all sequences of the problem go by split-KV */
+    int64_t few;    /* rows times query heads of a KV head that do, at the bounds; 0: none do */
+    int64_t splits; /* of a sequence, at the bounds */
+    int64_t local;  /* bytes of local memory */
 } tp__ocl_tiles;
 tp__ocl_tiles tp__ocl_tiles_of(const tp_opencl *cl, const tp_problem *problem);
 void tp__ocl_serves(void *user, int kernel, const tp_problem *problem, tp_add_reason add, void *reasons);
@@ -108,6 +110,8 @@ struct tp__ocl_program {
     char options[160]; /* the specialisation */
     cl_program program;
 };
+/* The program of a problem's kernels; split: those of split-KV. Compiled when it is first asked for. */
+tp_status tp__ocl_program_of(tp_opencl *cl, const tp_problem *problem, int split, cl_program *program, tp_error *error);
 tp_status tp__ocl_prepare(void *user, int kernel, const tp_problem *problem, void **prepared, tp_error *error);
 void tp__ocl_release_prepared(void *user, void *prepared);
 void tp__ocl_programs_destroy(tp_opencl *cl);
@@ -123,20 +127,23 @@ struct tp__ocl_job {
     tp_opencl *cl;
     tp_submission submission;
     call call;
-    void *staged;             /* what is written to the workspace */
+    void *staged;                  /* what is written to the workspace */
     cl_event events[TP__LAUNCHES]; /* of launches */
-    cl_event last;            /* of the last command so far, which the next waits for */
+    cl_event last;                 /* of the last command so far, which the next waits for */
     int launches, timed;
     tp_launch launch[TP__LAUNCHES];
     int64_t planned;
-    int32_t status;           /* of the last command */
+    int32_t status; /* of the last command */
     int32_t counters[COUNTERS];
 };
 
 /* arrays.c: puts counters and index arrays where kernels read them; job->planned is set where the host can count. */
 tp_status tp__ocl_arrays_queue(tp__ocl_job *job, cl_command_queue queue, const tp__ocl_place *workspace, tp_error *error);
-/* Largest lengths of the call's sequences, as far as the host knows. */
-void tp__ocl_lengths_max(const tp_problem *problem, const tp_tensors *tensors, int64_t *q_len, int64_t *kv_len);
+/* Lengths of the call's sequences, as far as the host knows: the most rows and keys, and the fewest rows of one that has any. */
+typedef struct tp__ocl_lengths {
+    int64_t q_max, kv_max, q_min;
+} tp__ocl_lengths;
+tp__ocl_lengths tp__ocl_lengths_of(const tp_problem *problem, const tp_tensors *tensors);
 int64_t tp__ocl_tiles_planned(const tp_opencl *cl, const tp_problem *problem, const tp_tensors *tensors);
 
 /* submit.c */

@@ -6,14 +6,14 @@
 
 #include "opencl.h"
 
-static void options_of(const tp_opencl *cl, const tp_problem *p, char *text, size_t size) {
+static void options_of(const tp_opencl *cl, const tp_problem *p, int split, char *text, size_t size) {
     tp__ocl_tiles t = tp__ocl_tiles_of(cl, p);
     int used = snprintf(text, size, "-cl-std=CL1.2 -DDQ=%d -DDV=%d -DQ_TYPE=%d -DK_TYPE=%d -DV_TYPE=%d -DO_TYPE=%d", t.dq, t.dv,
                         p->q_dtype, p->k_dtype, p->v_dtype, p->o_dtype);
     if (p->op == TP_BACKWARD)
         snprintf(text + used, size - (size_t)used, " -DB=%d", t.back);
     else
-        snprintf(text + used, size - (size_t)used, " -DBR=%d -DSPLIT=%d", t.rows, t.split);
+        snprintf(text + used, size - (size_t)used, " -DBR=%d -DSPLIT=%d", split ? TP__SPLIT_TILE : t.rows, split);
 }
 
 /* The end of the compiler's log, on one line. */
@@ -30,7 +30,7 @@ static tp_status fail_build(tp_opencl *cl, cl_program program, const char *optio
         end = length > 300 ? log + length - 300 : log;
     }
     tp_status status = tp__ocl_fail(error, TP_DEVICE_FAILED, "clBuildProgram gave %s (%d) for %s: %s", tp__ocl_name(code), code,
-                                   options + strlen("-cl-std=CL1.2 "), end);
+                                    options + strlen("-cl-std=CL1.2 "), end);
     free(log);
     return status;
 }
@@ -48,8 +48,8 @@ static tp_status check_kernel(tp_opencl *cl, cl_program program, const char *nam
     return tp__ocl_fail(error, TP_UNSUPPORTED, "%s compiled for work-groups of %zu: it needs %d", name, most, TP__LANES);
 }
 
-static tp_status check_program(tp_opencl *cl, cl_program program, const tp_problem *p, tp_error *error) {
-    if (p->op != TP_BACKWARD) return check_kernel(cl, program, "attend", error);
+static tp_status check_program(tp_opencl *cl, cl_program program, const tp_problem *p, int split, tp_error *error) {
+    if (p->op != TP_BACKWARD) return check_kernel(cl, program, split ? "attend_split" : "attend", error);
     TP__TRY(check_kernel(cl, program, "back_keys", error));
     return check_kernel(cl, program, "back_rows", error);
 }
@@ -80,7 +80,7 @@ static char *key_of(const tp_opencl *cl, const tp_problem *p, const char *option
 }
 
 /* From the folder, or compiled and put there. */
-static tp_status obtain(tp_opencl *cl, const tp_problem *p, const char *options, cl_program *made, tp_error *error) {
+static tp_status obtain(tp_opencl *cl, const tp_problem *p, int split, const char *options, cl_program *made, tp_error *error) {
     char *key = cl->cache != NULL ? key_of(cl, p, options) : NULL;
     *made = key != NULL ? tp__ocl_cache_load(cl, key, options) : NULL;
     tp_status status = TP_OK;
@@ -90,23 +90,21 @@ static tp_status obtain(tp_opencl *cl, const tp_problem *p, const char *options,
     }
     free(key);
     if (status != TP_OK) return status;
-    status = check_program(cl, *made, p, error);
+    status = check_program(cl, *made, p, split, error);
     if (status != TP_OK) cl->cl.clReleaseProgram(*made);
     return status;
 }
 
-tp_status tp__ocl_prepare(void *user, int kernel, const tp_problem *problem, void **prepared, tp_error *error) {
-    tp_opencl *cl = user;
+tp_status tp__ocl_program_of(tp_opencl *cl, const tp_problem *problem, int split, cl_program *program, tp_error *error) {
     char options[sizeof((tp__ocl_program *)0)->options];
-    (void)kernel;
-    options_of(cl, problem, options, sizeof options);
+    options_of(cl, problem, split, options, sizeof options);
     pthread_mutex_lock(&cl->program_lock);
     tp__ocl_program *found = cl->programs;
     while (found != NULL && strcmp(found->options, options) != 0) found = found->next;
     tp_status status = TP_OK;
     if (found == NULL) {
         found = calloc(1, sizeof *found);
-        status = found != NULL ? obtain(cl, problem, options, &found->program, error)
+        status = found != NULL ? obtain(cl, problem, split, options, &found->program, error)
                                : tp__ocl_fail(error, TP_NO_MEMORY, "no host memory for a compiled kernel");
         if (status == TP_OK) {
             memcpy(found->options, options, sizeof options);
@@ -117,7 +115,16 @@ tp_status tp__ocl_prepare(void *user, int kernel, const tp_problem *problem, voi
         }
     }
     pthread_mutex_unlock(&cl->program_lock);
-    if (status == TP_OK) *prepared = found;
+    if (status == TP_OK) *program = found->program;
+    return status;
+}
+
+/* What most calls of the plan will need; a sequence of few rows among many has split-KV compiled when it comes. */
+tp_status tp__ocl_prepare(void *user, int kernel, const tp_problem *problem, void **prepared, tp_error *error) {
+    cl_program program = NULL;
+    (void)kernel;
+    tp_status status = tp__ocl_program_of(user, problem, tp__ocl_tiles_of(user, problem).decode, &program, error);
+    *prepared = program;
     return status;
 }
 

@@ -15,7 +15,12 @@ static int64_t plus(int64_t a, int64_t b) {
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
 }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 /* Bytes of the local arrays of `attend`, and of `back_keys` and `back_rows`. */
 static int64_t forward_local(int rows, int dq) {
@@ -31,12 +36,14 @@ static int64_t backward_local(int tile) {
 tp__ocl_tiles tp__ocl_tiles_of(const tp_opencl *cl, const tp_problem *p) {
     int64_t group = p->kv_heads > 0 ? p->q_heads / p->kv_heads : 1;
     tp__ocl_tiles t = {.dq = (int)((p->head_dim_qk + SLICE - 1) / SLICE * SLICE),
-                   .dv = (int)((p->head_dim_v + SLICE - 1) / SLICE * SLICE)};
+                       .dv = (int)((p->head_dim_v + SLICE - 1) / SLICE * SLICE)};
     int wide = t.dq > 128 || t.dv > 128;
-    t.split = p->op == TP_FORWARD && !p->invariant && times(p->q_len, group) <= TP__SPLIT_ROWS;
-    t.splits = t.split ? larger(1, (p->kv_len + TP__SPLIT_KEYS - 1) / TP__SPLIT_KEYS) : 1;
+    int64_t most = times(p->q_len, group);
+    t.few = p->op == TP_FORWARD && !p->invariant ? smaller(most, TP__SPLIT_ROWS) : 0;
+    t.decode = t.few > 0 && most <= TP__SPLIT_ROWS;
+    t.splits = t.few > 0 ? larger(1, (p->kv_len + TP__SPLIT_KEYS - 1) / TP__SPLIT_KEYS) : 1;
     t.back = wide ? 16 : 32;
-    t.rows = t.split ? 8 : wide ? 16 : 32;
+    t.rows = t.decode ? TP__SPLIT_TILE : wide ? 16 : 32;
     if (p->op == TP_BACKWARD) {
         while (t.back > 8 && backward_local(t.back) > cl->info.local_bytes) t.back /= 2;
         t.local = backward_local(t.back);
@@ -85,7 +92,9 @@ int tp__ocl_mask_of(const tp_problem *p, call *c, const char **unserved) {
     return *unserved == NULL;
 }
 
-static int is_served(int32_t dtype) { return dtype == TP_F32 || dtype == TP_F16 || dtype == TP_BF16; }
+static int is_served(int32_t dtype) {
+    return dtype == TP_F32 || dtype == TP_F16 || dtype == TP_BF16;
+}
 
 void tp__ocl_serves(void *user, int kernel, const tp_problem *p, tp_add_reason add, void *reasons) {
     const tp_opencl *cl = user;
@@ -126,12 +135,9 @@ void tp__ocl_serves(void *user, int kernel, const tp_problem *p, tp_add_reason a
         int asked;
         const char *text;
     } features[] = {
-        {p->sparse_len > 0, "sparse indices, need none"},
-        {p->bias_dtype != 0, "bias, need none"},
-        {p->dropout > 0, "dropout, need none"},
-        {p->positions != 0, "explicit positions, need those of the alignment"},
-        {p->qscale_length > 0, "qscale, need none"},
-        {!tp__ocl_mask_of(p, &masks, &mask), mask},
+        {p->sparse_len > 0, "sparse indices, need none"}, {p->bias_dtype != 0, "bias, need none"},
+        {p->dropout > 0, "dropout, need none"},           {p->positions != 0, "explicit positions, need those of the alignment"},
+        {p->qscale_length > 0, "qscale, need none"},      {!tp__ocl_mask_of(p, &masks, &mask), mask},
     };
     int said = 0;
     for (size_t i = 0; i < sizeof features / sizeof *features && said < 2; i++)
@@ -155,7 +161,8 @@ tp__ocl_workspace tp__ocl_workspace_of(const tp_opencl *cl, const tp_problem *p)
     int64_t entries = plus(times(4, plus(p->batch, 1)), times(2, times(p->batch, slots)));
     w.arrays = take(&w.bytes, times(8, entries));
     tp__ocl_tiles tiles = tp__ocl_tiles_of(cl, p);
-    if (tiles.split) w.states = take(&w.bytes, times(4, times(times(rows, tiles.splits), p->head_dim_v + 2)));
+    int64_t few = times(times(p->batch, p->kv_heads), tiles.few);
+    if (few > 0) w.states = take(&w.bytes, times(4, times(times(few, tiles.splits), p->head_dim_v + 2)));
     if (p->op == TP_BACKWARD) {
         w.deltas = take(&w.bytes, times(4, rows));
         if (p->alibi) w.row_slopes = take(&w.bytes, times(4, rows));
@@ -168,11 +175,10 @@ void tp__ocl_figures(void *user, int kernel, const tp_problem *p, tp_backend_fig
     tp__ocl_tiles tiles = tp__ocl_tiles_of(cl, p);
     (void)kernel;
     f->workspace_bytes = tp__ocl_workspace_of(cl, p).bytes;
-    f->decode = tiles.split;
-    f->chunk_keys = tiles.split ? TP__SPLIT_KEYS : 0;
+    f->decode = tiles.decode;
+    f->chunk_keys = tiles.decode ? TP__SPLIT_KEYS : 0;
     char cut[32] = "";
-    if (tiles.split) snprintf(cut, sizeof cut, " c%d", TP__SPLIT_KEYS);
+    if (p->op == TP_FORWARD && !p->invariant) snprintf(cut, sizeof cut, " r%d:c%d", TP__SPLIT_ROWS, TP__SPLIT_KEYS);
     snprintf(f->numerics_id, sizeof f->numerics_id, "opencl/%s-1 bk%d%s exp2p5%s dev-%s",
-             p->op == TP_BACKWARD ? "backward" : tiles.split ? "split" : "attend", TP__BLOCK, cut,
-             p->softcap > 0 ? " tanhp6" : "", cl->numerics);
+             p->op == TP_BACKWARD ? "backward" : "attend", TP__BLOCK, cut, p->softcap > 0 ? " tanhp6" : "", cl->numerics);
 }

@@ -258,7 +258,7 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (!takes(env, env->kernel, &env->test->problem)) {
+        if (!takes(env, env->kernel, &env->test->problem) || (env->device != TP_CPU && env->test->loops)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

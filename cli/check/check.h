@@ -37,6 +37,7 @@ struct check_case {
     char mask[64];
     int group; /* index of the list's group names */
     int slow;  /* left out of --quick */
+    int loops; /* asks for a loop by name, which the CPU alone has */
     int64_t rows;
     tp_problem problem;
     tp_lengths lengths;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must stay the same (threads, layouts, the caller's float mode) and what must change. */
 #include "check/check.h"
+#include "harness/placed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -163,11 +164,16 @@ static int one_call(struct check_env *env) {
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
+    choice.device = env->device;
     int failed = check_make_own(env, &planned) || check_make_own(env, &called) || check_attend(env, &planned);
     for (int i = 0; !failed && i < 2; i++) {
+        struct placed placed = {.call = called.call};
+        tp_status status = TP_OK;
+        if (env->device != TP_CPU) status = placed_create(&placed, env->context, env->device, &called, 0, &error);
         tp_receipt_init(&receipt);
-        tp_status status =
-            tp_attention(env->context, &called.problem, &choice, &called.call, &receipt, &error);
+        if (status == TP_OK) status = tp_attention(env->context, &called.problem, &choice, &placed.call, &receipt, &error);
+        if (status == TP_OK) status = placed_fetch(&placed, &error);
+        placed_destroy(&placed);
         if (status != TP_OK)
             failed =
                 check_fail(env, "expected TP_OK, got %s: %s", tp_status_name(status), error.text);

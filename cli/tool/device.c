@@ -45,9 +45,15 @@ void device_close(void) {
     opened = NULL;
 }
 
-const tp_backend *device_backend(void) { return tp_opencl_backend(opened); }
-const char *device_name(void) { return name; }
-const char *device_absent(void) { return absent; }
+const tp_backend *device_backend(void) {
+    return tp_opencl_backend(opened);
+}
+const char *device_name(void) {
+    return name;
+}
+const char *device_absent(void) {
+    return absent;
+}
 
 static void list(void (*print)(int index, const tp_opencl_device *device)) {
     int count = 1;
@@ -106,15 +112,27 @@ int device_open(const struct options *options) {
 }
 
 void device_close(void) {}
-const tp_backend *device_backend(void) { return NULL; }
-const char *device_name(void) { return "cpu"; }
-const char *device_absent(void) { return ""; }
-void device_list_text(void) { printf("opencl       not in this build (%s)\n", untried); }
-void device_list_json(void) { printf(",\n  \"opencl\": {\"evidence\": \"%s\", \"devices\": []}", untried); }
+const tp_backend *device_backend(void) {
+    return NULL;
+}
+const char *device_name(void) {
+    return "cpu";
+}
+const char *device_absent(void) {
+    return "";
+}
+void device_list_text(void) {
+    printf("opencl       not in this build (%s)\n", untried);
+}
+void device_list_json(void) {
+    printf(",\n  \"opencl\": {\"evidence\": \"%s\", \"devices\": []}", untried);
+}
 
 #endif
 
-int device_number(void) { return device_backend() ? device_backend()->device : TP_CPU; }
+int device_number(void) {
+    return device_backend() ? device_backend()->device : TP_CPU;
+}
 
 const tp_kernel_info *device_kernel_at(int index) {
     const tp_backend *backend = device_backend();

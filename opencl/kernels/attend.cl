@@ -7,9 +7,15 @@
  *
  * One work-item owns rows ty*ROWS.. and, of each block, keys tx, tx+8, ...; of each slice of o, columns tx, tx+8, ...
  *
- * Split-KV (SPLIT 1): each work-group takes one split of the keys and leaves its state (m, l, o) in the workspace. attend_merge
- * joins the states of a row in the order of keys.
+ * Sequences of few rows go by split-KV (SPLIT 1): each work-group takes one split of the keys and leaves its state (m, l, o) in
+ * the workspace. attend_merge joins the states of a row in the order of keys. Which way a sequence goes is a matter of its own
+ * rows, so its bits do not depend on its neighbours; each kernel passes over the sequences of the other.
  */
+#if SPLIT
+#define ATTEND attend_split
+#else
+#define ATTEND attend
+#endif
 #define ROWS (BR / 8)
 #define COLUMNS (SLICE / 8)
 #define SLICES (DV / SLICE)
@@ -47,12 +53,12 @@ void finish(const call *c, const sequence *s, long token, long head, row *r, int
 }
 
 /* Where a row's state of one split begins: m, l, then o. */
-long state_at(const call *c, long seq, long kv_head, long rows, long r, long split) {
-    return c->states + (((seq * c->kv_heads + kv_head) * rows + r) * c->splits + split) * (c->head_dim_v + 2);
+long state_at(const call *c, long seq, long kv_head, long r, long split) {
+    return c->states + (((seq * c->kv_heads + kv_head) * c->few + r) * c->splits + split) * (c->head_dim_v + 2);
 }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
-void attend(call c_, __global const POINTER(Q_TYPE) *q, __global const POINTER(K_TYPE) *k, __global const POINTER(V_TYPE) *v,
+void ATTEND(call c_, __global const POINTER(Q_TYPE) *q, __global const POINTER(K_TYPE) *k, __global const POINTER(V_TYPE) *v,
             __global POINTER(O_TYPE) *o, __global float *lse, __global const float *slopes, __global const float *sinks,
             __global float *memory) {
     const call *c = &c_;
@@ -61,11 +67,12 @@ void attend(call c_, __global const POINTER(Q_TYPE) *q, __global const POINTER(K
     __local float q_tile[BR * (DQ + 1)], tile[KEYS * WIDTH], p_tile[BR * (KEYS + 1)], lanes[BR * 8];
     __local long lo[BR], hi[BR], place[KEYS], hull[4];
     int lane = (int)get_local_id(0), tx = lane % 8, ty = lane / 8;
-    long seq = (long)get_group_id(2), kv_head = (long)get_group_id(1) / c->splits, split = (long)get_group_id(1) % c->splits;
+    long seq = (long)get_group_id(2), splits = SPLIT ? c->splits : 1;
+    long kv_head = (long)get_group_id(1) / splits, split = (long)get_group_id(1) % splits;
     long group = c->q_heads / c->kv_heads, first = (long)get_group_id(0) * BR;
     sequence s = sequence_of(workspace, c, seq);
     long rows = s.q_len * group, from = 0, to = s.kv_len;
-    if (first >= rows) return;
+    if (first >= rows || (rows <= c->few) != SPLIT) return;
     if (SPLIT) {
         from = split * c->split_keys;
         to = min(to, from + c->split_keys);
@@ -230,7 +237,7 @@ void attend(call c_, __global const POINTER(Q_TYPE) *q, __global const POINTER(K
             finish(c, &s, (first + at) / group, kv_head * group + (first + at) % group, &r[i], tx, sinks, o, lse);
             continue;
         }
-        long to_state = state_at(c, seq, kv_head, c->q_max * group, first + at, split);
+        long to_state = state_at(c, seq, kv_head, first + at, split);
         if (tx == 0) {
             states[to_state] = r[i].m;
             states[to_state + 1] = r[i].l;
@@ -254,7 +261,7 @@ void attend_merge(call c_, __global POINTER(O_TYPE) *o, __global float *lse, __g
     long seq = (long)get_group_id(2), kv_head = (long)get_group_id(1), group = c->q_heads / c->kv_heads;
     sequence s = sequence_of(workspace, c, seq);
     long rows = s.q_len * group, first = (long)get_group_id(0) * 8, at = first + ty;
-    if (first >= rows) return;
+    if (first >= rows || rows > c->few) return;
     if (lane == 0) count_tile((__global volatile int *)workspace, c);
     if (at >= rows) return;
     float unit = as_float((int)c->unit);
@@ -263,7 +270,7 @@ void attend_merge(call c_, __global POINTER(O_TYPE) *o, __global float *lse, __g
     r.l = 0.0f;
     for (int x = 0; x < SLICES * COLUMNS; x++) r.o[x] = 0.0f;
     for (long split = 0; split * c->split_keys < s.kv_len; split++) {
-        long from = state_at(c, seq, kv_head, c->q_max * group, at, split);
+        long from = state_at(c, seq, kv_head, at, split);
         float m = states[from], l = states[from + 1];
         if (l == 0.0f) continue; /* it saw no key */
         float top = fmax(r.m, m);

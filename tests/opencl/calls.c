@@ -28,7 +28,8 @@ static const char *reasons(const rig *r, const char *text) {
     assert_non_null(decision);
     for (int i = 0; (c = tp_decision_candidate(decision, i)) != NULL; i++)
         for (int k = 0; !strcmp(c->kernel, "opencl") && (why = tp_candidate_reason(c, k)) != NULL; k++)
-            snprintf(all + strlen(all), sizeof all - strlen(all), "[%s] %s; ", tp_reason_name((tp_reason_code)why->code), why->text);
+            snprintf(all + strlen(all), sizeof all - strlen(all), "[%s] %s; ", tp_reason_name((tp_reason_code)why->code),
+                     why->text);
     tp_decision_destroy(decision);
     return all;
 }

@@ -114,8 +114,7 @@ static const char *compare(const rig *r, struct tensors *t, rig_indices where, t
     return reason;
 }
 
-const char *rig_check(const rig *r, const char *text, const struct tensors_style *style, rig_indices where,
-                      tp_receipt *receipt) {
+const char *rig_check(const rig *r, const char *text, const struct tensors_style *style, rig_indices where, tp_receipt *receipt) {
     static const struct tensors_style plain = {.lse = 1};
     static char reason[640];
     struct tensors tensors;

@@ -78,7 +78,9 @@ static int failed(void) {
     pthread_mutex_unlock(&lock);
     return now;
 }
-static int live(void) { return live_objects; }
+static int live(void) {
+    return live_objects;
+}
 
 EXPORT const shim *shim_of(void);
 EXPORT const shim *shim_of(void) {
@@ -96,31 +98,31 @@ static void *real(const char *name) {
 #define REAL(name) ((__typeof__(&name))(uintptr_t)real(#name))
 
 /* Functions that return a code; change: of the number of live objects, where it is passed on. */
-#define CODE(name, change, parameters, arguments)                     \
-    EXPORT cl_int CL_API_CALL name parameters {                       \
-        if (fails(#name)) return FAILURE;                             \
-        cl_int code = REAL(name) arguments;                           \
-        if (code == CL_SUCCESS) live_objects += (change);             \
-        return code;                                                  \
+#define CODE(name, change, parameters, arguments)                                                                                \
+    EXPORT cl_int CL_API_CALL name parameters {                                                                                  \
+        if (fails(#name)) return FAILURE;                                                                                        \
+        cl_int code = REAL(name) arguments;                                                                                      \
+        if (code == CL_SUCCESS) live_objects += (change);                                                                        \
+        return code;                                                                                                             \
     }
 /* Releasing happens all the same: whoever is told that it failed can do nothing about it. */
-#define RELEASE(name, parameters, arguments)                          \
-    EXPORT cl_int CL_API_CALL name parameters {                       \
-        int fail_now = fails(#name);                                  \
-        cl_int code = REAL(name) arguments;                           \
-        if (code == CL_SUCCESS) live_objects--;                       \
-        return fail_now ? FAILURE : code;                             \
+#define RELEASE(name, parameters, arguments)                                                                                     \
+    EXPORT cl_int CL_API_CALL name parameters {                                                                                  \
+        int fail_now = fails(#name);                                                                                             \
+        cl_int code = REAL(name) arguments;                                                                                      \
+        if (code == CL_SUCCESS) live_objects--;                                                                                  \
+        return fail_now ? FAILURE : code;                                                                                        \
     }
 /* Functions that return a handle and give a code by their last argument. */
-#define MAKE(type, name, parameters, arguments)                       \
-    EXPORT type CL_API_CALL name parameters {                         \
-        if (fails(#name)) {                                           \
-            if (code != NULL) *code = FAILURE;                        \
-            return NULL;                                              \
-        }                                                             \
-        type made = REAL(name) arguments;                             \
-        if (made != NULL) live_objects++;                             \
-        return made;                                                  \
+#define MAKE(type, name, parameters, arguments)                                                                                  \
+    EXPORT type CL_API_CALL name parameters {                                                                                    \
+        if (fails(#name)) {                                                                                                      \
+            if (code != NULL) *code = FAILURE;                                                                                   \
+            return NULL;                                                                                                         \
+        }                                                                                                                        \
+        type made = REAL(name) arguments;                                                                                        \
+        if (made != NULL) live_objects++;                                                                                        \
+        return made;                                                                                                             \
     }
 
 typedef size_t sz;
@@ -155,10 +157,31 @@ MAKE(cl_mem, clCreateBuffer, (cl_context c, cl_mem_flags f, sz bytes, void *host
 CODE(clRetainMemObject, 1, (cl_mem m), (m))
 RELEASE(clReleaseMemObject, (cl_mem m), (m))
 CODE(clGetMemObjectInfo, 0, (cl_mem m, cl_mem_info what, sz bytes, void *to, sz *size), (m, what, bytes, to, size))
-MAKE(cl_program, clCreateProgramWithSource, (cl_context c, cl_uint n, const char **text, const sz *sizes, cl_int *code),
-     (c, n, text, sizes, code))
+/* A planted bug: where OPENCL_FIND of the environment stands in a source, OPENCL_REPLACE takes its place. */
+static char *mutated(const char *source) {
+    const char *find = getenv("OPENCL_FIND"), *by = getenv("OPENCL_REPLACE"), *at = find != NULL ? strstr(source, find) : NULL;
+    if (at == NULL || by == NULL) return strdup(source);
+    char *text = malloc(strlen(source) + strlen(by) + 1);
+    memcpy(text, source, (size_t)(at - source));
+    strcpy(text + (at - source), by);
+    strcat(text, at + strlen(find));
+    return text;
+}
+EXPORT cl_program CL_API_CALL clCreateProgramWithSource(cl_context c, cl_uint n, const char **text, const sz *sizes,
+                                                        cl_int *code) {
+    if (fails("clCreateProgramWithSource")) {
+        if (code != NULL) *code = FAILURE;
+        return NULL;
+    }
+    char *source = mutated(text[0]); /* the library gives one text, without a size */
+    cl_program made = REAL(clCreateProgramWithSource)(c, n, (const char *[]){source}, sizes, code);
+    free(source);
+    if (made != NULL) live_objects++;
+    return made;
+}
 MAKE(cl_program, clCreateProgramWithBinary,
-     (cl_context c, cl_uint n, const cl_device_id *d, const sz *sizes, const unsigned char **binaries, cl_int *each, cl_int *code),
+     (cl_context c, cl_uint n, const cl_device_id *d, const sz *sizes, const unsigned char **binaries, cl_int *each,
+      cl_int *code),
      (c, n, d, sizes, binaries, each, code))
 CODE(clBuildProgram, 0,
      (cl_program p, cl_uint n, const cl_device_id *d, const char *o, void(CL_CALLBACK *told)(cl_program, void *), void *user),
@@ -172,8 +195,9 @@ CODE(clSetKernelArg, 0, (cl_kernel k, cl_uint i, sz bytes, const void *value), (
 CODE(clGetKernelWorkGroupInfo, 0, (cl_kernel k, cl_device_id d, cl_kernel_work_group_info what, sz bytes, void *to, sz *size),
      (k, d, what, bytes, to, size))
 RELEASE(clReleaseKernel, (cl_kernel k), (k))
-EXPORT cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const sz *offset, const sz *global,
-                                                 const sz *local, cl_uint n, const cl_event *wait, cl_event *event) {
+EXPORT cl_int CL_API_CALL clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint dims, const sz *offset,
+                                                 const sz *global, const sz *local, cl_uint n, const cl_event *wait,
+                                                 cl_event *event) {
     if (fails("clEnqueueNDRangeKernel")) return FAILURE;
     cl_int code = knob(SHIM_DROP) ? REAL(clEnqueueMarkerWithWaitList)(q, n, wait, event)
                                   : REAL(clEnqueueNDRangeKernel)(q, k, dims, offset, global, local, n, wait, event);
@@ -184,7 +208,8 @@ CODE(clEnqueueReadBuffer, event != NULL,
      (cl_command_queue q, cl_mem m, cl_bool b, sz at, sz bytes, void *to, cl_uint n, const cl_event *wait, cl_event *event),
      (q, m, b, at, bytes, to, n, wait, event))
 CODE(clEnqueueWriteBuffer, event != NULL,
-     (cl_command_queue q, cl_mem m, cl_bool b, sz at, sz bytes, const void *from, cl_uint n, const cl_event *wait, cl_event *event),
+     (cl_command_queue q, cl_mem m, cl_bool b, sz at, sz bytes, const void *from, cl_uint n, const cl_event *wait,
+      cl_event *event),
      (q, m, b, at, bytes, from, n, wait, event))
 CODE(clEnqueueCopyBuffer, event != NULL,
      (cl_command_queue q, cl_mem a, cl_mem b, sz at, sz to, sz bytes, cl_uint n, const cl_event *wait, cl_event *event),

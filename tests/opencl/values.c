@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every feature of the OpenCL kernels against the double oracle, at the edges of their tiles.
- *     values [small]     small: a handful of tiny calls, for oclgrind, which looks at every access
+ *     values [small | brief]     small: a handful of tiny calls, for oclgrind, which looks at every access
+ *                                brief: every feature with few compiled kernels, until one is wrong, for planted bugs
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,10 +25,10 @@ static int closes(void **state) {
 static void all(const char *const *texts, int count) {
     for (int i = 0; i < count; i++) rig_check_right(&r, texts[i], NULL, i % 2 ? RIG_ON_DEVICE : RIG_ON_HOST);
 }
-#define ALL(...)                                            \
-    do {                                                    \
-        static const char *const texts[] = {__VA_ARGS__};   \
-        all(texts, (int)(sizeof texts / sizeof *texts));    \
+#define ALL(...)                                                                                                                 \
+    do {                                                                                                                         \
+        static const char *const texts[] = {__VA_ARGS__};                                                                        \
+        all(texts, (int)(sizeof texts / sizeof *texts));                                                                         \
     } while (0)
 
 static void lengths_around_tiles(void **state) {
@@ -39,7 +41,8 @@ static void lengths_around_tiles(void **state) {
 static void head_dims(void **state) {
     (void)state;
     ALL("h2/2 q40 k50 d1 f32 causal", "h2/2 q40 k50 d31 f32", "h2/2 q40 k50 d64 f32 causal", "h2/1 q40 k50 d65/33 f32",
-        "h2/1 q40 k50 d128 f32 causal", "h2/1 q40 k50 d129/256 f32", "h2/1 q40 k50 d256 f32 causal", "h2/1 q40 k50 d192/128 bf16 causal");
+        "h2/1 q40 k50 d128 f32 causal", "h2/1 q40 k50 d129/256 f32", "h2/1 q40 k50 d256 f32 causal",
+        "h2/1 q40 k50 d192/128 bf16 causal");
 }
 
 static void dtypes(void **state) {
@@ -69,11 +72,8 @@ static void layouts(void **state) {
         "b2 h4/2 seqs=1x40/70,1x33/100 d32 bf16 packed-q paged=16 causal", "b2 h4/2 q40 k70 d32 f32 paged=7 window=9,0",
         "b2 h4/2 q40 k70 d32 f32 paged=128 causal", "h4/1 q40 k70 d64/32 f32 latent causal");
     static const struct tensors_style styles[] = {
-        {.lse = 1, .form = FORM_HEADS, .index64 = 1},
-        {.lse = 1, .form = FORM_QKV},
-        {.lse = 1, .ragged = 1, .slack = 3},
-        {.lse = 0, .form = FORM_BROADCAST},
-        {.lse = 1, .ragged = 1, .index64 = 1},
+        {.lse = 1, .form = FORM_HEADS, .index64 = 1}, {.lse = 1, .form = FORM_QKV},          {.lse = 1, .ragged = 1, .slack = 3},
+        {.lse = 0, .form = FORM_BROADCAST},           {.lse = 1, .ragged = 1, .index64 = 1},
     };
     for (int i = 0; i < (int)(sizeof styles / sizeof *styles); i++) {
         rig_check_right(&r, "b2 h4/4 q40 k40 d32 f32 causal", &styles[i], RIG_ON_DEVICE);
@@ -93,11 +93,11 @@ static void split_kv(void **state) {
 
 static void gradients(void **state) {
     (void)state;
-    ALL("backward h2/1 q33 k40 d32 f32 causal", "backward h2/2 q31 k65 d64 f32", "backward b2 h4/2 q40 k50 d32 f32 causal window=9,0",
-        "backward h4/2 q40 k50 d32 bf16 causal softcap=5 alibi sinks", "backward h4/2 q40 k50 d32 f16 sinks chunk=9",
-        "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d32 f32 packed causal", "backward h2/1 q20 k40 d129/160 f32 causal",
-        "backward b2 h4/2 seqs=1x40/70,1x3/20 d32 f32 padded alibi", "backward h2/1 q70 k40 d32 f32 causal",
-        "backward h2/1 q40 k40 d32 f32 top-left scale=-0.3");
+    ALL("backward h2/1 q33 k40 d32 f32 causal", "backward h2/2 q31 k65 d64 f32",
+        "backward b2 h4/2 q40 k50 d32 f32 causal window=9,0", "backward h4/2 q40 k50 d32 bf16 causal softcap=5 alibi sinks",
+        "backward h4/2 q40 k50 d32 f16 sinks chunk=9", "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d32 f32 packed causal",
+        "backward h2/1 q20 k40 d129/160 f32 causal", "backward b2 h4/2 seqs=1x40/70,1x3/20 d32 f32 padded alibi",
+        "backward h2/1 q70 k40 d32 f32 causal", "backward h2/1 q40 k40 d32 f32 top-left scale=-0.3");
 }
 
 /* Two runs, and rows in any company, have the same bits: the digest is of sums that have one order. */
@@ -127,21 +127,86 @@ static void same_bits(void **state) {
     }
 }
 
+/* Keys that only other rows of a tile see, and rows that see nothing, may hold NaN. */
+static void nan_where_no_row_looks(void **state) {
+    (void)state;
+    static const char *const texts[] = {"h2/1 q40 k40 d33 f32 window=3,0", "backward h2/1 q40 k40 d33 f32 window=3,0"};
+    for (int t = 0; t < 2; t++) {
+        static const struct tensors_style style = {.lse = 1};
+        struct tensors a;
+        struct gradients g;
+        tp_problem problem;
+        tp_lengths lengths = {.struct_size = sizeof lengths};
+        tp_choice choice = rig_choice();
+        struct workspace none = {0};
+        struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
+        tp_receipt receipt;
+        tp_error error = TP_ERROR_INIT;
+        assert_int_equal(tp_problem_parse(texts[t], &problem, &lengths, NULL), TP_OK);
+        assert_int_equal(tensors_create(&a, &problem, &lengths, &style) || tensors_fill(&a, 5), 0);
+        for (int64_t x = 0; x < 33; x++)
+            for (int id = TENSOR_K; id <= TENSOR_V; id++) tensors_set(&a, (enum tensor_id)id, 0, 20, 0, x, NAN);
+        if (t == 1) assert_int_equal(gradients_create(&g, &a, &lengths, 7), 0);
+        a.problem.op = TP_FORWARD;
+        if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+        for (int64_t row = 0; row < 40; row++)
+            for (int64_t x = 0; x < 33; x++) {
+                int sees = row >= 20 && row <= 23;
+                if (isnan(tensors_get(&a, TENSOR_O, 0, row, 0, x)) != sees) fail_msg("row %lld", (long long)row);
+            }
+        if (t == 1) {
+            a.problem.op = TP_BACKWARD;
+            if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+            for (int64_t row = 0; row < 40; row++)
+                if (isnan(tensors_get(&g.held, TENSOR_Q, 0, row, 0, 0)) != (row >= 20 && row <= 23))
+                    fail_msg("d_q %lld", (long long)row);
+            for (int64_t key = 0; key < 40; key++) /* rows 20..23 are NaN, and see keys 17..23 */
+                if (isnan(tensors_get(&g.held, TENSOR_V, 0, key, 0, 0)) != (key >= 17 && key <= 23))
+                    fail_msg("d_v %lld", (long long)key);
+            gradients_destroy(&g);
+        }
+        tensors_destroy(&a);
+    }
+}
+
 /* What oclgrind can look at in seconds. */
 static void small(void **state) {
     (void)state;
-    ALL("h2/1 q5 k40 d32 f32 causal alibi sinks invariant", "h2/1 q9 k33 d33/32 f32 window=9,0",
-        "h2/1 q1 k520 d32 f32 paged=16", "backward h2/1 q9 k34 d32 f32 causal alibi sinks");
+    ALL("h2/1 q5 k40 d32 f32 causal alibi sinks invariant", "h2/1 q9 k33 d33/32 f32 window=9,0", "h2/1 q1 k520 d32 f32 paged=16",
+        "backward h2/1 q9 k34 d32 f32 causal alibi sinks");
+}
+
+/* Few specialisations, many calls: a planted bug in any line is met here. */
+static void brief(void **state) {
+    (void)state;
+    ALL("h2/1 q33 k65 d33 f32 causal", "b2 h4/2 q40 k70 d33 f32 window=9,3 sinks", "h2/1 q70 k40 d33 f32 causal chunk=9 alibi",
+        "h2/1 q40 k50 d33 f32 softcap=5 top-left causal", "b3 h4/2 seqs=1x40/70,1x33/33,1x1/50 d33 f32 packed causal",
+        "b2 h4/2 seqs=1x40/70,1x20/20 d33 f32 padded causal", "b2 h2/1 q40 k70 d33 f32 paged=7 window=20,0",
+        "h2/1 q1 k513 d33 f32", "h2/1 q1 k1024 d33 f32 window=30,0",
+        "b2 h4/2 seqs=1x2/1300,1x4/7 d33 f32 packed-q paged=16 causal sinks", "h2/1 q40 k50 d33 bf16 causal");
+    static const struct tensors_style wide = {.lse = 1, .index64 = 1, .ragged = 1};
+    rig_check_right(&r, "b2 h4/4 q40 k40 d33 f32 causal packed", &wide, RIG_ON_DEVICE);
+    ALL("backward h2/1 q33 k40 d33 f32 causal softcap=5 alibi sinks", "backward b2 h4/2 q70 k40 d33 f32 window=9,0 scale=0.3",
+        "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d33 f32 packed causal alibi sinks");
 }
 
 int main(int count, char **words) {
+    const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(nan_where_no_row_looks)};
     const struct CMUnitTest few[] = {cmocka_unit_test(small)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lengths_around_tiles), cmocka_unit_test(head_dims), cmocka_unit_test(dtypes), cmocka_unit_test(masks),
-        cmocka_unit_test(scores), cmocka_unit_test(layouts), cmocka_unit_test(split_kv), cmocka_unit_test(gradients),
+        cmocka_unit_test(lengths_around_tiles),
+        cmocka_unit_test(head_dims),
+        cmocka_unit_test(dtypes),
+        cmocka_unit_test(masks),
+        cmocka_unit_test(scores),
+        cmocka_unit_test(layouts),
+        cmocka_unit_test(split_kv),
+        cmocka_unit_test(gradients),
         cmocka_unit_test(same_bits),
+        cmocka_unit_test(nan_where_no_row_looks),
     };
     if (!rig_has_device()) return 77;
+    if (count > 1 && !strcmp(words[1], "brief")) return cmocka_run_group_tests(shorter, opens, closes);
     if (count > 1 && !strcmp(words[1], "small")) return cmocka_run_group_tests(few, opens, closes);
     return cmocka_run_group_tests(tests, opens, closes);
 }

@@ -40,7 +40,7 @@ static const struct option_row rows[] = {
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
     {"--device", "opencl[:N]", "on a device of tileproof info, by its kernels alone; default the CPU", TEXT, FIELD(device),
-     PLANNING | COMMAND_CHECK | PROOF},
+     PLANNING | COMMAND_CHECK | COMMAND_QUALIFY},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
     {"--mask", "RE", "cases whose masks match: none, top-left, or names of tileproof info", TEXT, FIELD(mask),
      COMMAND_CHECK},

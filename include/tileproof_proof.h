@@ -438,8 +438,10 @@ typedef struct tp_qualify_run_options {
     double time_ns;               /* for the times of one cell; 0: none are taken. With `quick` only timed cells have times */
     tp_qualify_progress progress; /* NULL: none */
     void *user;
+    int32_t device;               /* that the cells run on: TP_CPU, or the number of the context's backend; no times are taken there */
+    int32_t reserved;             /* 0 */
 } tp_qualify_run_options;
-#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL }
+#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL, 0, 0 }
 
 /* Runs every cell that has no result yet, on the context's threads, with its disable list; its own policy does not
    count. What is wrong with a cell is the cell's status and reason, and TP_OK; so is a stop by `progress`, after which cells

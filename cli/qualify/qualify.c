@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "tool/device.h"
 #include "harness/stats.h"
 
 static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
@@ -128,6 +129,9 @@ int qualify_context(const struct options *options, const char *disable, tp_conte
     wanted.threads = (int32_t)options->threads;
     wanted.policy = options_policy(options);
     wanted.disable = disable && *disable ? disable : NULL;
+    int code = device_open(options);
+    if (code) return code;
+    wanted.backend = device_backend();
     return tp_context_create(&wanted, context, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
@@ -159,6 +163,7 @@ static int run_cells(struct qualification *all, const struct options *options, s
     int code = qualify_context(options, options->disable, &context);
     if (code) return code;
     wanted.policy = options_policy(options);
+    wanted.device = device_number();
     wanted.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
     wanted.progress = on_progress;
     wanted.user = &run;
@@ -203,11 +208,19 @@ int command_qualify(const struct options *options) {
     int code = parse_wishes(options, &wishes);
     if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
         code = complain_status(&error);
+    if (!code) code = device_open(options);
+    tp_identity there; /* the same on a device */
+    if (!code && options->device) {
+        there = *now;
+        there.device = device_name();
+        there.host = device_host();
+    }
+    const tp_identity *as = options->device ? &there : now;
     if (!code) code = read_models(&all, options);
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
-    if (!code) code = journal_begin(&journal, options, now, &all);
+    if (!code) code = journal_begin(&journal, options, as, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
@@ -215,7 +228,7 @@ int command_qualify(const struct options *options) {
                  journal.file ? ": --resume goes on" : "");
         code = EXIT_AMBIGUOUS;
     } else if (!code) {
-        code = finish(&all, options, lock, now);
+        code = finish(&all, options, lock, as);
     }
     journal_close(&journal, whole && !all.kept);
     tp_lock_destroy(lock);

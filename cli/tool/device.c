@@ -10,7 +10,7 @@ static const char untried[] = "run on PoCL (CPU) and oclgrind; never run on a GP
 #include "tileproof_opencl.h"
 
 static tp_opencl *opened;
-static char name[160] = "cpu", absent[256];
+static char name[160] = "cpu", absent[256], host[300];
 
 static int open_index(int index, tp_opencl **cl, tp_opencl_device *device, tp_error *error) {
     tp_opencl_options wanted = TP_OPENCL_OPTIONS_INIT;
@@ -37,6 +37,7 @@ int device_open(const struct options *options) {
     if (code) return code;
     snprintf(name, sizeof name, "opencl:%s", device.name[0] ? device.name : "none");
     snprintf(absent, sizeof absent, "%s", device.why);
+    snprintf(host, sizeof host, "platform=%s\ndriver=%s", device.platform, device.driver);
     return EXIT_FINE;
 }
 
@@ -53,6 +54,9 @@ const char *device_name(void) {
 }
 const char *device_absent(void) {
     return absent;
+}
+const char *device_host(void) {
+    return host;
 }
 
 static void list(void (*print)(int index, const tp_opencl_device *device)) {
@@ -117,6 +121,9 @@ const tp_backend *device_backend(void) {
 }
 const char *device_name(void) {
     return "cpu";
+}
+const char *device_host(void) {
+    return "";
 }
 const char *device_absent(void) {
     return "";

@@ -10,6 +10,8 @@ const tp_backend *device_backend(void);
 int device_number(void);
 /* "opencl:NAME" as locks name it; "cpu". */
 const char *device_name(void);
+/* What makes a lock stale, as tp_identity.host: "platform=...\ndriver=..."; "". */
+const char *device_host(void);
 /* Kernels of the device, or those of the CPU; NULL ends the list. */
 const tp_kernel_info *device_kernel_at(int index);
 /* Why none of its kernels can run; "" where they may. */

@@ -34,3 +34,14 @@ code=0
 "$tool" run --device opencl "b2 h4/2 q40 k70 d64 bf16 causal" --verify >"$work/out" || { cat "$work/out"; fail "run"; }
 grep -qE '^device +opencl' "$work/out" && grep -qE '^tiles +[1-9]' "$work/out" || fail "receipt"
 "$tool" run --device opencl "backward h4/2 q40 k70 d64 f32 causal" --verify >"$work/out" || { cat "$work/out"; fail "backward"; }
+
+# The tool's own cases, as far as they are quick here: every feature, the receipts, one call, neighbours, pages, NaN.
+"$tool" check --device opencl --quick --case 'hostile/(one-call|duplicate|pages|receipt|empty|unity|peak|sink-rows|hidden-keys|poison).* d(24|32|40|64|65) (f32|bf16)' >"$work/out" ||
+    { tail -60 "$work/out"; fail "check"; }
+tail -1 "$work/out"
+
+# What a model asks for, with a lock of the device's own; canaries of the CPU do not take it for theirs.
+"$tool" qualify gpt2 --device opencl --quick --phases decode --lock "$work/lock" --update --reason "first" >"$work/out" 2>&1 ||
+    { cat "$work/out"; fail "qualify"; }
+grep -q '"device": *"opencl:' "$work/lock" || fail "the lock does not name the device"
+"$tool" qualify gpt2 --device opencl --quick --phases decode --lock "$work/lock" >"$work/out" 2>&1 || { cat "$work/out"; fail "again"; }

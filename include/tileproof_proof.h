@@ -438,7 +438,7 @@ typedef struct tp_qualify_run_options {
     double time_ns;               /* for the times of one cell; 0: none are taken. With `quick` only timed cells have times */
     tp_qualify_progress progress; /* NULL: none */
     void *user;
-    int32_t device;               /* that the cells run on: TP_CPU, or the number of the context's backend; no times are taken there */
+    int32_t device;               /* that cells run on: TP_CPU, or the context's backend, where no times are taken */
     int32_t reserved;             /* 0 */
 } tp_qualify_run_options;
 #define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL, 0, 0 }

@@ -45,3 +45,8 @@ tail -1 "$work/out"
     { cat "$work/out"; fail "qualify"; }
 grep -q '"device": *"opencl:' "$work/lock" || fail "the lock does not name the device"
 "$tool" qualify gpt2 --device opencl --quick --phases decode --lock "$work/lock" >"$work/out" 2>&1 || { cat "$work/out"; fail "again"; }
+
+# Printed, never judged, and nothing is tuned by it.
+ms() { "$tool" run "$@" "h4/2 q256 k256 d64 f32 causal" --json | sed -n 's/.*"time_ns": *\([0-9]*\).*/\1/p' | head -1 | awk '{printf "%.1f ms", $1 / 1e6}'; }
+ms --device opencl >/dev/null # compiles
+echo "speed on PoCL says nothing about a GPU: opencl $(ms --device opencl), generic $(ms --kernel generic --fallback permit --threads 1)"

@@ -20,7 +20,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 echo "$library" >"$work/only.icd"
-export OCL_ICD_VENDORS=$work OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$work/log
+export OCL_ICD_VENDORS=$work OCLGRIND_DATA_RACES=1 OCLGRIND_LOG=$work/log OPENCL_FINISH=1
 code=0
 "$@" || code=$?
 if [ -s "$work/log" ]; then

@@ -53,6 +53,7 @@ struct options {
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
+    const char *engine, *runner, *require, *timeout, *python; /* qualify, canary: engine/engine.h */
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int generate, modelled;

@@ -7,10 +7,13 @@
 #define TEXT(type, field) offsetof(type, field)
 static const size_t cell_texts[] = {TEXT(tp_cell, problem), TEXT(tp_cell, purpose),     TEXT(tp_cell, shows),
                                     TEXT(tp_cell, kernel),  TEXT(tp_cell, numerics_id), TEXT(tp_cell, output),
-                                    TEXT(tp_cell, reason)};
+                                    TEXT(tp_cell, reason),  TEXT(tp_cell, rule),        TEXT(tp_cell, observed),
+                                    TEXT(tp_cell, engine_reasons), TEXT(tp_cell, doubt)};
 static const size_t identity_texts[] = {TEXT(tp_identity, version), TEXT(tp_identity, build), TEXT(tp_identity, compiler),
                                         TEXT(tp_identity, isa),     TEXT(tp_identity, cpu),   TEXT(tp_identity, os),
                                         TEXT(tp_identity, libc),    TEXT(tp_identity, declared)};
+static const size_t answer_texts[] = {TEXT(tp_engine_answer, kernel), TEXT(tp_engine_answer, observed),
+                                      TEXT(tp_engine_answer, reasons)};
 
 /* The last field of 0.2.0 and the bytes then, where pointers have 64 bits. A row never changes: what is added later stands
    behind that field, and never in what was padding. */
@@ -29,6 +32,8 @@ SHAPE(tp__use_shape, tp_qualify_use, cell, 24, NULL, 0);
 SHAPE(tp__options_shape, tp_qualify_options, page_size, 24, NULL, 0);
 SHAPE(tp__run_shape, tp_qualify_run_options, user, 32, NULL, 0);
 SHAPE(tp__model_options_shape, tp_model_options, assume, 16, NULL, 0);
+SHAPE(tp__engine_shape, tp_engine, user, 24, NULL, 0);
+SHAPE(tp__answer_shape, tp_engine_answer, temporary, 48, answer_texts, COUNT(answer_texts));
 SHAPE(tp__update_shape, tp_lock_update, reason, 24, NULL, 0);
 
 enum { MAX_SIZE = 65536 }; /* more is no size, but memory that nobody has set */

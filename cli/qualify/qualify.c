@@ -75,6 +75,8 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
                           : options->update && !options->reason
                               ? "--update needs --reason TEXT: the lock keeps why it changed"
                           : options->reason && !options->update ? "--reason is for --update"
+                          : options->lock && (options->runner || options->engine)
+                              ? "--lock with an engine: a lock holds this library's cells only"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
                               : NULL;
@@ -162,6 +164,7 @@ static int run_cells(struct qualification *all, const struct options *options, s
     wanted.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
     wanted.progress = on_progress;
     wanted.user = &run;
+    wanted.engine = all->engine ? &all->engine->api : NULL;
     qualify_announce(all, options, tp_context_threads(context));
     run.left = all->seconds_left;
     stop_watch();
@@ -201,9 +204,9 @@ int command_qualify(const struct options *options) {
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
-    if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
-        code = complain_status(&error);
     if (!code) code = read_models(&all, options);
+    if (!code) code = engine_open(options, &all.engine);
+    if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK) code = complain_status(&error);
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
@@ -218,6 +221,7 @@ int command_qualify(const struct options *options) {
         code = finish(&all, options, lock, now);
     }
     journal_close(&journal, whole && !all.kept);
+    engine_close(all.engine);
     tp_lock_destroy(lock);
     tp_identity_destroy(now);
     tp_qualification_destroy(all.q);

@@ -16,7 +16,7 @@
 
 #include "harness/stats.h"
 
-enum { CHILD_SOCKET = 3, CHILD_FILE = 4, FIRST_FREE = 16, NOT_STARTED = 127, GENTLE_MS = 1000 };
+enum { CHILD_SOCKET = 3, CHILD_FILE = 4, FIRST_FREE = 16, NOT_STARTED = 127, GENTLE_MS = 1000, SLICE_MS = 250 };
 
 static int say(char why[PROCESS_WHY], const char *what, const char *detail) {
     snprintf(why, PROCESS_WHY, "%s%s", what, detail);
@@ -97,24 +97,27 @@ static int say_gone(struct process *p, char why[PROCESS_WHY]) {
     return say(why, "the runner closed its socket", "");
 }
 
-/* 0: ready. */
-static int await(struct process *p, short events, double end, char why[PROCESS_WHY]) {
-    for (;;) {
+/* 0: ready. Time in which tool and runner were both stopped, as in a machine that slept, does not count: it shows as a wait
+   that took longer than it was asked to. */
+static int await(struct process *p, short events, double *left_ns, char why[PROCESS_WHY]) {
+    while (*left_ns > 0) {
         struct pollfd ready = {.fd = p->socket, .events = events};
-        double left = (end - now_ns()) * 1e-6;
-        int count = left > 0 ? poll(&ready, 1, (int)left + 1) : 0;
+        double begin = now_ns();
+        int count = poll(&ready, 1, SLICE_MS);
+        double took = now_ns() - begin, most = 2 * SLICE_MS * 1e6;
+        *left_ns -= took < most ? took : most;
         if (count > 0) return 0;
-        if (count < 0 && errno == EINTR) continue; /* a stop is asked for: after this cell */
-        if (count < 0) return say(why, "a runner cannot be waited for: ", strerror(errno));
-        snprintf(why, PROCESS_WHY, "the runner did not answer in %g s", p->timeout);
-        return 1;
+        /* interrupted: a stop is asked for, which comes after this cell */
+        if (count < 0 && errno != EINTR) return say(why, "a runner cannot be waited for: ", strerror(errno));
     }
+    snprintf(why, PROCESS_WHY, "the runner did not answer in %g s", p->timeout);
+    return 1;
 }
 
 int process_send(struct process *p, const char *text, size_t size, char why[PROCESS_WHY]) {
-    double end = now_ns() + p->timeout * 1e9;
+    double left_ns = p->timeout * 1e9;
     while (size) {
-        if (await(p, POLLOUT, end, why)) return 1;
+        if (await(p, POLLOUT, &left_ns, why)) return 1;
         ssize_t sent = send(p->socket, text, size, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (sent < 0) return say_gone(p, why);
@@ -125,7 +128,7 @@ int process_send(struct process *p, const char *text, size_t size, char why[PROC
 }
 
 int process_receive(struct process *p, char line[PROCESS_LINE], char why[PROCESS_WHY]) {
-    double end = now_ns() + p->timeout * 1e9;
+    double left_ns = p->timeout * 1e9;
     for (;;) {
         char *newline = memchr(p->received, '\n', p->used);
         if (newline) {
@@ -137,7 +140,7 @@ int process_receive(struct process *p, char line[PROCESS_LINE], char why[PROCESS
             return strlen(line) == length ? 0 : say(why, "the runner wrote a line with a zero byte", "");
         }
         if (p->used == sizeof p->received) return say(why, "the runner wrote a line of 4,096 bytes or more", "");
-        if (await(p, POLLIN, end, why)) return 1;
+        if (await(p, POLLIN, &left_ns, why)) return 1;
         ssize_t got = recv(p->socket, p->received + p->used, sizeof p->received - p->used, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) return say_gone(p, why);

@@ -57,8 +57,8 @@ static json_t *make_value(const tp__field *field, const void *at) {
     case TP__INT64: return json_integer(*(const int64_t *)at);
     case TP__REAL: return json_real(*(const double *)at);
     case TP__PHASE: return json_string(tp_qualify_phase_name(*(const uint32_t *)at));
-    case TP__KEPT: return json_string(tp_kept_name((tp_kept) * (const int32_t *)at));
     case TP__STATUS: return json_string(tp_cell_status_name((tp_cell_status) * (const int32_t *)at));
+    case TP__KEPT: return json_string(tp_kept_name((tp_kept) * (const int32_t *)at));
     }
     return NULL;
 }
@@ -85,6 +85,8 @@ tp_status tp__record_check(const tp__field *fields, const void *from, int measur
         if (field->type == TP__REAL && !isfinite(*(const double *)at))
             return tp__proof_fail(error, TP_INVALID, "%s is %g: a number is not finite", field->name,
                                   *(const double *)at);
+        if (field->type == TP__KEPT && (unsigned)*(const int32_t *)at > TP_KEPT_VARIES)
+            return tp__proof_fail(error, TP_INVALID, "%s is %d: it must be a tp_kept", field->name, (int)*(const int32_t *)at);
         const char *text = field->type == TP__TEXT ? *(const char *const *)at : NULL;
         if (text && strlen(text) >= field->size)
             return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: at most %zu", field->name, strlen(text), field->size - 1);

@@ -49,7 +49,7 @@ endif
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
 	@JOBS=$(JOBS) python3 bench/peers/setup.py
-	@build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+	@PYTHONPATH=build/main/python build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
 
 build: setup
 	@mkdir -p build

@@ -192,3 +192,15 @@ void engine_close(struct engine *e) {
     process_stop(&e->process, 1);
     free(e);
 }
+
+void engine_identity(const struct engine *e, const tp_identity *here, tp_identity *now) {
+    *now = *here;
+    now->struct_size = sizeof *now;
+    if (!e) return;
+    now->version = now->build = now->compiler = now->isa = ""; /* of this library */
+    now->engine = e->greeting.name;
+    now->mode = e->greeting.mode;
+    now->device = e->greeting.device;
+    now->versions = e->greeting.versions;
+    now->host = e->greeting.host;
+}

@@ -32,6 +32,8 @@ struct engine {
 /* By --engine and --runner; NULL where neither is given, or it is tileproof. Exit code, reason printed. */
 int engine_open(const struct options *options, struct engine **engine);
 void engine_close(struct engine *engine);
+/* Of this process with its engine; NULL: with this library. Texts are those of both. */
+void engine_identity(const struct engine *engine, const tp_identity *here, tp_identity *now);
 
 /* call.c: 0: answered, and *status says how; 1: the runner broke, for the reason. */
 int engine_call(struct engine *engine, const tp_engine_call *call, tp_engine_answer *answer, tp_status *status,

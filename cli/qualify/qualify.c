@@ -75,8 +75,6 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
                           : options->update && !options->reason
                               ? "--update needs --reason TEXT: the lock keeps why it changed"
                           : options->reason && !options->update ? "--reason is for --update"
-                          : options->lock && (options->runner || options->engine)
-                              ? "--lock with an engine: a lock holds this library's cells only"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
                               : NULL;
@@ -176,7 +174,8 @@ static int run_cells(struct qualification *all, const struct options *options, s
     return run.code;
 }
 
-static int finish(struct qualification *all, const struct options *options, tp_lock *lock,
+/* here: this process; now: with the engine that ran. */
+static int finish(struct qualification *all, const struct options *options, tp_lock *lock, const tp_identity *here,
                   const tp_identity *now) {
     int code = all->use_count ? EXIT_FINE : EXIT_REFUSED;
     if (code)
@@ -187,8 +186,8 @@ static int finish(struct qualification *all, const struct options *options, tp_l
     else if (lock)
         code = qualify_compare(all, lock, now);
     all->kept = lock && options->update && code;
-    int printed = qualify_report(all, options, now);
-    if (!printed && options->save) printed = qualify_save(all, options->save, now);
+    int printed = qualify_report(all, options, here);
+    if (!printed && options->save) printed = qualify_save(all, options->save, here);
     for (int64_t i = 0; i < all->cell_count; i++)
         code = worse_exit(code, cell_exit_code(tp_qualification_cell(all->q, i)->status));
     if (printed) code = printed;
@@ -200,17 +199,18 @@ int command_qualify(const struct options *options) {
     struct qualification all = {0};
     tp_qualify_options wishes;
     struct journal journal = {.file = NULL};
-    tp_identity *now = NULL;
+    tp_identity *here = NULL, now = {.struct_size = 0};
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
     if (!code) code = read_models(&all, options);
     if (!code) code = engine_open(options, &all.engine);
-    if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK) code = complain_status(&error);
+    if (!code && tp_identity_detect(options->declare, &here, &error) != TP_OK) code = complain_status(&error);
+    if (!code) engine_identity(all.engine, here, &now);
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
-    if (!code) code = journal_begin(&journal, options, now, &all);
+    if (!code) code = journal_begin(&journal, options, here, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
@@ -218,12 +218,12 @@ int command_qualify(const struct options *options) {
                  journal.file ? ": --resume goes on" : "");
         code = EXIT_AMBIGUOUS;
     } else if (!code) {
-        code = finish(&all, options, lock, now);
+        code = finish(&all, options, lock, here, &now);
     }
     journal_close(&journal, whole && !all.kept);
     engine_close(all.engine);
     tp_lock_destroy(lock);
-    tp_identity_destroy(now);
+    tp_identity_destroy(here);
     tp_qualification_destroy(all.q);
     for (int i = 0; i < all.model_count; i++) tp_model_destroy(all.models[i]);
     free(all.models);

@@ -10,6 +10,7 @@
  *     journal.c        finished cells of a run that was stopped; journal_text.c: as a text
  *     lockfile.c       locks as files, cells compared with them or written into them; exit codes of statuses
  *     canary.c         the command: everything a lock says, once more
+ *     canary_engine.c  the same of an engine's revisions
  *     canary_speed.c   old library against new
  */
 #ifndef TILEPROOF_CLI_QUALIFY_QUALIFY_H

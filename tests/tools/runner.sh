@@ -124,8 +124,8 @@ pkill -KILL -f '^sleep 1234.5$' -g "$child" 2>/dev/null
 expect resumed 0 '\(1 from the journal\)' "$tool" qualify "$model" --quick --phases prefill --journal "$journal" --resume \
     --runner "$hostile none '$scratch/mark'"
 rm -f "$scratch/mark"
-"$tool" qualify "$model" --quick --phases prefill --journal "$journal" --runner "$hostile 'restless' '$scratch/mark'" >/dev/null 2>&1
-expect other-engine 2 'its cells were made otherwise: .*--engine: journal has plain, here loops' "$tool" qualify "$model" --quick --phases prefill \
+"$tool" qualify "$model" --quick --journal "$journal" --runner "$hostile 'restless' '$scratch/mark'" >/dev/null 2>&1
+expect other-engine 2 'its cells were made otherwise: .*--engine: journal has plain, here loops' "$tool" qualify "$model" --quick \
     --journal "$journal" --resume --runner "$example"
 
 # the example, in both dtypes
@@ -135,6 +135,29 @@ expect example-bf16 0 '\| loops \| QUALIFIED_FALLBACK 2 ' "$tool" qualify "$mode
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16 f16 causal"}]}' >"$model"
 expect example-f16 3 'this engine has no f16' "$tool" qualify "$model" --quick --runner "$example"
 expect example-alone 2 'it is started by tileproof qualify --runner' "$example"
+
+# locks: engines beside this library's own cells
+printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h2/1 d8 f32 causal"}]}' >"$model"
+lock=$scratch/a.lock
+expect lock-own 0 'PASS' "$tool" qualify "$model" --quick --phases decode --lock "$lock" --update --reason own
+expect lock-engine 0 'PASS' run none --phases decode --lock "$lock" --update --reason plain
+expect_python both-are-kept '
+lock = json.loads(text)
+kept = [(x["engine"]["name"], x["engine"]["device"], len(x["groups"])) for x in lock["revisions"]]
+assert kept == [("tileproof", "cpu", 1), ("plain", "cpu", 1)], kept' cat "$lock"
+expect lock-holds 0 'PASS' run none --phases decode --lock "$lock"
+expect lock-own-holds 0 'PASS' "$tool" qualify "$model" --quick --phases decode --lock "$lock"
+canary() { # FAULT
+    rm -f "$scratch/mark"
+    "$tool" canary "$lock" --quick --runner "$hostile $1 '$scratch/mark'"
+}
+expect canary-engine 0 'plain on cpu: 1 revisions, 3 cells run, 0 notes' canary none
+expect canary-crash 1 'NUMERIC_FAIL .*the runner died of signal 11' canary crash
+expect canary-refuse 3 'UNSUPPORTED .*no such head dim' canary refuse
+expect canary-own 0 'As the lock says' "$tool" canary "$lock"
+expect_error canary-other 3 'the lock has no cells of loops on cpu, eager' "$tool" canary "$lock" --runner "$example"
+expect canary-nothing-changed 0 'nothing changed since' "$tool" canary "$lock" --if-changed --runner "$hostile none '$scratch/mark'"
+expect_error canary-drill 2 'are for this library.s own cells' "$tool" canary "$lock" --drill no:avx2 --runner "$example"
 
 # nothing stays
 pgrep -f hostile_runner.py >/dev/null

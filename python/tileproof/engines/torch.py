@@ -132,7 +132,7 @@ class Engine:
         self.mode = "compiled" if self.compiled else "eager"
         torch.set_num_threads(host.threads(options.threads))
         self.versions = {"torch": torch.__version__, **host.versions("transformers", "triton")}
-        self.host = {"cpu": host.cpu(), "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
+        self.host = {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
         if self.device == "cuda":  # not run here
             self.versions |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
             self.host |= {"gpu": torch.cuda.get_device_name(), "driver": host.driver()}

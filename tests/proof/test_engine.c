@@ -19,6 +19,7 @@ enum fault {
     VARIES,
     VARIES_AND_LEAKS,
     EMPTY_IS_NAN,
+    REFUSES_EMPTY,
     HALF_WRITTEN,
     REFUSES_,
     BREAKS,
@@ -129,6 +130,7 @@ static tp_status serve(void *user, const tp_engine_call *call, tp_engine_answer 
     answer->temporary = e->temporary;
     answer->time_ns = call->time_ns > 0 ? 5 : 0;
     answer->reasons = e->fault == NONE ? NULL : "as it was told\n\x01";
+    if (e->fault == REFUSES_EMPTY && call->q_tokens > call->kv_tokens) return TP_UNSUPPORTED;
     if (e->fault == REFUSES_) return TP_UNSUPPORTED;
     if (e->fault == BREAKS) return TP_INVALID;
     if (e->fault == NO_ROOM) return TP_NO_MEMORY;
@@ -230,6 +232,14 @@ static void wrong_engines_are_found(void **state) {
         if (strncmp(cell->reason, cases[i].reason, strlen(cases[i].reason))) fail_msg("%s", cell->reason);
         tp_qualification_destroy(q);
     }
+    struct engine picky = {.kernel = "k", .fault = REFUSES_EMPTY, .fused = TP_ENGINE_UNFUSED};
+    tp_qualification *kept = run_with("h4/2 d16 f32 causal", &picky, TP_REQUIRE_ALL, TP_OK);
+    assert_int_equal(tp_qualification_status(kept), TP_CELL_QUALIFIED_FALLBACK);
+    for (int64_t i = 0; tp_qualification_cell(kept, i); i++) {
+        assert_int_equal(tp_qualification_cell(kept, i)->empty_rows, TP_KEPT_UNKNOWN);
+        assert_string_equal(tp_qualification_cell(kept, i)->reason, "not fused: as it was told??");
+    }
+    tp_qualification_destroy(kept);
     struct engine e = {.kernel = "k", .fault = NO_ROOM};
     tp_qualification *q = run_with(problems[0], &e, 0, TP_NO_MEMORY);
     assert_int_equal(tp_qualification_status(q), TP_CELL_NOT_RUN);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 
 from . import NAMES, wire
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0, help="default: all that this process may use")
     parser.add_argument("--compiled", action="store_true", help="torch: the call inside torch.compile")
     options = parser.parse_args()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler writes lines of its own
     channel = wire.Channel.open()
     if channel is None:
         print("tileproof.engines: it is started by tileproof qualify --engine (docs/runner-protocol.md)", file=sys.stderr)

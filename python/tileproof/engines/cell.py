@@ -4,6 +4,7 @@ Only NumPy is needed."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -110,9 +111,9 @@ class Cell:
         return all(q == k for q, k in self.lengths)
 
     @property
-    def plain(self) -> bool:
-        """Nothing but a scale and a mask."""
-        return not self.softcap and self.sinks is None and self.slopes is None and self.q_factors is None
+    def usual_scale(self) -> bool:
+        """1/sqrt(head dim), as far as a float32 says."""
+        return math.isclose(self.scale, self.head_dim**-0.5, rel_tol=1e-6)
 
     def sequence(self, name: str, index: int, stored: bool = False) -> np.ndarray:
         """[token][head][dim] of one sequence."""

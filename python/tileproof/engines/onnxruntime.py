@@ -31,10 +31,10 @@ def name() -> str:
 class Session:
     """One node as a model, its inputs bound."""
 
-    def __init__(self, threads, node, inputs, outputs, element, opsets, arena=True, profile: Optional[str] = None):
+    def __init__(self, threads, node, inputs, outputs, element, opsets, spinning=True, arena=True, profile: Optional[str] = None):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
         options.enable_cpu_mem_arena = arena
         if profile is not None:
             options.enable_profiling, options.profile_file_prefix = True, profile
@@ -147,7 +147,7 @@ def choose(cell: Cell) -> Any:
     return plain
 
 
-def executed(prefix: str, session: Session) -> list[str]:
+def executed(session: Session) -> list[str]:
     """The nodes that the last calls ran, from the session's own profile."""
     path = session.session.end_profiling()
     try:
@@ -176,12 +176,16 @@ class Engine:
                 part.stored = part.stored | {"q": part.scaled_q()}
         made = [(choose(part), part) for part in parts]
         with tempfile.TemporaryDirectory() as folder:
-            sessions = [node(part, self.threads, dtype, profile=os.path.join(folder, "p")) for node, part in made]
-            nodes = list(dict.fromkeys(x for session in sessions for x in executed(folder, session)))
+            # profiles are named by the millisecond: each has a name of its own
+            sessions = [
+                node(part, self.threads, dtype, spinning=False, profile=os.path.join(folder, f"{i}"))
+                for i, (node, part) in enumerate(made)
+            ]
+            nodes = list(dict.fromkeys(x for session in sessions for x in executed(session)))
         output = [self.read(part, session) for (_, part), session in zip(made, sessions)]
         largest = max(range(len(parts)), key=lambda i: parts[i].batch * parts[i].q_len * parts[i].kv_len)
         # without an arena every temporary is taken anew, and seen
-        fresh = made[largest][0](parts[largest], self.threads, dtype, arena=False)
+        fresh = made[largest][0](parts[largest], self.threads, dtype, spinning=False, arena=False)
         peak = measure.peak_bytes(fresh.run)
         plain_nodes = [x for x in nodes if x in NODES]
         fused = "unknown" if plain_nodes and len(plain_nodes) == len(nodes) else "no"

@@ -66,7 +66,7 @@ class Alone:
             arrays["mask"] = store(cell.bias()[None], dtype)
         nodes = [opset13.parameter(x.shape, ELEMENT[dtype], n) for n, x in arrays.items()]
         more = {}
-        if cell.scale != cell.head_dim**-0.5:  # the fifth input, behind a mask
+        if not cell.usual_scale:  # the fifth input, behind a mask
             if "mask" not in arrays:
                 arrays["mask"] = store(np.zeros((1, 1, 1, 1), np.float32), dtype)
                 nodes.append(opset13.parameter(arrays["mask"].shape, ELEMENT[dtype], "mask"))
@@ -170,7 +170,7 @@ class Stateful:
 # ---- the runner ----
 
 
-def executed(way: Any) -> tuple[str, str, str]:
+def executed(way: Any) -> tuple[list, str, str]:
     """(kernels, fused, precision) of what ran: layer type and primitive from the runtime model, of nodes that the counters say
     were executed."""
     ran = {x.node_name for x in way.request.get_profiling_info() if x.status == x.Status.EXECUTED}
@@ -187,7 +187,7 @@ def executed(way: Any) -> tuple[str, str, str]:
         kernels.append(f"{types[-1]} {value('primitiveType')}".strip())
         precisions.append(value("runtimePrecision"))
     fused = "yes" if any(x.startswith(SDPA) for x in types) else "no" if any(x.lower() == "softmax" for x in types) else "unknown"
-    return "+".join(dict.fromkeys(kernels)), fused, "/".join(dict.fromkeys(filter(None, precisions)))
+    return kernels, fused, "/".join(dict.fromkeys(filter(None, precisions)))
 
 
 class Engine:
@@ -202,8 +202,7 @@ class Engine:
 
     def way(self, cell: Cell) -> Any:
         """Decoders keep their keys as states."""
-        plain_scale = cell.scale == cell.head_dim**-0.5
-        if cell.q_len == 1 and cell.kv_len > 1 and cell.mask == "full" and cell.slopes is None and cell.head_dim == cell.head_dim_v and plain_scale:
+        if cell.q_len == 1 and cell.kv_len > 1 and cell.mask == "full" and cell.slopes is None and cell.head_dim == cell.head_dim_v and cell.usual_scale:
             return Stateful(self.core, cell, self.threads)
         return Alone(self.core, cell, self.threads)
 
@@ -214,9 +213,11 @@ class Engine:
         ways = [self.way(part) for part in parts]
         largest = max(range(len(parts)), key=lambda i: parts[i].batch * parts[i].q_len * parts[i].kv_len)
         peak = measure.peak_bytes(ways[largest].fresh)
+        for x in ways:
+            x.fresh()
         outputs = [x.output() for x in ways]
         found = [executed(x) for x in ways]
-        kernels = "+".join(dict.fromkeys(x for x, _, _ in found))
+        kernels = "+".join(dict.fromkeys(x for names, _, _ in found for x in names))
         kinds = [x for _, x, _ in found]
         fused = "no" if "no" in kinds else "unknown" if "unknown" in kinds else "yes"
         precision = "/".join(dict.fromkeys(x for _, _, x in found if x))

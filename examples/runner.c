@@ -42,7 +42,8 @@ static void attend(long r, long h, long k0, long keys, const char *seen) {
     long kv = h / (cell.heads / cell.kv_heads);
     for (long key = 0; key < keys; key++) {
         for (long x = 0; seen[key] && x < cell.dim; x++)
-            scores[key] += get("q", (r * cell.heads + h) * cell.dim + x) * get("k", ((k0 + key) * cell.kv_heads + kv) * cell.dim + x);
+            scores[key] +=
+                get("q", (r * cell.heads + h) * cell.dim + x) * get("k", ((k0 + key) * cell.kv_heads + kv) * cell.dim + x);
         scores[key] *= cell.scale;
         if (cell.softcap > 0) scores[key] = cell.softcap * tanh(scores[key] / cell.softcap);
         if (seen[key]) most = fmax(most, scores[key]);
@@ -50,7 +51,8 @@ static void attend(long r, long h, long k0, long keys, const char *seen) {
     for (long key = 0; key < keys; key++) {
         double p = seen[key] ? exp(scores[key] - most) : 0;
         sum += p;
-        for (long x = 0; seen[key] && x < cell.dim_v; x++) o[x] += p * get("v", ((k0 + key) * cell.kv_heads + kv) * cell.dim_v + x);
+        for (long x = 0; seen[key] && x < cell.dim_v; x++)
+            o[x] += p * get("v", ((k0 + key) * cell.kv_heads + kv) * cell.dim_v + x);
     }
     for (long x = 0; x < cell.dim_v; x++) put("o", (r * cell.heads + h) * cell.dim_v + x, (float)(sum > 0 ? o[x] / sum : 0));
     free(scores), free(o);
@@ -68,7 +70,8 @@ static void serve(FILE *out) {
             for (long h = 0; h < cell.heads; h++) attend(q0 + r, h, k0, keys, seen);
         q0 += rows, k0 += keys;
     }
-    fprintf(out, "served\nkernel loops\nobserved log\nfused no\nreason it has no other\nwritten %ld\nend\n", tensors[find("o")].bytes);
+    fprintf(out, "served\nkernel loops\nobserved log\nfused no\nreason it has no other\nwritten %ld\nend\n",
+            tensors[find("o")].bytes);
 }
 
 int main(void) {
@@ -85,7 +88,9 @@ int main(void) {
         sscanf(line, "scale %lf", &cell.scale);
         sscanf(line, "softcap %lf", &cell.softcap);
         sscanf(line, "lengths %3999[^\n]", cell.lengths);
-        if (count < 16 && sscanf(line, "tensor %15s %ld %ld", tensors[count].name, &tensors[count].at, &tensors[count].bytes) == 3) count++;
+        if (count < 16 &&
+            sscanf(line, "tensor %15s %ld %ld", tensors[count].name, &tensors[count].at, &tensors[count].bytes) == 3)
+            count++;
         if (strcmp(line, "end\n")) continue;
         for (int i = 0; i < count; i++) if (tensors[i].at + tensors[i].bytes > end) end = tensors[i].at + tensors[i].bytes;
         file = mmap(NULL, (size_t)end, PROT_READ | PROT_WRITE, MAP_SHARED, 4, 0);

@@ -201,7 +201,8 @@ static int empty(trier *r) {
     } else if (!failed) {
         tp__dense_store(&d, &tensors);
         int zero = is_zero(&tensors, problem.q_len - problem.kv_len);
-        failed = note(t, &t->cell.empty_rows, zero ? TP_KEPT_YES : TP_KEPT_LEAKS, TP_REQUIRE_EMPTY, "a row that sees no key is not 0");
+        failed =
+            note(t, &t->cell.empty_rows, zero ? TP_KEPT_YES : TP_KEPT_LEAKS, TP_REQUIRE_EMPTY, "a row that sees no key is not 0");
     }
     tp__dense_free(&d);
     tensors_destroy(&tensors);

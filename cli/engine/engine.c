@@ -127,9 +127,10 @@ static int name_command(struct engine *e, const struct options *options) {
     int known = 0, word = 0;
     for (int i = 0; i < NAMES; i++) known |= strlen(names[i]) == length && !memcmp(names[i], options->engine, length);
     if (!known || (colon && strcmp(colon, ":cpu") && strcmp(colon, ":cuda"))) {
-        complain("--engine is '%s': it must be torch, flex, onnxruntime, openvino, vllm, ggml, flash_attn or tileproof, with :cpu or "
-                 ":cuda behind it or not; --runner CMD is for others",
-                 options->engine);
+        complain(
+            "--engine is '%s': it must be torch, flex, onnxruntime, openvino, vllm, ggml, flash_attn or tileproof, with :cpu or "
+            ":cuda behind it or not; --runner CMD is for others",
+            options->engine);
         return EXIT_USAGE;
     }
     snprintf(e->engine, sizeof e->engine, "%.*s", (int)length, options->engine);

@@ -77,8 +77,8 @@ static int check_lock(struct again *a) {
             code = check_revision(a, i);
     bench_progress(NULL);
     if (code || a->revisions) return code;
-    complain("the lock has no cells of %s on %s%s%s: tileproof qualify --engine ... --lock FILE --update adds them", a->now.engine,
-             a->now.device, a->now.mode[0] ? ", " : "", a->now.mode);
+    complain("the lock has no cells of %s on %s%s%s: tileproof qualify --engine ... --lock FILE --update adds them",
+             a->now.engine, a->now.device, a->now.mode[0] ? ", " : "", a->now.mode);
     return EXIT_REFUSED;
 }
 

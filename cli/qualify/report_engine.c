@@ -50,8 +50,9 @@ void qualify_engine_table(const struct qualification *all) {
     printf("%s on %s%s%s:", engine->name, engine->device, engine->mode[0] ? ", " : "", engine->mode);
     for (const char *at = engine->versions; *at; at += strcspn(at, "\n") + (at[strcspn(at, "\n")] == '\n'))
         printf(" %.*s", (int)strcspn(at, "\n"), at);
-    printf("\n\n| model | layers | phase | kernel observed | status, cells | error | temporary | time | contained | deterministic "
-           "| empty rows |\n|---|---|---|---|---|---:|---:|---:|---|---|---|\n");
+    printf(
+        "\n\n| model | layers | phase | kernel observed | status, cells | error | temporary | time | contained | deterministic "
+        "| empty rows |\n|---|---|---|---|---|---:|---:|---:|---|---|---|\n");
     for (int i = 0; i < all->model_count; i++)
         for (int j = 0; j < all->models[i]->group_count; j++) {
             const tp_layer_group *group = all->models[i]->groups[j];
@@ -63,6 +64,7 @@ void qualify_engine_table(const struct qualification *all) {
                 if (row.cells) print_row(all->models[i]->label, place, phase, &row);
             }
         }
-    printf("\nerror: the largest, of what is allowed, which is twice that of a naive kernel in the same dtype. temporary: the largest "
+    printf("\nerror: the largest, of what is allowed, which is twice that of a naive kernel in the same dtype. temporary: the "
+           "largest "
            "of a row's cells.\n");
 }

@@ -5,9 +5,14 @@
 #include "support.h"
 
 /* Every way in which an engine can be told of a mask or a score. Few keys, so that the cells are quick. */
-static const char *const problems[] = {"h4/2 d16 f32 causal", "h2/1 d16 f32 causal window=40,0", "h2/2 d16/24 f32 causal softcap=5",
-                                       "h2/1 d16 f32 causal sinks", "h2/2 d16 f32 causal alibi", "h2/1 d16 f32 causal chunk=40",
-                                       "h2/1 d16 bf16 causal scale=0.3", "h4/1 d16 f16"};
+static const char *const problems[] = {"h4/2 d16 f32 causal",
+                                       "h2/1 d16 f32 causal window=40,0",
+                                       "h2/2 d16/24 f32 causal softcap=5",
+                                       "h2/1 d16 f32 causal sinks",
+                                       "h2/2 d16 f32 causal alibi",
+                                       "h2/1 d16 f32 causal chunk=40",
+                                       "h2/1 d16 bf16 causal scale=0.3",
+                                       "h4/1 d16 f16"};
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 enum fault {
@@ -15,7 +20,7 @@ enum fault {
     OFF_BY_ONE_KEY, /* the row's own key is left out */
     WRONG_SCALE,
     MULTIPLIES_HIDDEN, /* a weight of 0 times what a hidden key has */
-    MIXES_SEQUENCES,   /* the same, of the sequence before */
+    MIXES_SEQUENCES,   /* the same, of the first key of all */
     VARIES,
     VARIES_AND_LEAKS,
     EMPTY_IS_NAN,
@@ -111,8 +116,7 @@ static void attend(struct engine *e, const tp_engine_call *c, const struct place
     for (int64_t x = 0; x < dim; x++) {
         double value = sum > 0 ? o[x] / sum : e->fault == EMPTY_IS_NAN ? NAN : 0;
         if ((e->fault == VARIES || e->fault == VARIES_AND_LEAKS) && e->calls % 2) value *= 1 + 0x1p-22;
-        if (e->fault == MIXES_SEQUENCES && at->k0)
-            value += 0 * (double)read_element(c->v, ((at->k0 - 1) * p->kv_heads + kv) * dim + x, p->v_dtype);
+        if (e->fault == MIXES_SEQUENCES && at->k0) value += 0 * (double)read_element(c->v, kv * dim + x, p->v_dtype);
         if (e->fault == HALF_WRITTEN && at->head) continue;
         write_element(c->o, ((at->q0 + at->row) * p->q_heads + at->head) * dim + x, p->o_dtype, (float)value);
     }
@@ -146,8 +150,8 @@ static tp_status serve(void *user, const tp_engine_call *call, tp_engine_answer 
 
 static tp_qualification *run_with(const char *problem, struct engine *e, uint32_t require, tp_status expected) {
     char text[256];
-    snprintf(text, sizeof text, "{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0\", \"max_positions\": 64, \"problem\": \"%s\"}]}",
-             problem);
+    snprintf(text, sizeof text,
+             "{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0\", \"max_positions\": 64, \"problem\": \"%s\"}]}", problem);
     static tp_model *model;
     tp_model_destroy(model); /* it outlives its qualification: until the next one */
     model = support_model(text);
@@ -258,7 +262,7 @@ static void properties_are_seen(void **state) {
         const char *reason;
     } cases[] = {
         {MULTIPLIES_HIDDEN, TP_REQUIRE_CONTAINED, offsetof(tp_cell, contained), TP_KEPT_LEAKS, "NaN in keys"},
-        {MIXES_SEQUENCES, TP_REQUIRE_CONTAINED, offsetof(tp_cell, contained), TP_KEPT_LEAKS, "NaN in "},
+        {MIXES_SEQUENCES, TP_REQUIRE_CONTAINED, offsetof(tp_cell, contained), TP_KEPT_LEAKS, "NaN in other sequences"},
         {VARIES, TP_REQUIRE_DETERMINISTIC, offsetof(tp_cell, deterministic), TP_KEPT_VARIES, "the same call gave other bits"},
         {VARIES_AND_LEAKS, TP_REQUIRE_CONTAINED | TP_REQUIRE_DETERMINISTIC, offsetof(tp_cell, contained), TP_KEPT_LEAKS,
          "the same call gave other bits"},
@@ -295,13 +299,15 @@ static void memory_is_held_against_the_name(void **state) {
         int64_t temporary;
         tp_cell_status status;
         const char *doubt, *reason;
-    } cases[] = {{TP_ENGINE_FUSED, 1000, TP_CELL_QUALIFIED, "", ""},
-                 {TP_ENGINE_FUSED, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "they were written, though the kernel's name says fused", "not fused: a call took"},
-                 {TP_ENGINE_UNKNOWN, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "they were written", "not fused: a call took"},
-                 {TP_ENGINE_UNKNOWN, 1000, TP_CELL_QUALIFIED, "", ""},
-                 {TP_ENGINE_UNKNOWN, 0, TP_CELL_QUALIFIED, "", ""},
-                 {TP_ENGINE_UNFUSED, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "", "not fused: the kernel is not fused"},
-                 {TP_ENGINE_UNFUSED, 1000, TP_CELL_QUALIFIED_FALLBACK, "they were not written whole", "not fused: the kernel is not"}};
+    } cases[] = {
+        {TP_ENGINE_FUSED, 1000, TP_CELL_QUALIFIED, "", ""},
+        {TP_ENGINE_FUSED, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "they were written, though the kernel's name says fused",
+         "not fused: a call took"},
+        {TP_ENGINE_UNKNOWN, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "they were written", "not fused: a call took"},
+        {TP_ENGINE_UNKNOWN, 1000, TP_CELL_QUALIFIED, "", ""},
+        {TP_ENGINE_UNKNOWN, 0, TP_CELL_QUALIFIED, "", ""},
+        {TP_ENGINE_UNFUSED, 1 << 20, TP_CELL_QUALIFIED_FALLBACK, "", "not fused: the kernel is not fused"},
+        {TP_ENGINE_UNFUSED, 1000, TP_CELL_QUALIFIED_FALLBACK, "they were not written whole", "not fused: the kernel is not"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct engine e = {.kernel = "", .fused = cases[i].fused, .temporary = cases[i].temporary};
         tp_qualification *q = run_with("h4/1 d1 f32 causal", &e, 0, TP_OK);

@@ -43,6 +43,8 @@ if(TILEPROOF_CLI)
     $<TARGET_FILE:tileproof_shared>)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME capacity_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/capacity.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/models)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   # Says "not run here" where promtool is missing.

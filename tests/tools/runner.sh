@@ -149,7 +149,7 @@ expect lock-holds 0 'PASS' run none --phases decode --lock "$lock"
 expect lock-own-holds 0 'PASS' "$tool" qualify "$model" --quick --phases decode --lock "$lock"
 canary() { # FAULT
     rm -f "$scratch/mark"
-    "$tool" canary "$lock" --quick --runner "$hostile $1 '$scratch/mark'"
+    "$tool" canary "$lock" --runner "$hostile $1 '$scratch/mark'"
 }
 expect canary-engine 0 'plain on cpu: 1 revisions, 3 cells run, 0 notes' canary none
 expect canary-crash 1 'NUMERIC_FAIL .*the runner died of signal 11' canary crash

@@ -33,7 +33,8 @@ static void keep_promised(struct subject *s) {
                 (size_t)oracle->dim * sizeof *oracle->naive_o);
         oracle->lse[kept] = oracle->lse[i];
         oracle->naive_lse[kept] = oracle->naive_lse[i];
-        for (int a = 0; a < ORACLE_ARITHMETICS && oracle->bound[a]; a++) {
+        for (int a = 0; a < ORACLE_ARITHMETICS; a++) {
+            if (!oracle->bound[a]) continue;
             oracle->bound[a][kept] = oracle->bound[a][i];
             oracle->lse_bound[a][kept] = oracle->lse_bound[a][i];
         }

@@ -5,6 +5,8 @@
 static const tp__rounding roundings[] = {
     /* elements of 16 bits are floats, and products of two are exact or rounded once */
     [TP_ARITHMETIC_F32] = {.sum = UNIT, .lowest = 99, .tiny = TINY},
+    /* OpenCL's log is within 3 ulp, so 6u; lse is then one fma or a rounded product and a sum */
+    [TP_ARITHMETIC_OPENCL] = {.sum = UNIT, .lowest = 99, .tiny = TINY, .log = 6 * UNIT, .block = 32, .split = 512},
     /* products of pairs are exact; back, what is subnormal may count as 0, an element or a sum */
     [TP_ARITHMETIC_P_BF16] = {.sum = UNIT, .weight = 0x1p-8, .lowest = 58, .tiny = 0x1p-125, .flushes = 0x1p-124},
 };

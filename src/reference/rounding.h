@@ -30,6 +30,9 @@ typedef struct tp__rounding {
                       further it is 0 */
     double tiny;   /* back: twice what a step of a sum can lose because its result is small */
     double flushes; /* back: elements below it may count as 0 */
+    double log;    /* of the log of the row sum, where lse is computed in float; 0: in double, and rounded once */
+    int64_t block, split; /* keys between two updates of the running maximum, and keys of a split, where one kernel merges
+                      splits and another has none; 0: as the CPU's loops cut them */
 } tp__rounding;
 
 /* NULL: no such arithmetic. */

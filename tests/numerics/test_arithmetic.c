@@ -67,7 +67,7 @@ static void it_takes_an_arithmetic_that_exists(void **unused) {
     tp_row row = {0, 0, 0};
     tp_error error = TP_ERROR_INIT;
     double bound;
-    for (int arithmetic = -1; arithmetic < 3; arithmetic++) {
+    for (int arithmetic = -1; arithmetic < 5; arithmetic++) {
         tp_status status = tp_reference(&c.problem, &c.tensors, TP_DOUBLE, (tp_arithmetic)arithmetic, 1, &row, NULL, NULL,
                                         &bound, NULL, &error);
         int known = strcmp(tp_arithmetic_name((tp_arithmetic)arithmetic), "arithmetic?") != 0;

@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
 PYTHON ?= python3
 
-.PHONY: qualify qualify-all say-qualify test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
+.PHONY: qualify qualify-all say-qualify test test-all test-hosts test-torch peers engines pictures build tool setup setup-tool setup-hosts \
   setup-slow abi mutants compilers stats-proof canary-proof clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
@@ -49,7 +49,12 @@ endif
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
 	@JOBS=$(JOBS) python3 bench/peers/setup.py
-	@build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+	@PYTHONPATH=build/main/python build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+
+# The shipped models by every engine of this host, in one table. ENGINES_ARGS="--quick models/gemma-2-9b.json", or --help.
+engines: build
+	@JOBS=$(JOBS) python3 bench/peers/setup.py onnxruntime openvino torch vllm ggml
+	@python3 scripts/engines.py $(ENGINES_ARGS)
 
 build: setup
 	@mkdir -p build

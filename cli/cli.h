@@ -59,6 +59,7 @@ struct options {
     int accept_unsupported;
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
+    const char *engine, *runner, *require, *timeout, *python; /* qualify, canary: engine/engine.h */
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int64_t context, concurrency, limit;     /* capacity */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tileproof.h"
+#include "tileproof_backend.h"
 #include "tileproof_proof.h"
 
 enum exit_code {
@@ -47,6 +47,7 @@ struct options {
     const char *kernel;
     const char *strategy; /* bench: a list */
     const char *machine_file;
+    const char *device; /* tool/device.h */
     const char *mask;
     const char *case_name;
     /* bench: comma lists, see bench/lists.c */

@@ -2,6 +2,7 @@
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
 #include "harness/text_file.h"
+#include "tool/device.h"
 #include "tool/files.h"
 #include "tool/nearest.h"
 #include "tool/shape.h"
@@ -39,6 +40,8 @@ static const struct option_row rows[] = {
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
+    {"--device", "opencl[:N]", "on a device of tileproof info, by its kernels alone; default the CPU", TEXT, FIELD(device),
+     PLANNING | COMMAND_CHECK | COMMAND_QUALIFY},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
     {"--mask", "RE", "cases whose masks match: none, top-left, or names of tileproof info", TEXT, FIELD(mask),
      COMMAND_CHECK},
@@ -401,6 +404,7 @@ tp_choice options_choice(const struct options *options) {
     choice.policy = options_policy(options);
     choice.kernel = options->kernel;
     choice.strategy = options->strategy;
+    choice.device = device_number();
     return choice;
 }
 
@@ -437,6 +441,9 @@ int options_context_like(const struct options *options, const tp_context_options
         wanted.machine = &machine;
     }
     tp_error error = TP_ERROR_INIT;
+    int code = device_open(options);
+    if (code) return code;
+    wanted.backend = device_backend();
     return tp_context_create(&wanted, context, &error) == TP_OK ? 0 : complain_status(&error);
 }
 

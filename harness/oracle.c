@@ -37,8 +37,8 @@ static void *take_share(void *argument) {
     /* an oracle without rows is checked, too */
     for (int64_t i = s->first; (i < t->count || i == 0) && s->status == TP_OK; i += s->step) {
         int64_t n = t->count - i < s->rows ? t->count - i : s->rows;
-        s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, TP_ARITHMETIC_F32, n, t->rows + i, t->o + i * t->dim,
-                                 t->lse + i, t->bound + i, t->lse_bound + i, &s->error);
+        s->status = tp_reference(problem, &s->tensors->call, TP_DOUBLE, s->tensors->arithmetic, n, t->rows + i,
+                                 t->o + i * t->dim, t->lse + i, t->bound + i, t->lse_bound + i, &s->error);
         if (s->status == TP_OK)
             s->status = tp_reference(problem, &s->tensors->call, TP_NAIVE, TP_ARITHMETIC_F32, n, t->rows + i,
                                      t->naive_o + i * t->dim, t->naive_lse + i, NULL, NULL, &s->error);

@@ -510,8 +510,10 @@ typedef struct tp_qualify_run_options {
     /* What runs the cells; NULL: this library. Of an engine o alone is judged, by the error of TP_NAIVE in the cell's dtype: at
        most twice as much. TP_CELL_QUALIFIED_FALLBACK: it was right, and not fused. `policy` does not count. */
     const tp_engine *engine;
+    int32_t device;               /* that cells run on: TP_CPU, or the context's backend, where no times are taken */
+    int32_t reserved;             /* 0 */
 } tp_qualify_run_options;
-#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL, NULL }
+#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL, NULL, 0, 0 }
 
 /* Runs every cell that has no result yet, on the context's threads, with its disable list; its own policy does not
    count. What is wrong with a cell is the cell's status and reason, and TP_OK; so is a stop by `progress`, after which cells

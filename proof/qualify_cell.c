@@ -95,6 +95,7 @@ int tp__trial_make(tp__trial *t) {
     struct tensors_style style = {.lse = !t->engine, .gain = t->cell.gain, .repeat = elements > SLOW_FILL};
     if (tensors_create(&t->tensors, p, &t->lengths, &style) || tensors_fill(&t->tensors, TP_QUALIFY_SEED))
         return tp__trial_break(t, TP_NO_MEMORY, "no memory for the tensors of a cell: %s", t->cell.problem);
+    if (t->plan) t->tensors.arithmetic = (tp_arithmetic)tp_plan_decision(t->plan)->arithmetic;
     if (!t->engine) poison_hidden(t); /* an engine may do as it likes with them */
     tp_error error = TP_ERROR_INIT;
     tp_status status = oracle_create_on(&t->oracle, &t->tensors, sample_limit(p, t->quick), TP_QUALIFY_SEED,
@@ -188,7 +189,7 @@ static int run_and_compare(tp__trial *t) {
 static int try_own(tp__trial *t) {
     int packed = t->cell.phase & (TP_QUALIFY_VARLEN | TP_QUALIFY_MIXED);
     if (choose(t) || tp__trial_make(t) || run_and_compare(t) || (packed && tp__trial_isolated(t))) return 1;
-    if (t->time_ns > 0) tp__trial_time(t);
+    if (t->time_ns > 0 && t->choice.device == TP_CPU) tp__trial_time(t);
     return 0;
 }
 
@@ -216,6 +217,7 @@ static tp_status run_slot(tp_qualification *q, tp__slot *slot, tp_context *conte
     trial->context = context;
     trial->choice = (tp_choice)TP_CHOICE_INIT;
     trial->choice.policy = options->policy;
+    trial->choice.device = options->device;
     trial->quick = q->quick;
     trial->engine = options->engine;
     trial->time_ns = slot->seen->timed || !q->quick ? options->time_ns : 0;
@@ -243,6 +245,9 @@ static tp_status take_options(const tp_qualification *q, const tp_context *conte
     TP_TRY(tp__take(&tp__run_shape, given ? given : &none, options, error));
     if (options->policy != TP_REFUSE && options->policy != TP_PERMIT)
         return tp__proof_fail(error, TP_INVALID, "policy is %d: it must be TP_REFUSE or TP_PERMIT", options->policy);
+    if (options->device < 0 || options->device > 255 || options->reserved != 0)
+        return tp__proof_fail(error, TP_INVALID, "device is %d and reserved %d: device must be in 0..255, and reserved 0",
+                              options->device, options->reserved);
     if (!(options->time_ns >= 0 && options->time_ns <= 1e12))
         return tp__proof_fail(error, TP_INVALID, "time_ns is %g: it must be in 0..1e12", options->time_ns);
     if (!options->engine) return TP_OK;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "tool/device.h"
 #include "harness/stats.h"
 
 static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
@@ -117,6 +118,9 @@ int qualify_context(const struct options *options, const char *disable, tp_conte
     wanted.threads = (int32_t)options->threads;
     wanted.policy = options_policy(options);
     wanted.disable = disable && *disable ? disable : NULL;
+    int code = device_open(options);
+    if (code) return code;
+    wanted.backend = device_backend();
     return tp_context_create(&wanted, context, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
@@ -148,6 +152,7 @@ static int run_cells(struct qualification *all, const struct options *options, s
     int code = qualify_context(options, options->disable, &context);
     if (code) return code;
     wanted.policy = options_policy(options);
+    wanted.device = device_number();
     wanted.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
     wanted.progress = on_progress;
     wanted.user = &run;
@@ -192,10 +197,19 @@ int command_qualify(const struct options *options) {
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
+    if (!code && options->device && options->engine) {
+        complain("--device is for kernels of this library: not with --engine, whose own device is");
+        code = EXIT_USAGE;
+    }
+    if (!code) code = device_open(options);
     if (!code) code = read_models(&all, options);
     if (!code) code = engine_open(options, &all.engine);
     if (!code && tp_identity_detect(options->declare, &here, &error) != TP_OK) code = complain_status(&error);
     if (!code) engine_identity(all.engine, here, &now);
+    if (!code && options->device) {
+        now.device = device_name();
+        now.host = device_host();
+    }
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);

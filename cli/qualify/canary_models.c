@@ -62,11 +62,10 @@ void canary_models_find(struct canary *c) {
 
 int canary_models_fresh(const struct canary *c, char *text, size_t size) {
     text[0] = 0;
-    for (int i = 0; i < c->deployed_count; i++)
-        if (c->deployed[i].state == LOCK_STALE) {
-            tp_lock_revision_fresh(c->lock, c->deployed[i].revision, c->now, text, size);
-            return 0;
-        }
+    for (int i = 0; i < c->deployed_count; i++) {
+        int64_t revision = c->deployed[i].revision;
+        if (revision >= 0 && tp_lock_revision_fresh(c->lock, revision, c->now, text, size) != TP_OK) return 0;
+    }
     return 1;
 }
 

@@ -162,7 +162,7 @@ class Worker:
     def run_kernel(self, mutant):
         """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
         plant = {"OPENCL_FIND": mutant["find"], "OPENCL_REPLACE": mutant["replace"]}
-        for words in (["./opencl_values", "brief"], ["--oclgrind", "./opencl_values", "small"]):
+        for words in (["./opencl_values", "brief"], ["./opencl_calls"], ["--oclgrind", "./opencl_values", "small"]):
             code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, LIMIT, **plant)
             if code != 0:
                 said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)

@@ -79,19 +79,23 @@ static tp_status covers(const tp_lock *lock, const tp_model *model, int group, t
                           model->name, part, layers);
 }
 
-static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p,
+/* *end: how it ended, where that is not TP_OK. */
+static tp_status collect(const tp_lock *lock, const char *isa, const tp_model *model, permits *p, int32_t *end,
                          tp_error *error) {
     tp_lock_use use = TP_LOCK_USE_INIT;
     int found = 0, named = 0;
+    *end = TP_LOCK_REFUSED;
     for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
         named |= !strcmp(use.model, model->label);
         if (strcmp(use.config_hash, model->config_hash)) continue;
         found = 1;
         TP_TRY(take_use(lock, isa, model, &use, p, error));
     }
+    *end = named ? TP_LOCK_OTHER_CONFIG : TP_LOCK_UNKNOWN_MODEL;
     if (!found)
         return refuse(model, NULL, error, "not qualified",
                       named ? "the lock has it with another config" : "the lock does not have it");
+    *end = TP_LOCK_REFUSED;
     for (int i = 0; i < model->group_count; i++) TP_TRY(covers(lock, model, i, error));
     return TP_OK;
 }
@@ -119,14 +123,17 @@ static tp_status max_scratch(tp_context *context, const tp_lock *lock, const cha
     return TP_OK;
 }
 
-tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
-                       const char *declared, tp_error *error) {
+/* Permits, or how it ended in state->status. */
+static tp_status compare(tp_context *context, const tp_lock *lock, const tp_model *model, const char *declared,
+                         tp_lock_state *state, tp_error *error) {
     tp_identity *here;
     permits p = {0};
-    tp_lock_state state = {.struct_size = sizeof state, .status = TP_LOCK_STALE};
     char why[1024], isa[64];
-    if (!context || !lock || !model)
-        return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
+    state->status = TP_LOCK_UNREADABLE;
+    if (!lock || !model)
+        return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given; NULL stands for one that could not be read",
+                              lock ? "model" : "lock");
+    state->status = TP_LOCK_FAILED;
     TP_TRY(tp_identity_detect(declared, &here, error));
     /* a context may plan for another machine */
     tp__lock_key(tp_context_machine(context)->isa, isa);
@@ -134,13 +141,28 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
     tp_status status = tp_lock_fresh(lock, here, why, sizeof why);
     tp_identity_destroy(here);
     if (status != TP_OK) {
-        tp_context_lock_state(context, &state, NULL);
+        state->status = TP_LOCK_STALE;
         return refuse(model, NULL, error, "STALE", why);
     }
-    status = collect(lock, isa, model, &p, error);
-    if (status == TP_OK) status = max_scratch(context, lock, isa, &state.scratch_bytes, error);
+    status = collect(lock, isa, model, &p, &state->status, error);
+    if (status == TP_OK || status == TP_NO_MEMORY) state->status = TP_LOCK_FAILED;
+    if (status == TP_OK) status = max_scratch(context, lock, isa, &state->scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
-    state.status = TP_LOCK_MATCHES;
-    return status == TP_OK ? tp_context_lock_state(context, &state, error) : status;
+    if (status == TP_OK) state->status = TP_LOCK_MATCHES;
+    return status;
+}
+
+/* However it ends, metrics and trace say so: a refusal that nobody sees leaves the alert quiet. */
+tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
+                       const char *declared, tp_error *error) {
+    tp_lock_state state = {.struct_size = sizeof state};
+    if (!context) return tp__proof_fail(error, TP_INVALID, "context is NULL: it must be given");
+    tp_status status = compare(context, lock, model, declared, &state, error);
+    if (model) state.model = model->label;
+    if (tp_context_lock_state(context, &state, NULL) == TP_INVALID) {
+        state.model = "other"; /* a file's name need not be a label */
+        tp_context_lock_state(context, &state, NULL);
+    }
+    return status;
 }

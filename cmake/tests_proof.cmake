@@ -44,8 +44,11 @@ if(TILEPROOF_CLI)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
-  # Says "not run here" where promtool is missing.
-  add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
+  # Alerts on metrics of a server in each state of an incident. Says "not run here" where promtool is missing.
+  add_executable(ops_server ${CMAKE_SOURCE_DIR}/tests/ops/server.c)
+  target_link_libraries(ops_server PRIVATE tileproof_proof_static)
+  add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> $<TARGET_FILE:ops_server>
+    ${CMAKE_SOURCE_DIR}/ops)
   set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
   add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)

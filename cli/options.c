@@ -137,7 +137,7 @@ static const struct option_row rows[] = {
      FIELD(budget), COMMAND_CANARY},
     {"--drill", "WHAT", "no:HEAD_DIM=96, no:KERNEL or slow:KERNEL=1.2 (simulated)", TEXT, FIELD(drill),
      COMMAND_CANARY},
-    {"--output", "FILE", "-o: where the events go; default standard output", TEXT, FIELD(format),
+    {"--output", "FILE", "-o: convert: where the events go, default standard output; summary: text, json or md", TEXT, FIELD(format),
      COMMAND_TRACE},
     {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},

@@ -9,10 +9,9 @@
  * size is what one pair can bring: scale * |dO|.|v| * max|k| for d_q, the same with max|q| for d_k, and max|dO| for
  * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. Rounding errors add like the steps of
  * a random walk, and 4 ulp are one of 16 pairs: where a sequence has more than 16 rows for each key, d_k and d_v are
- * allowed sqrt(rows / keys) / 4 times as much. The bounds are those of
- * tp_reference_backward; gradients of the bias, slopes and sinks have none. Of the last two there is one value a head,
- * and naive's error in it a matter of luck: four times as much is allowed, and six standard deviations of
- * what D = dO.o loses because o was stored in its dtype (docs/maths.md section 9).
+ * allowed sqrt(rows / keys) / 4 times as much. Gradients of the bias, slopes and sinks are compared with naive only where
+ * o is a float. Of slopes and sinks there is one value a head, and naive's error in it is a matter of luck: four times as
+ * much is allowed. Every value also stays under its bound by tp_reference_backward.
  */
 #ifndef TILEPROOF_HARNESS_GRADIENTS_H
 #define TILEPROOF_HARNESS_GRADIENTS_H
@@ -43,19 +42,12 @@ struct gradients_oracle {
     double pair;                  /* |dO|.|v| */
     int may_overflow;             /* 1: where a float may overflow, the bound is infinite and nothing is asked */
     double max_lse;               /* the largest |lse| that is finite, by the definition */
-    double *distance;             /* [sequence][query head][row]: the keys' mean distance, as P weighs it; 0 without alibi */
     double allowance;             /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after it is created */
-    int bounds_alone;             /* 1: those lines are not asked of d_q, d_k and d_v, which have bounds. Set after, too */
+    int bounds_alone;             /* 1: those lines are not asked. Set after, too */
 };
 tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct tensors *tensors,
                                  const struct gradients *gradients, tp_error *error);
 void gradients_oracle_destroy(struct gradients_oracle *oracle);
-/* Of gradients_oracle_create: max_lse and distance. */
-tp_status gradients_look_at_rows(struct gradients_oracle *oracle, const struct tensors *tensors, tp_error *error);
-/* The largest standard deviations of a slope's gradient and of a head's d_sink that come from o as it was stored: D enters
-   the first times the mean distance, the second times P of the sink. */
-void gradients_stored(const struct gradients_oracle *oracle, const struct tensors *tensors,
-                      const struct gradients *gradients, double *of_slopes, double *of_sinks);
 /* Rows and keys whose bound is infinite; all of them in *all. */
 int64_t gradients_unbounded(const struct gradients_oracle *oracle, const struct tensors *tensors, int64_t *all);
 /* 0 when the rule holds; otherwise nonzero and what was expected and got. */

@@ -103,7 +103,7 @@ tp_status oracle_create(struct oracle *oracle, const struct tensors *tensors, in
     return oracle_create_on(oracle, tensors, limit, seed, 1, error);
 }
 
-/* One value against the truth: an error, or a disagreement about being finite. */
+/* One value against the oracle: an error, or a disagreement about being finite. */
 static int differs(double expected, double got, double *error) {
     *error = 0;
     if (isnan(expected)) return !isnan(got);

@@ -47,46 +47,55 @@ TP_API const char *tp_version(void);
 TP_API const char *tp_build_hash(void);
 TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=ON": part of the hash */
 
-/* ------------------------------------------------------------------------------------------ * 0  Conventions * *
-   Words     q, k, v, o: the four tensors. m, l: running row maximum and row sum. lse: the log of *           the sum
-   of exponentials of a row's scores (natural log, float32). group: query heads *           that share one KV head;
-   query head h reads KV head h / group. * Sizes     A struct that starts with struct_size may have more fields in a
-   later version, always at its end. *           Program and library may be of different versions, in both
-   directions, because each struct says how long *           its owner made it. Set one up with its init function or
-   INIT macro: they use sizeof of your header. A *           function that fills a struct is an inline function here.
-   It calls NAME_sized, which takes the size; *           programs that load symbols by name call that. *
-   - Shorter than the library's, but not shorter than in 0.2.0: fields that the program does not know are *
-   taken as 0 and never written. *             - Longer: what lies beyond must be 0. Anything else is refused with
-   TP_INVALID, because the program asks *               for something that the library does not have. In a struct
-   that is filled, it is set to 0. *             - Shorter than in 0.2.0, or above 65,536: refused with TP_INVALID. *
-   Structs that the library gives by pointer (decisions, events, rows of tables) have the library's size: *
-   read them where they are, do not copy them. A newer program asks TP_HAS before it reads a field that *
-   0.2.0 did not have. *           Structs without struct_size lie in arrays or inside others. They stay as they are
-   for ever: tp_tensor, *           tp_mask_node, tp_row, tp_permit, and an entry of tp_lengths.seq, of which there
-   are 16. * Growth    From 0.2.0 on, a later version may add functions, enum numbers, bits of flags, words of the
-   text form, keys of *           JSON, and fields at the end of a struct. 0 in a new field means what was so before.
-   Until 1.0 nothing that *           exists is removed or gets another meaning. What is to go in 1.0 is marked
-   deprecated here, with what *           replaces it, at least one minor version before. The SONAME is the major
-   number, so it changes only *           when something is removed. Texts of errors, and the choice between kernels,
-   are not part of this. * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is
-   not *           NULL, fills in a text that names the value and the rule. Nothing is ever printed, *
-   nothing aborts. On failure no output is written. * Ownership The caller owns every struct it passes, every tensor
-   and the workspace. The library *           owns tp_context, tp_plan and tp_decision until their destroy function
-   is called. *           A plan refers to its context, and a receipt to its plan's decision: destroy the plan after
-   the last use of *           its receipts, and the context last. Names (of kernels, dtypes, functions) live as long
-   as the library. * Threads   A plan is immutable: any number of threads may run it, one workspace each. *
-   tp_attention may be called from any thread; calls on one context take turns, because *           they share its
-   workspace and pool. Creating plans from one context is thread-safe. *           Running attention from inside a
-   task or a mask's callback gives TP_BUSY. In a forked child *           every function that takes a context or a
-   plan gives TP_FORKED, if it returns a status, and *           none hangs; tp_context_count_next gives 0. A child
-   makes a context of its own. It may destroy its copy *           of the parent's; memory that a thread of the
-   parent was changing when it forked is then not freed. * State     No globals. A context owns the machine value,
-   the pool, the cache of decisions, *           counters, policy, and a grow-only workspace that tp_attention alone
-   uses. One *           thread-local mark says "this thread is inside a task", which is how TP_BUSY is known. *
-   The library reads no environment variable. * Floats    Every call computes in the default floating-point
-   environment and restores the caller's. The caller's *           rounding mode, flush to zero and trapping
-   exceptions do not change results. *
-   ------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------
+ * 0  Conventions
+ *
+ * Words     q, k, v, o: the four tensors. m, l: running row maximum and row sum. lse: the log of the sum of
+ *           exponentials of a row's scores (natural log, float32). group: query heads that share one KV head;
+ *           query head h reads KV head h / group.
+ * Sizes     A struct that starts with struct_size may have more fields in a later version, always at its end.
+ *           Program and library may be of different versions, in both directions, because each struct says how
+ *           long its owner made it. Set one up with its init function or INIT macro: they use sizeof of your
+ *           header. A function that fills a struct is an inline function here. It calls NAME_sized, which takes
+ *           the size; programs that load symbols by name call that.
+ *             - Shorter than the library's, but not shorter than in 0.2.0: fields that the program does not know
+ *               are taken as 0 and never written.
+ *             - Longer: what lies beyond must be 0. Anything else is refused with TP_INVALID, because the
+ *               program asks for something that the library does not have. In a struct that is filled, it is set
+ *               to 0.
+ *             - Shorter than in 0.2.0, or above 65,536: refused with TP_INVALID.
+ *           Structs that the library gives by pointer (decisions, events, rows of tables) have the library's
+ *           size: read them where they are, do not copy them. A newer program asks TP_HAS before it reads a
+ *           field that 0.2.0 did not have.
+ *           Structs without struct_size lie in arrays or inside others. They stay as they are for ever:
+ *           tp_tensor, tp_mask_node, tp_row, tp_permit, and an entry of tp_lengths.seq, of which there are 16.
+ * Growth    From 0.2.0 on, a later version may add functions, enum numbers, bits of flags, words of the text
+ *           form, keys of JSON, and fields at the end of a struct. 0 in a new field means what was so before.
+ *           Until 1.0 nothing that exists is removed or gets another meaning. What is to go in 1.0 is marked
+ *           deprecated here, with what replaces it, at least one minor version before. The SONAME is the major
+ *           number, so it changes only when something is removed. Texts of errors, and the choice between
+ *           kernels, are not part of this.
+ * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is not NULL, fills in a
+ *           text that names the value and the rule. Nothing is ever printed, nothing aborts. On failure no
+ *           output is written.
+ * Ownership The caller owns every struct it passes, every tensor and the workspace. The library owns tp_context,
+ *           tp_plan and tp_decision until their destroy function is called. A plan refers to its context, and a
+ *           receipt to its plan's decision: destroy the plan after the last use of its receipts, and the context
+ *           last. Names (of kernels, dtypes, functions) live as long as the library. tp_plan_submit says what
+ *           must stay while a call is under way.
+ * Threads   A plan is immutable: any number of threads may run it, one workspace each. tp_attention may be
+ *           called from any thread; calls on one context take turns, because they share its workspace and pool.
+ *           Creating plans from one context is thread-safe. Running attention from inside a task or a mask's
+ *           callback gives TP_BUSY. In a forked child every function that takes a context or a plan gives
+ *           TP_FORKED, if it returns a status, and none hangs; tp_context_count_next gives 0. A child makes a
+ *           context of its own. It may destroy its copy of the parent's; memory that a thread of the parent was
+ *           changing when it forked is then not freed.
+ * State     No globals. A context owns the machine value, the pool, the cache of decisions, counters, policy,
+ *           and a grow-only workspace that tp_attention alone uses. One thread-local mark says "this thread is
+ *           inside a task", which is how TP_BUSY is known. The library reads no environment variable.
+ * Floats    Every call computes in the default floating-point environment and restores the caller's. The
+ *           caller's rounding mode, flush to zero and trapping exceptions do not change results.
+ * ------------------------------------------------------------------------------------------ */
 
 /* Does the struct that the pointer leads to reach as far as this field? */
 #define TP_HAS(pointer, field) \
@@ -986,6 +995,7 @@ typedef struct tp_reference_gradients {
     /* derived absolute error bounds for a kernel that follows docs/maths.md, of a row or key */
     double *d_q_bound; /* [q_len][group] */
     double *d_k_bound, *d_v_bound; /* [kv_len] */
+    double *d_bias_bound, *d_alibi_slopes_bound, *d_sinks_bound; /* of each element, as d_bias, d_alibi_slopes and d_sinks */
 } tp_reference_gradients;
 TP_API tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *tensors,
                                        tp_precision precision, int64_t seq, int64_t kv_head,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door: limits, JSON, then by model_type to the reader of a whole model or of its parts. */
+/* The entry point: limits, JSON, then by model_type to the reader of a whole model or of its parts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

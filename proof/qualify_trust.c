@@ -51,7 +51,7 @@ static void put_row(struct tensors *tensors, const tp_row *row, const double *va
         tensors_set(tensors, TENSOR_O, row->seq, row->row, row->head, x, (float)values[x]);
 }
 
-/* Exchanges two rows of the outputs by the truth's own values; does the rule see it? */
+/* Exchanges two rows of the outputs by the oracle's own values; does the rule see it? */
 static int exchange_is_seen(tp__trial *s, int64_t a, int64_t b) {
     struct measured_error measured;
     char reason[512];

@@ -4,7 +4,7 @@
 
     check_spills.py OBJECT...
 
-Looks at scores_N, values_N, turned_N and their narrow twins in every object that has them: the loop with the most
+Looks at scores_N, values_N, turned_N and their narrow forms in every object that has them: the loop with the most
 multiply-adds must touch no stack slot with a vector register. Optimised builds only.
 """
 import re

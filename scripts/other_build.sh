@@ -5,7 +5,7 @@
 # asan is the address and undefined-behaviour sanitizers. emulated adds the AVX-512 source compiled to
 # plain vectors, so that a host without the instructions can check it; it never counts as passed there.
 # tsan runs without pthreadpool, whose raw futexes it cannot see through: threads then come from the
-# tests' own parallel-for, through the caller's door.
+# tests' own parallel-for, through the caller's entry point.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 case $1 in

@@ -124,7 +124,7 @@ int check_attend_by(struct check_env *env, struct tensors *tensors, enum entry e
     tp_status status = attempt_run(&attempt, tensors, receipt, &error);
     if (status != TP_OK)
         return check_fail(env, "expected TP_OK, got %s: %s", tp_status_name(status), error.text);
-    /* Where there is no pair to score no leaf does, and the receipt names no kernel. */
+    /* Where there is no pair to score no kernel function does, and the receipt names no kernel. */
     const char *ran = receipt->kernel ? receipt->kernel : "none";
     const char *expected = receipt->pairs_visible ? env->kernel->name : ran;
     if (strcmp(ran, expected))

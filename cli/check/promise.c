@@ -185,7 +185,7 @@ static int one_call(struct check_env *env) {
     return failed;
 }
 
-/* The receipt's counts against the scalar truth of the mask. */
+/* The receipt's counts against the mask's definition, pair by pair. */
 static int receipts(struct check_env *env) {
     struct tensors tensors;
     tp_receipt receipt;

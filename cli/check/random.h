@@ -5,18 +5,18 @@
  * are all of it: the same two give the same numbers and runs, whatever drew them. A finding may depend on more, since a
  * worker's contexts serve trial after trial; one that needs the trials before it is said to pass alone.
  *
- *     check_random.c          options, the walk, failures as they come
- *     check_random_draw.c     a problem text from dice, by a table of words
- *     check_random_shapes.c   its lengths, heads, head dims and dtypes
- *     check_random_traits.c   the @ words: a table, read and drawn
- *     check_random_data.c     tensors of a trial: values of every size, NaN where it may and may not reach; what rows see
- *     check_random_try.c      one trial on one kernel: the reference, receipts by brute force
- *     check_random_gradients.c  the same for a backward trial
- *     check_random_cuts.c     runs that must have the same bits: tasks, layouts, pages, strategies, doors
- *     check_random_views.c    the same for parts of a call: one sequence alone, rows in chunks
- *     check_random_apart.c    child processes: a crash or a hang costs one trial
- *     check_random_shrink.c   a failure made as small as it gets
- *     check_random_cover.c    how often each word, pair of words and loop was drawn
+ *     random.c            options, the walk, failures as they come
+ *     random_draw.c       a problem text from dice, by a table of words
+ *     random_shapes.c     its lengths, heads, head dims and dtypes
+ *     random_traits.c     the @ words: a table, read and drawn
+ *     random_data.c       tensors of a trial: values of every size, NaN where it may and may not reach; what rows see
+ *     random_try.c        one trial on one kernel: the reference, receipts by brute force
+ *     random_gradients.c  the same for a backward trial
+ *     random_cuts.c       runs that must have the same bits: tasks, layouts, pages, strategies, entry points
+ *     random_views.c      the same for parts of a call: one sequence alone, rows in chunks
+ *     random_isolated.c   child processes: a crash or a hang costs one trial
+ *     random_shrink.c     a failure made as small as it gets
+ *     random_cover.c      how often each word, pair of words and loop was drawn
  */
 #ifndef TILEPROOF_CLI_CHECK_RANDOM_H
 #define TILEPROOF_CLI_CHECK_RANDOM_H
@@ -104,7 +104,7 @@ int trial_make(const struct trial *trial, const tp_problem *problem, const tp_le
 void trial_spoil_gradients(const struct trial *trial, const struct tensors *tensors, const struct visibility *visibility,
                            struct gradients *gradients);
 
-/* A trial at work: data, reference and sight serve all kernels. */
+/* A trial at work: data, reference and visibility serve all kernels. */
 struct subject {
     const struct trial *trial;
     struct tensors tensors;

@@ -140,18 +140,18 @@ static PyObject *result(backward *b, const tp_receipt *receipt) {
     PyObject *tuple = PyTuple_New(GRADIENTS + 1);
     for (int i = 0; tuple != NULL && i < GRADIENTS; i++)
         PyTuple_SetItem(tuple, i, Py_NewRef(b->object[i] != NULL ? b->object[i] : Py_None));
-    PyObject *paper = Py_NewRef(Py_None);
+    PyObject *report = Py_NewRef(Py_None);
     if (tuple != NULL && b->call.return_receipt) {
         PyObject *texts = receipt_texts(receipt),
                  *rewrites = texts ? call_rewrites(&b->call, receipt->rewrites) : NULL;
-        Py_DECREF(paper);
-        paper = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL;
+        Py_DECREF(report);
+        report = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL;
         Py_XDECREF(texts);
         Py_XDECREF(rewrites);
     }
-    if (tuple != NULL && paper != NULL) PyTuple_SetItem(tuple, GRADIENTS, Py_NewRef(paper));
-    if (paper == NULL) Py_CLEAR(tuple);
-    Py_XDECREF(paper);
+    if (tuple != NULL && report != NULL) PyTuple_SetItem(tuple, GRADIENTS, Py_NewRef(report));
+    if (report == NULL) Py_CLEAR(tuple);
+    Py_XDECREF(report);
     return tuple;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The extension tileproof._core. Python hands over every argument by position (arguments.inc), so
- * that nothing is parsed by name; the door in Python, tileproof/__init__.py, has names, types and
+ * that nothing is parsed by name; the entry point in Python, tileproof/__init__.py, has names, types and
  * docstrings.
  *
  *     view.c      a tensor of Python's, as pointer, shape, strides and dtype, without a copy
@@ -13,7 +13,7 @@
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
  *     context.c   a context for each number of threads, made anew after fork
  *     allocate.c  new tensors
- *     papers.c    receipts, exceptions
+ *     reports.c   receipts, exceptions
  */
 #ifndef TILEPROOF_PYTHON_CORE_H
 #define TILEPROOF_PYTHON_CORE_H

@@ -27,16 +27,16 @@ PyObject *call_result(call *c, const tp_receipt *receipt) {
     PyObject *lse = c->return_lse ? Py_NewRef(c->lse_object) : NULL;
     PyObject *texts = c->return_receipt ? receipt_texts(receipt) : NULL;
     PyObject *rewrites = texts != NULL ? call_rewrites(c, receipt->rewrites) : NULL;
-    PyObject *paper = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL, *result = NULL;
-    if (c->return_receipt && paper != NULL)
-        result = lse != NULL ? PyTuple_Pack(3, out, lse, paper) : PyTuple_Pack(2, out, paper);
+    PyObject *report = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL, *result = NULL;
+    if (c->return_receipt && report != NULL)
+        result = lse != NULL ? PyTuple_Pack(3, out, lse, report) : PyTuple_Pack(2, out, report);
     else if (!c->return_receipt)
         result = PyTuple_Pack(2, out, lse);
     Py_DECREF(out);
     Py_XDECREF(lse);
     Py_XDECREF(texts);
     Py_XDECREF(rewrites);
-    Py_XDECREF(paper);
+    Py_XDECREF(report);
     return result;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doors in Python: names, types and docstrings. The extension takes everything by position (_core.arguments)."""
+"""The entry points in Python: names, types and docstrings. The extension takes everything by position (_core.arguments)."""
 from __future__ import annotations
 
 import os

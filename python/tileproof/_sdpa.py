@@ -118,8 +118,8 @@ def _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gq
         else:
             bias = attn_mask
     result = _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve)
-    out, paper = _with_receipt(result) if receipt else (result, None)
-    return (out if shape is None else out.reshape(shape)), paper
+    out, report = _with_receipt(result) if receipt else (result, None)
+    return (out if shape is None else out.reshape(shape)), report
 
 
 def scaled_dot_product_attention(

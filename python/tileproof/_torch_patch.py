@@ -117,7 +117,7 @@ def _ours(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 def _plain(error: Exception) -> str:
-    """Its first line, without a backtrace of C++ and without advice for other doors."""
+    """Its first line, without a backtrace of C++ and without advice for other entry points."""
     text = str(error).split("\n")[0].removesuffix(_core.remedy)
     if isinstance(error, _core.FallbackRefused):
         text = re.sub(r"^fallback refused \(.*?\) for ", "only a slower path of tileproof's would serve ", text)

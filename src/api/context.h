@@ -49,7 +49,7 @@ struct tp_context {
     tp__workspace_held workspace, device_workspace;
 };
 
-/* TP_FORKED in a forked child. Every door asks it before it takes a lock or memory. */
+/* TP_FORKED in a forked child. Every entry point asks it before it takes a lock or memory. */
 tp_status tp__context_here(const tp_context *context, tp_error *error);
 /* That, and not inside a task. */
 tp_status tp__context_usable(const tp_context *context, tp_error *error);

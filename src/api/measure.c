@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doors to the limits of the machine. */
+/* Entry points to the limits of the machine. */
 #include <string.h>
 
 #include "api/context.h"

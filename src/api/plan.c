@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doors to the decision: plan, explain. */
+/* Entry points to the decision: plan, explain. */
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door to running a plan: check everything, then hand over to its strategy. */
+/* The entry point to running a plan: check everything, then hand over to its strategy. */
 
 #include "api/flight.h"
 #include "base/arena.h"

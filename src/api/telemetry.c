@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doors to what a context has counted and recorded. */
+/* Entry points to what a context has counted and recorded. */
 #include "api/context.h"
 #include "base/structs.h"
 #include "problem/sequence.h"

@@ -2,7 +2,7 @@
 /*
  * The floating-point environment that all arithmetic here is written for: round to nearest, no flush to zero, no
  * exception traps. A caller's own must neither change a result nor turn an overflow on the way into a signal, so it
- * is put aside at every door behind which there is arithmetic, and given back.
+ * is put aside at every entry point behind which there is arithmetic, and given back.
  */
 #ifndef TP_BASE_CONTROL_H
 #define TP_BASE_CONTROL_H

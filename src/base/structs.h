@@ -33,7 +33,7 @@
     X(tp_count, device, 96)                 \
     X(tp_kernel_info, ops, 48)              \
     X(tp_lock_state, canary_success, 24)    \
-    X(tp_reference_gradients, d_v_bound, 80)
+    X(tp_reference_gradients, d_sinks_bound, 104)
 
 /* Structs without a size: they lie in arrays or inside others, and stay as they are for ever. */
 #define TP__FROZEN(X)     \

@@ -49,7 +49,7 @@ VEC_INLINE void drop_stays(const tp__drop *drop, const drop_keys *keys, int64_t 
     stays[1] = ((vec_i)vec_zip_odd(low, high) ^ sign) >= min;
 }
 
-/* 0 for what is dropped of p[from..to), both multiples of 16. Apart, so that who drops nothing does not carry it. */
+/* 0 for what is dropped of p[from..to), both multiples of 16. A function of its own: calls without dropout do not pay for it. */
 static __attribute__((noinline)) void drop_row(const tp__drop *drop, int64_t row, float *p, int64_t from,
                                                int64_t to) {
     drop_keys keys = drop_keys_of(drop, row);

@@ -190,7 +190,7 @@ typedef struct tp__row_tile {
 } tp__row_tile;
 typedef void tp__attend_fn(tp__trace *, const tp__row_tile *);
 
-/* Folds the state (m2, l2, o2) of later keys into (m, l, o), m in this unit. An empty state changes no bit. */
+/* Merges the state (m2, l2, o2) of later keys into (m, l, o), m in this unit. An empty state changes no bit. */
 typedef void tp__merge_state_fn(tp__trace *, int64_t rows, int64_t ldo, float *m, float *l, float *o,
                          const float *m2, const float *l2, const float *o2, float unit);
 

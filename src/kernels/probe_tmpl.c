@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leaves that look at the machine and at the vector layer itself: multiply-adds from registers and plain
+/* Kernel functions that look at the machine and at the vector layer itself: multiply-adds from registers and plain
    reads, against which benchmarks state their figures, and exp2 and tanh, which tests hold to their errors. */
 #include "kernels/function.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves that walk over the rows of tensors share. */
+/* What kernel functions that walk over the rows of tensors share. */
 #ifndef TP_KERNELS_ROWS_H
 #define TP_KERNELS_ROWS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tree: its rules, and its truth for one pair. */
+/* The tree: its rules, and whether one pair is visible. */
 #include "masks/kind.h"
 
 #include "base/structs.h"

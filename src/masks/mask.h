@@ -121,7 +121,7 @@ tp__mask_view tp__mask_view_plain(const tp_problem *problem, int64_t q_len, int6
 /* Finds out what of the data is in order; O(keys). Until then nothing is taken to be. */
 void tp__mask_look(tp__mask_view *view);
 
-/* The scalar truth of the whole tree. Kinds whose data is not there allow what the others do. */
+/* Whether the whole tree shows one pair. Kinds whose data is not there allow what the others do. */
 int tp__mask_allowed(tp__mask_view *view, int64_t head, int64_t row, int64_t key);
 
 /* The union of intervals, ascending and apart, within which the row sees keys; returns whether it sees all

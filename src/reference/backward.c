@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tp_reference_backward: the door, and the sums over the rows of one KV head of one sequence. */
+/* tp_reference_backward: the entry point, and the sums over the rows of one KV head of one sequence. */
 #include "reference/backward.h"
 #include "reference/rounding.h"
 
@@ -23,6 +23,7 @@ typedef struct job {
     tp__backward_row at;
     tp__sum *d_q, *d_k,
         *d_v;      /* [head_dim_qk] of the row; [kv_len][head_dim_qk], [kv_len][head_dim_v] */
+    tp__sum *d_slopes, *d_sinks; /* [group] */
     int64_t *rows; /* [kv_len]: that see the key */
 } job;
 
@@ -62,6 +63,8 @@ static size_t lay_out(job *j, void *memory) {
     j->d_q = TP_TAKE(&arena, tp__sum, d);
     j->d_k = TP_TAKE(&arena, tp__sum, tp__times(keys, d));
     j->d_v = TP_TAKE(&arena, tp__sum, tp__times(keys, dv));
+    j->d_slopes = TP_TAKE(&arena, tp__sum, j->group);
+    j->d_sinks = TP_TAKE(&arena, tp__sum, j->group);
     j->rows = TP_TAKE(&arena, int64_t, keys);
     if (memory != NULL) tp__row_memory(&j->at.row, keys, row);
     return arena.used;
@@ -121,19 +124,37 @@ static void add_pairs(job *j) {
 }
 
 /* The gradients of what changes scores: sums of d_score itself. */
-static void add_scores(const job *j, int64_t row_index, int64_t g) {
+static void add_scores(job *j, int64_t row_index, int64_t g) {
     const tp__reference_row *row = &j->at.row;
     for (int64_t i = 0; i < row->count; i++) {
-        double d_score = j->at.pairs[i].d_score;
+        const tp__pair *pair = &j->at.pairs[i];
         int64_t key = row->keys[i].index;
         if (key == TP__SINK) {
-            if (j->out->d_sinks != NULL) j->out->d_sinks[g] += d_score;
+            add(j, &j->d_sinks[g], pair, pair->d_score, 1, pair->score_error);
             continue;
         }
         double distance = fabs((double)(row->position - tp__mask_k_pos(&row->view, key)));
-        if (j->out->d_alibi_slopes != NULL) j->out->d_alibi_slopes[g] -= distance * d_score;
-        if (j->out->d_bias != NULL)
-            j->out->d_bias[(row_index * j->group + g) * j->sequence.kv_len + key] = d_score;
+        add(j, &j->d_slopes[g], pair, pair->d_score, -distance, pair->score_error);
+        tp__sum bias = {0};
+        add(j, &bias, pair, pair->d_score, 1, pair->score_error);
+        int64_t at = (row_index * j->group + g) * j->sequence.kv_len + key;
+        if (j->out->d_bias != NULL) j->out->d_bias[at] = bias.value;
+        if (j->out->d_bias_bound != NULL) j->out->d_bias_bound[at] = tp__sum_bound(&bias, 1, 1, TP_F32);
+    }
+}
+
+/* Of a row that has no contributing key by the definition, though a kernel may find NaN in it. */
+static void promise_nothing(job *j, int64_t row_index, int64_t g) {
+    const tp__reference_row *row = &j->at.row;
+    int64_t d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
+    j->d_slopes[g].overflows = j->d_sinks[g].overflows = 1;
+    for (int64_t x = 0; x < d; x++) j->d_q[x].overflows = 1;
+    for (int64_t i = 0; i < row->count && row->keys[i].index != TP__SINK; i++) {
+        int64_t key = row->keys[i].index;
+        for (int64_t x = 0; x < d; x++) j->d_k[key * d + x].overflows = 1;
+        for (int64_t x = 0; x < dv; x++) j->d_v[key * dv + x].overflows = 1;
+        if (j->out->d_bias_bound != NULL)
+            j->out->d_bias_bound[(row_index * j->group + g) * j->sequence.kv_len + key] = INFINITY;
     }
 }
 
@@ -155,6 +176,11 @@ static void do_row(job *j, int64_t row, int64_t g) {
     memset(j->d_q, 0, (size_t)d * sizeof *j->d_q);
     place(j, row, j->kv_head * j->group + g);
     if (j->precision == TP_NAIVE && j->at.row.lse != -INFINITY) tp__row_naive(&j->at.row);
+    if (j->bounds && j->at.row.lse == -INFINITY) {
+        double bound, lse_bound;
+        tp__row_bound(&j->at.row, &bound, &lse_bound);
+        if (bound == INFINITY) promise_nothing(j, row, g);
+    }
     if (j->at.row.lse != -INFINITY) {
         (j->precision == TP_NAIVE ? tp__pairs_naive : tp__pairs_double)(&j->at);
         if (j->bounds) tp__pairs_bound(&j->at);
@@ -172,10 +198,9 @@ static void compute(job *j) {
     const tp_reference_gradients *out = j->out;
     int64_t keys = j->sequence.kv_len, rows = j->sequence.q_len, d = p->head_dim_qk,
             dv = p->head_dim_v;
-    for (int64_t i = 0; i < rows * j->group * keys && out->d_bias != NULL; i++) out->d_bias[i] = 0;
-    for (int64_t g = 0; g < j->group; g++) {
-        if (out->d_alibi_slopes != NULL) out->d_alibi_slopes[g] = 0;
-        if (out->d_sinks != NULL) out->d_sinks[g] = 0;
+    for (int64_t i = 0; i < rows * j->group * keys; i++) {
+        if (out->d_bias != NULL) out->d_bias[i] = 0;
+        if (out->d_bias_bound != NULL) out->d_bias_bound[i] = 0;
     }
     for (int64_t row = 0; row < rows; row++)
         for (int64_t g = 0; g < j->group; g++) do_row(j, row, g);
@@ -186,6 +211,12 @@ static void compute(job *j) {
         finish(j, j->d_v + i * dv, dv, j->rows[i], 1, p->v_dtype,
                out->d_v == NULL ? NULL : out->d_v + i * dv,
                out->d_v_bound == NULL ? NULL : out->d_v_bound + i);
+    }
+    for (int64_t g = 0; g < j->group; g++) {
+        finish(j, &j->d_slopes[g], 1, rows * keys, 1, TP_F32, out->d_alibi_slopes == NULL ? NULL : out->d_alibi_slopes + g,
+               out->d_alibi_slopes_bound == NULL ? NULL : out->d_alibi_slopes_bound + g);
+        finish(j, &j->d_sinks[g], 1, rows, 1, TP_F32, out->d_sinks == NULL ? NULL : out->d_sinks + g,
+               out->d_sinks_bound == NULL ? NULL : out->d_sinks_bound + g);
     }
 }
 
@@ -212,7 +243,8 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
              .seq = seq,
              .kv_head = kv_head,
              .group = forward.q_heads / forward.kv_heads};
-    j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL;
+    j.bounds = out->d_q_bound != NULL || out->d_k_bound != NULL || out->d_v_bound != NULL || out->d_bias_bound != NULL ||
+               out->d_alibi_slopes_bound != NULL || out->d_sinks_bound != NULL;
     TP_TRY(check_arguments(&j, error));
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
     TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));

@@ -10,8 +10,8 @@ typedef struct tp__pair {
     double p;       /* the probability as it meets v: dropped and scaled */
     double d_score; /* of the softmax's input, natural units */
     double d_plain; /* of scale * q.k */
-    double p_error, d_error; /* backward_bound.c: of p and of d_plain, absolute */
-    int overflows;           /* a float of the forward row may: nothing is promised of what the pair hands on */
+    double p_error, score_error, d_error; /* backward_bound.c: of p, d_score and d_plain, absolute */
+    int overflows; /* a float of the forward row may, or one of P decides between NaN and infinity: nothing is promised */
 } tp__pair;
 
 typedef struct tp__backward_row {

@@ -75,7 +75,7 @@ static difference of_pair(const tp__backward_row *b, const tp__key *key, const d
         sum += term;
         size += fabs(term);
     }
-    if (!(size * SECOND_ORDER < FLT_MAX)) size = INFINITY;
+    if (!(fmax(key->stays, 1) * size * SECOND_ORDER < FLT_MAX)) size = INFINITY; /* before dropout's factor and after */
     double value = key->stays * sum - delta->value;
     double error = (double)(dv + 3) * UNIT * key->stays * size + (double)dv * TINY + delta->error;
     error += UNIT * (fabs(value) + error);
@@ -93,16 +93,19 @@ void tp__pairs_bound(tp__backward_row *b) {
         tp__pair *pair = &b->pairs[i];
         pair->overflows = !(bound < INFINITY);
         if (pair->overflows || !isfinite(row->lse)) {
-            pair->p_error = pair->d_error = INFINITY;
+            pair->p_error = pair->score_error = pair->d_error = INFINITY;
             continue;
         }
         double p = key->weight / row->sum, p_error = probability_error(row, key, lse_bound) + TINY;
         difference d = of_pair(b, key, &delta);
+        /* 0 times infinity is NaN, but a float's P may be more than 0 */
+        if (p == 0 && p_error > TINY && isinf(d.value)) pair->overflows = 1;
         double size = (p + p_error) * (fabs(d.value) + d.error);
         d.error = (p + p_error) * d.error + p_error * fabs(d.value) + 2 * UNIT * size + TINY;
         d.value *= p;
         pair->p_error =
             key->stays * (p_error + (row->problem->dropout > 0 ? 3 * UNIT * (p + p_error) : 0));
+        pair->score_error = d.error;
         pair->d_error = through_score(row, key, d).error;
     }
 }

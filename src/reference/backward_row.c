@@ -45,8 +45,8 @@ void tp__pairs_naive(tp__backward_row *b) {
     const tp__reference_row *row = &b->row;
     const tp_problem *problem = row->problem;
     int64_t dv = problem->head_dim_v;
-    float delta = 0;
-    for (int64_t x = 0; x < dv; x++) delta += (float)b->d_o[x] * (float)row->o[x];
+    float delta = 0; /* from the last to the first: in the order of dP, the two would agree to the bit where P is 1 */
+    for (int64_t x = dv - 1; x >= 0; x--) delta += (float)b->d_o[x] * (float)row->o[x];
     delta -= (float)b->d_lse;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];

@@ -333,12 +333,23 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
     *lse_bound = fmax(*lse_bound, error + UNIT * (fabs(row->lse) + error) + TINY);
 }
 
+/* A score of -inf meets ALiBi's product, which is infinite itself where it is rounded before the sum: a kernel gives NaN. */
+static int infinities_meet(const tp__reference_row *row) {
+    for (int64_t i = 0; i < row->count; i++)
+        if (row->keys[i].index != TP__SINK && row->keys[i].score == -INFINITY &&
+            !(fabs(tp__alibi_at(row, row->keys[i].index)) < OVERFLOWS))
+            return 1;
+    return 0;
+}
+
 void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     *bound = *lse_bound = 0; /* of a row that is NaN or empty: the kernel's is just that */
     for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns.bound[x] = 0;
-    if (!isfinite(row->lse)) return;
+    if (isnan(row->lse)) return;
+    int meet = infinities_meet(row);
+    if (!meet && !isfinite(row->lse)) return;
     if (row->keys[0].index == TP__SINK) return; /* and nothing else: no arithmetic, and no q was read */
-    if (scores_overflow(row)) {
+    if (meet || scores_overflow(row)) {
         *bound = *lse_bound = INFINITY;
         return;
     }

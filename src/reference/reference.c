@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tp_reference: the door. Everything is checked before the first result is written. */
+/* tp_reference: the entry point. Everything is checked before the first result is written. */
 #include "reference/reference.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  *     for each chunk of keys its rows see                 keys are cut at absolute indices,
  *         start from the empty state                      never by rows, threads or lengths
  *         attend the chunk: prefill's loop or decode's    by the sequence's own number of rows
- *         fold the chunk's state into the rows' state
+ *         merge the chunk's state into the rows' state
  *     store O = o/l and lse
  *
  * so that a row's bits depend on its own q, its keys, its sequence's path and nothing else.
@@ -35,7 +35,7 @@ static int64_t prefill_rows(const tp__fused *f, int mr) {
     const tp_problem *p = f->cut.problem;
     int64_t rows = tp__min(RANGE_ROWS, RANGE_FLOATS / tp__max(f->ldq, f->ldo));
     rows = tp__round_up(rows, mr);
-    /* a problem that is smaller than a range needs no more room than its rows */
+    /* a problem that is smaller than a range needs no more scratch than its rows */
     return tp__max(tp__min(rows, tp__times(p->q_len, p->q_heads / p->kv_heads)), 1);
 }
 
@@ -219,7 +219,7 @@ static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) 
     store_rows(work, &scratch->whole);
 }
 
-/* One chunk; its state is folded when those before it have been. */
+/* One chunk; its state is merged when those before it have been. */
 static void run_split(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
     const tp__scratch *scratch = work->scratch;
     tp__split_kv *split = &work->fused->split[work->task->split];

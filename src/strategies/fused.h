@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two fused loops, prefill and decode, share: a task's room, and what is done with a chunk. */
+/* What the two fused loops, prefill and decode, share: a task's scratch, and what is done with a chunk. */
 #ifndef TP_STRATEGIES_FUSED_H
 #define TP_STRATEGIES_FUSED_H
 
@@ -15,9 +15,9 @@ typedef struct tp__state {
     float *m, *l, *o; /* [rows], [rows], [rows][ldo] */
 } tp__state;
 
-/* A range whose chunks are worked on by several threads: their states are folded in order. */
+/* A range whose chunks are worked on by several threads: their states are merged in order. */
 typedef struct tp__split_kv {
-    atomic_llong next_chunk; /* the chunk whose state may be folded next */
+    atomic_llong next_chunk; /* the chunk whose state may be merged next */
     tp__state state;
 } tp__split_kv;
 
@@ -41,7 +41,7 @@ typedef struct tp__fused {
     tp__split_kv *split;
 } tp__fused;
 
-/* What is at work: a task, its keys, its room. */
+/* What is at work: a task, its keys, its scratch. */
 typedef struct tp__work {
     const tp__fused *fused;
     const tp__task *task;

@@ -28,7 +28,7 @@ const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
 
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
 
-/* A range becomes a relay only when it is more than a 2*threads-th of all cost. */
+/* A range becomes a split range only when it is more than a 2*threads-th of all cost. */
 int tp__split_kv_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
 
 int64_t tp__schedule_bound(const tp__cut *cut) {
@@ -63,7 +63,7 @@ static double range_cost(const tp__cut *cut, const tp_tensors *tensors, const tp
     return (double)(count + KEY_ROWS) * 0.5 * (double)(a + b);
 }
 
-/* Most costly first, and as built where costs are equal: a relay's tasks stay in order. */
+/* Most costly first, and as built where costs are equal: a split range's tasks stay in order. */
 static int before(const tp__task *a, const tp__task *b) {
     return a->cost != b->cost ? a->cost > b->cost : a->order < b->order;
 }
@@ -97,7 +97,7 @@ static void add(tp__schedule *schedule, tp__task task) {
     schedule->task[schedule->count++] = task;
 }
 
-/* One task, or a relay of its chunks where it would keep one thread busy too long. */
+/* One task, or a split range of its chunks where it would keep one thread busy too long. */
 static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t keys, double total) {
     int64_t step = tp__chunk_keys(task.decode), chunks = (keys + step - 1) / step;
     int splits = schedule->splits < tp__split_kv_bound(cut->threads) && chunks > 1 &&
@@ -117,7 +117,7 @@ static int differs_by_head(const tp_problem *problem) {
     return problem->dropout > 0 || tp__mask_by_head(problem, NULL);
 }
 
-/* How many heads a decode task takes: all, unless threads or room ask for parts of them. Small parts only
+/* How many heads a decode task takes: all, unless threads or scratch ask for parts of them. Small parts only
    where there are too few chunks to share instead. */
 static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, double cost, double total) {
     int64_t heads = cut->problem->kv_heads;

@@ -4,7 +4,7 @@
  * rows of some KV heads of one sequence, and all the keys they see or one chunk of them. How a call is cut
  * changes no bit of the result, so the cut may follow the number of threads.
  *
- * Where rows and heads are too few for the threads, a range is split into its chunks: a *relay*, whose tasks
+ * Where rows and heads are too few for the threads, a range is split into its chunks: a *split range*, whose tasks
  * hand over their chunks' states in order. They stand in order among the tickets, so a task waits only for
  * one that another thread has claimed already.
  */
@@ -18,14 +18,14 @@
 
 /* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
 #define TP__RANGE_ROWS_MIN 256
-/* Most rows, over all its heads, of a decode task and of a relay. */
+/* Most rows, over all its heads, of a decode task and of a split range. */
 #define TP__SPLIT_KV_ROWS 256
 
 typedef struct tp__task {
     int64_t seq;
     int64_t head, heads;  /* KV heads */
     int64_t first, count; /* merged rows of each head */
-    int64_t chunk;        /* of a relay: its only chunk, by number; otherwise -1: all of them */
+    int64_t chunk;        /* of a split range: its only chunk, by number; otherwise -1: all of them */
     int32_t split;        /* -1: none */
     int32_t decode;       /* by the decode loop, otherwise by the prefill loop */
     int64_t order;        /* among tasks of equal cost */

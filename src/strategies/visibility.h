@@ -47,7 +47,7 @@ typedef struct tp__visibility {
     tp__dropout_row *drop_rows; /* [range rows] */
 } tp__visibility;
 
-/* Room for ranges of this many rows and blocks of this many keys, or fewer. */
+/* Scratch for ranges of this many rows and blocks of this many keys, or fewer. */
 tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
                          int block);
 

@@ -16,9 +16,8 @@ void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_
 void tp__receipt_submitted(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors);
 void tp__receipt_outcome(tp_receipt *receipt, const tp__device *device, const tp_outcome *outcome);
 
-/* tp__receipt_begin, and everything that the leaves wrote and the call asked; threads, workspace and time are the door's.
-   keys_seen:
-   keys over all sequences and KV heads that any row saw; -1: it follows from a plain mask. */
+/* tp__receipt_begin, and everything that the kernel functions wrote and the call asked; tasks, workspace and time come from
+   the entry point. keys_seen: keys over all sequences and KV heads that any row saw; -1: it follows from a plain mask. */
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);
 

@@ -199,7 +199,7 @@ static void bounds_are_the_callers(void **state) {
     tp_context_destroy(context);
 }
 
-/* The decision is kept for lengths of a kind; the room is that of the call. */
+/* The decision is kept for lengths of a kind; the scratch is that of the call. */
 static void the_workspace_is_the_calls_own(void **state) {
     (void)state;
     static const char *const texts[] = {

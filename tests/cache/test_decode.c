@@ -170,7 +170,7 @@ static void rows_that_see_nothing_at_both_ends(void **state) {
         }
 }
 
-/* A long sequence alone keeps several tasks busy: its chunks are folded more than once. */
+/* A long sequence alone keeps several tasks busy: its chunks are merged more than once. */
 static void a_long_sequence_is_split(void **state) {
     (void)state;
     call *c = call_new("h4/1 q1 k9000 d16 f32", NULL);

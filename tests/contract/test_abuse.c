@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad input at every door of the API: a status, a text that names the value, and nothing written.
+/* Bad input at every entry point of the API: a status, a text that names the value, and nothing written.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static void bad_execs(void **state) {
     tear_down(&r);
 }
 
-/* A few of the rules of tensors; test_tensors.c holds them all. Here: through both doors. */
+/* A few of the rules of tensors; test_tensors.c holds them all. Here: through both entry points. */
 static void bad_tensors(void **state) {
     (void)state;
     static const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The caller's floating-point environment (rounding mode, flush to zero, exceptions that trap) changes nothing at any
-   door, and is given back as it was. */
+   entry point, and is given back as it was. */
 #define _GNU_SOURCE /* feenableexcept */
 #include <fenv.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "support/back.h"
 #include "support/parallel.h"
 
-/* What every door gave, byte by byte. */
+/* What every entry point gave, byte by byte. */
 typedef struct answers {
     size_t used;
     unsigned char bytes[1 << 17];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every mask kind and many trees: parts and bits against the scalar truth, counts against brute force, results
+/* Every mask kind and many trees: parts and bits against the definition, counts against brute force, results
    against the reference; and every rule of the data that masks read. */
 #include <float.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks by brute force: truth, intervals, pair counts, and the classes of tiles that receipts
+/* Masks by brute force: visibility, intervals, pair counts, and the classes of tiles that receipts
  * count.
  */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "masks/mask.h"
 #include "support/call.h"
 
-/* The truth, written once more, from the header's words. */
+/* The definition, written once more, from the header's words. */
 typedef struct mask {
     int causal, windows;
     int64_t left[2], right[2];

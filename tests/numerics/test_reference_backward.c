@@ -86,14 +86,18 @@ static back back_new(const char *text, float dropout, int64_t seq, int64_t kv_he
                                      .d_sinks = doubles(b.group),
                                      .d_q_bound = doubles(b.rows * b.group),
                                      .d_k_bound = doubles(b.keys),
-                                     .d_v_bound = doubles(b.keys)};
+                                     .d_v_bound = doubles(b.keys),
+                                     .d_bias_bound = doubles(b.rows * b.group * b.keys),
+                                     .d_alibi_slopes_bound = doubles(b.group),
+                                     .d_sinks_bound = doubles(b.group)};
     return b;
 }
 
 static void back_free(back *b) {
     double *all[] = {
         b->out.d_q,     b->out.d_k,       b->out.d_v,       b->out.d_bias,   b->out.d_alibi_slopes,
-        b->out.d_sinks, b->out.d_q_bound, b->out.d_k_bound, b->out.d_v_bound};
+        b->out.d_sinks, b->out.d_q_bound, b->out.d_k_bound, b->out.d_v_bound, b->out.d_bias_bound,
+        b->out.d_alibi_slopes_bound, b->out.d_sinks_bound};
     for (int i = 0; i < COUNT(all); i++) free(all[i]);
     free(b->d_o);
     free(b->d_lse);
@@ -104,7 +108,8 @@ static void back_run(back *b, tp_precision precision) {
     tp_error error = TP_ERROR_INIT;
     tp_reference_gradients out = b->out;
     b->c->tensors.gradients = &b->gradients;
-    if (precision == TP_NAIVE) out.d_q_bound = out.d_k_bound = out.d_v_bound = NULL;
+    if (precision == TP_NAIVE)
+        out.d_q_bound = out.d_k_bound = out.d_v_bound = out.d_bias_bound = out.d_alibi_slopes_bound = out.d_sinks_bound = NULL;
     if (tp_reference_backward(&b->c->problem, &b->c->tensors, precision, b->seq, b->kv_head, &out,
                               &error))
         fail_msg("%s", error.text);
@@ -393,6 +398,85 @@ static void bound_where_a_score_overflows(void **state) {
     back_free(&b);
 }
 
+/* Key 0's score is -inf, and the slope's product 6e38: a kernel that rounds it before the sum finds NaN, one that does not
+   finds a row without any key. */
+static void no_bound_where_infinities_meet(void **state) {
+    static const float slopes[] = {-3e38f, -3e37f};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        back b = back_new("q3 k1 d1 f32 alibi", 0, 0, 0);
+        const tp_row first = {0};
+        double bound, lse, lse_bound, want = way ? 0 : INFINITY;
+        tp_error error = TP_ERROR_INIT;
+        b.c->tensors.alibi_slopes = &slopes[way];
+        for (int row = 0; row < 3; row++) call_set(b.c, CALL_Q, 0, row, 0, 0, 1);
+        call_set(b.c, CALL_K, 0, 0, 0, 0, -INFINITY);
+        assert_int_equal(tp_reference(&b.c->problem, &b.c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &first, NULL, &lse, &bound,
+                                      &lse_bound, &error), TP_OK);
+        assert_true(lse == -INFINITY && bound == want && lse_bound == want);
+        back_run(&b, TP_DOUBLE);
+        assert_true(b.out.d_q[0] == 0 && b.out.d_q_bound[0] == want && b.out.d_k_bound[0] == want && b.out.d_v_bound[0] == want);
+        assert_true(isinf(b.out.d_alibi_slopes_bound[0]) == !way && b.out.d_bias_bound[0] == want);
+        assert_true(b.out.d_q_bound[2] == 0); /* at no distance */
+        back_free(&b);
+    }
+}
+
+/* Where P is 1, dP - D is 0, and what a plain backward makes of it is its rounding. */
+static void naive_rounds_both_sums(void **state) {
+    (void)state;
+    back b = back_new("h1 q8 k1 d1/576 f32", 0, 0, 0);
+    double max = 0;
+    for (int x = 0; x < 576; x++) call_set(b.c, CALL_V, 0, 0, 0, x, 1.0f / (float)(x + 3));
+    for (int i = 0; i < 8; i++) b.d_lse[i] = 0;
+    back_run(&b, TP_NAIVE);
+    for (int i = 0; i < 8; i++) max = fmax(max, fabs(b.out.d_q[i]));
+    assert_true(max > 0 && max < 1e-3);
+    back_free(&b);
+}
+
+/* The slope takes 3e22 from key 0's score of 1e30, which no float shows: its P is 0 as a double and 1/2 as a float, and its
+   dP - D is infinite. With 3e28, P is 0 either way. */
+static void bound_where_p_decides_between_nan_and_infinity(void **state) {
+    static const float bias[] = {1e30f, 1e30f}, slopes[] = {3e22f, 3e28f};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        back b = back_new("q1 k2 d1 f32 alibi bias=f32", 0, 0, 0);
+        b.c->tensors.bias = bias;
+        b.c->tensors.alibi_slopes = &slopes[way];
+        b.d_lse[0] = INFINITY;
+        back_run(&b, TP_DOUBLE);
+        assert_true(isnan(b.out.d_k[0]) && isnan(b.out.d_bias[0]));
+        assert_true(b.out.d_k_bound[0] == (way ? 0 : INFINITY));
+        assert_true(b.out.d_bias_bound[0] == (way ? 0 : INFINITY));
+        back_free(&b);
+    }
+}
+
+/* dP of a pair that stays is 4e38 before D = 2e38 is subtracted: more than a float holds, though the difference is not. */
+static void bound_where_dropout_makes_dp_overflow(void **state) {
+    (void)state;
+    back b = back_new("q16 k2 d1 f32", 0.5f, 0, 0);
+    int stay = 0;
+    for (int key = 0; key < 2; key++) {
+        call_set(b.c, CALL_K, 0, key, 0, 0, 1);
+        call_set(b.c, CALL_V, 0, key, 0, 0, key == 0 ? 1e37f : 0);
+    }
+    for (int row = 0; row < 16; row++) {
+        call_set(b.c, CALL_Q, 0, row, 0, 0, 0);
+        b.d_o[row] = 20, b.d_lse[row] = 0;
+    }
+    back_run(&b, TP_DOUBLE);
+    for (int row = 0; row < 16; row++) {
+        int stays = b.out.d_bias[row * 2] > 0;
+        if (stays) assert_true(fabs(b.out.d_bias[row * 2] - 1e38) < 1e32);
+        assert_int_equal(isinf(b.out.d_q_bound[row]) != 0, stays);
+        stay += stays;
+    }
+    assert_in_range(stay, 1, 15);
+    back_free(&b);
+}
+
 static void wrong_arguments_are_named(void **state) {
     (void)state;
     back b = back_new("b2 h4/2 q5 k7 d4 f32", 0, 0, 0);
@@ -446,6 +530,10 @@ int main(void) {
         cmocka_unit_test(bound_tells),
         cmocka_unit_test(bound_of_a_weight_that_vanished),
         cmocka_unit_test(bound_where_a_score_overflows),
+        cmocka_unit_test(no_bound_where_infinities_meet),
+        cmocka_unit_test(naive_rounds_both_sums),
+        cmocka_unit_test(bound_where_p_decides_between_nan_and_infinity),
+        cmocka_unit_test(bound_where_dropout_makes_dp_overflow),
         cmocka_unit_test(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

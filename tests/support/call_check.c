@@ -98,7 +98,7 @@ typedef struct figures {
     double error, naive, magnitude; /* the largest over all rows */
 } figures;
 
-/* One value against the truth; NaN and infinities must be the same, NaN apart. */
+/* One value against the oracle; NaN and infinities must be the same. */
 static void compare(const char *what, const char *name, const tp_row *row, int64_t x, double got,
                     double want, double naive, double bound, figures *f) {
     if (isnan(want) || isinf(want) || isnan(got) || isinf(got)) {

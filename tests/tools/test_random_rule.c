@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The error rule of `tileproof check`, given outputs that are wrong: in gradients that have no bound, in what is not
+/* The error rule of `tileproof check`, given outputs that are wrong: in gradients of what changes scores, in what is not
    finite, and where the kernel's own lse would excuse it. */
 #include "support/call.h"
 
@@ -51,7 +51,7 @@ static int wrong(struct held *h) {
     return gradients_compare(&h->oracle, &h->tensors, &h->gradients, reason, sizeof reason);
 }
 
-static void what_has_no_bound_is_compared_all_the_same(void **state) {
+static void gradients_of_what_changes_scores_have_bounds(void **state) {
     struct held h;
     (void)state;
     make(&h, "h2 q20 k30 d8 f32 sinks alibi bias=f32 backward");
@@ -161,7 +161,7 @@ static void the_row_nearest_to_its_bound_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_has_no_bound_is_compared_all_the_same),
+        cmocka_unit_test(gradients_of_what_changes_scores_have_bounds),
         cmocka_unit_test(gradients_are_nan_where_the_reference_says_so),
         cmocka_unit_test(a_dropped_pair_of_an_infinite_gradient),
         cmocka_unit_test(an_infinite_output_has_its_sign_or_is_nan),

@@ -63,7 +63,7 @@ static void make_times(struct arms *arms, enum noise kind, double ratio, double 
 struct outcome {
     enum speed verdict;
     size_t rounds;
-    int held; /* every interval that was looked at held the truth */
+    int held; /* every interval that was looked at held the true value */
 };
 
 /* What bench --against does with its slots. */

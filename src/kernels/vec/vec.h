@@ -32,7 +32,7 @@
 #define TP__CAT_(a, b)  a##b
 #define TP__CAT(a, b)   TP__CAT_(a, b)
 #define TP__ISA_NUMBER  TP__CAT(TP__ISA_, TP_ISA)
-/* tp_<op>_<dtype>_<isa>, and its number in the table of leaves */
+/* tp_<op>_<dtype>_<isa>, and its number in the table of kernel functions */
 #define TP_FUNCTION_NAME(op_dtype) TP__CAT(TP__CAT(TP__CAT(tp_, op_dtype), _), TP_ISA)
 #define TP_FUNCTION_ID(op_dtype) (TP__CAT(TP__FUNCTION_, op_dtype) + TP__CAT(TP__FIRST_FUNCTION_, TP_ISA))
 

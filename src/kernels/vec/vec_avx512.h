@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * AVX-512 F, BW, VL and DQ: sixteen lanes, thirty-two registers. Where the compiler does not target it,
- * each verb has a twin in plain vectors that gives the same bits, so that this source can be checked,
+ * each operation has an emulation in plain vectors that gives the same bits, so that this source can be checked,
  * though not timed, on a host without the instructions: the build option TILEPROOF_EMULATED.
  */
 #ifndef TP_VEC_AVX512_H

@@ -24,7 +24,7 @@ def zeros(*shape):
     return np.zeros(shape, np.float32)
 
 
-class Papers(unittest.TestCase):
+class Reports(unittest.TestCase):
     def test_a_receipt_says_what_ran(self):
         for name in ("generic", "math"):
             _, receipt = tileproof.attention(

@@ -72,9 +72,10 @@ static int print_json(const struct summary *s, const char *file, int64_t bytes) 
     int broken = 0;
     printf("{\"file\":");
     print_json_text(stdout, file);
-    printf(",\"bytes\":%lld,\"calls\":%lld,\"seconds\":%.9f,\"relative_error\":%g,\"grouped_together\":%s,\"wrong_lines\":%lld,\"wrong\":[",
-           (long long)bytes, (long long)s->lines, (double)(s->last_ns - s->first_ns) * 1e-9, 0.5 / SKETCH_STEPS,
-           s->grouped_together ? "true" : "false", (long long)s->wrong);
+    printf(",\"bytes\":%lld,\"calls\":%lld,\"seconds\":%.9f,\"relative_error\":%g,\"grouped_together\":%s", (long long)bytes,
+           (long long)s->lines, (double)(s->last_ns - s->first_ns) * 1e-9, 0.5 / SKETCH_STEPS,
+           s->grouped_together ? "true" : "false");
+    printf(",\"wrong_lines\":%lld,\"wrong\":[", (long long)s->wrong);
     for (int i = 0; i < s->fault_count; i++) {
         const struct fault *fault = &s->fault[i];
         printf("%s{\"what\":", i ? "," : "");

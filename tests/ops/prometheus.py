@@ -57,6 +57,8 @@ def ask(base, path, **query):
         with urllib.request.urlopen(url, timeout=10) as answer:
             return json.load(answer)["data"]
     except urllib.error.HTTPError as error:
+        if error.code == 503:  # it has only begun
+            raise ConnectionError(str(error)) from None
         raise AssertionError(f"{query or path}: {error.read().decode()}") from None
 
 

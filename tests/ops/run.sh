@@ -89,12 +89,13 @@ state before
 state new-served "TileproofNewFallback:kernel=math,reason=head_dim,$small" "TileproofKernelMixChanged:kernel=math,$small" \
     "TileproofKernelMixChanged:kernel=$fused,$small" "TileproofP99Shifted:$small" TileproofLockDrift:state=other-config \
     TileproofScratchAboveLock
-state new-refused "TileproofRefused:$small" TileproofLockDrift:state=other-config
+# where a shape is served again, a busy host may take twice as long for it
+state new-refused "TileproofRefused:$small" TileproofLockDrift:state=other-config ~TileproofP99Shifted
 for end in stale other-config unknown-model refused unreadable failed; do
     state $end TileproofLockDrift:state=$end
 done
 state unreadable-config TileproofLockDrift:state=unreadable
-state scratch TileproofScratchAboveLock
+state scratch TileproofScratchAboveLock ~TileproofP99Shifted
 # a server that knows of no canary waits for none, however long; one that does is quiet for a day
 expect state-no-canary 0 SUCCESS story no-canary "$scratch/before.prom" "$scratch/before.prom" --at 1800
 expect state-canary-passed 0 SUCCESS story passed "$scratch/canary.prom" "$scratch/canary.prom" --at 1490

@@ -29,8 +29,9 @@ static void check(tp_status status, const tp_error *error) {
 
 /* ---- models and locks ---- */
 
-#define CONFIG(dim) \
-    "{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0-3\", \"max_positions\": 256, \"problem\": \"h4/2 " dim " f32 causal\"}]}"
+#define CONFIG(dim)                                                                              \
+    "{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0-3\", \"max_positions\": 256, \"problem\": " \
+    "\"h4/2 " dim " f32 causal\"}]}"
 
 enum { BIG, OLD, NEW, UNKNOWN, MODELS };
 static const struct {

@@ -3,6 +3,7 @@
 file(GLOB proof_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/proof/test_*.c)
 add_library(proof_support STATIC ${CMAKE_SOURCE_DIR}/tests/proof/support.c)
 target_include_directories(proof_support PRIVATE ${CMOCKA_INCLUDE})
+target_compile_definitions(proof_support PRIVATE OLD_LOCK="${CMAKE_SOURCE_DIR}/tests/proof/old.lock")
 target_link_libraries(proof_support PUBLIC tileproof_proof_static)
 foreach(source ${proof_tests})
   get_filename_component(name ${source} NAME_WE)

@@ -127,8 +127,11 @@ typedef struct tp_model_options {
        right is the caller's word: the model's label says so, in reports and locks. Known types are read as
        they are, keys that the assumed family does not know are refused as ever. */
     const char *assume;
+    /* What locks and reports call the model; NULL: the name without folders. Revisions of one model have one label and different
+       config hashes. 1..200 bytes of UTF-8 without '@', '/' and blanks at an end. */
+    const char *label;
 } tp_model_options;
-#define TP_MODEL_OPTIONS_INIT { sizeof(tp_model_options), 0, NULL }
+#define TP_MODEL_OPTIONS_INIT { sizeof(tp_model_options), 0, NULL, NULL }
 
 #define TP_MODEL_MAX_BYTES  (16u << 20)
 #define TP_MODEL_MAX_DEPTH  32
@@ -192,6 +195,15 @@ TP_API int tp_cell_status_parse(const char *name, int32_t *status); /* nonzero w
    NUMERIC_FAIL. What is above 1 must not be served. */
 TP_API int tp_cell_status_rank(tp_cell_status status);
 
+/* What was seen of a property of an engine. */
+typedef enum tp_kept {
+    TP_KEPT_UNKNOWN = 0, /* not asked */
+    TP_KEPT_YES = 1,
+    TP_KEPT_LEAKS = 2,   /* what must not be seen was: NaN of hidden keys or of other sequences; a row without keys is not 0 */
+    TP_KEPT_VARIES = 3   /* not the same from call to call */
+} tp_kept;
+TP_API const char *tp_kept_name(tp_kept kept); /* "", "kept", "leaks", "varies" */
+
 typedef struct tp_cell {
     uint32_t struct_size;
     int32_t status;           /* tp_cell_status */
@@ -212,9 +224,21 @@ typedef struct tp_cell {
     /* what was seen, and a lock does not keep */
     double time_ns;           /* median of a call; 0: not measured */
     double gain_over_math;    /* how many times as fast as math, interleaved; 0: not measured */
+    /* what was seen of another engine, and a lock keeps; "" and 0 for this library's own kernels */
+    const char *rule;         /* that its error was judged by, "2 x naive in bf16"; "": the derived bound and twice naive */
+    const char *observed;     /* who named the kernel: "profiler", "dispatcher", "log"; "not observable"; "": the receipt */
+    const char *engine_reasons; /* the engine's own, for what it did not choose */
+    const char *doubt;        /* what contradicts the kernel's name, such as its temporary memory */
+    int32_t contained;        /* tp_kept: NaN in hidden keys and in neighbours changes nothing */
+    int32_t deterministic;    /* tp_kept: the same bits from call to call */
+    int32_t empty_rows;       /* tp_kept: a row that sees no key is 0 */
+    int32_t reserved;         /* 0 */
+    int64_t temporary;        /* peak bytes besides inputs and outputs; 0: not measured */
+    double loss;              /* of a lossy cache: largest error of a stored key or value; not part of `error` */
 } tp_cell;
-#define TP_CELL_INIT                                                                               \
-    { sizeof(tp_cell), TP_CELL_NOT_RUN, 0, 0, "", "", "", 1, "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TP_CELL_INIT                                                                                           \
+    { sizeof(tp_cell), TP_CELL_NOT_RUN, 0, 0, "", "", "", 1, "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, "", "", \
+      "", "", 0, 0, 0, 0, 0, 0 }
 
 /* A cell as one JSON object on a line, without the line's end, and back: journals have these. measured: with time and
    gain over math. name and line stand in errors. The parsed cell is the caller's, until tp_cell_destroy. */
@@ -229,14 +253,16 @@ TP_API void tp_cell_destroy(tp_cell *cell);
 TP_API tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size);
 
 /* ------------------------------------------------------------------------------------------
- * Lock: what was qualified, where and with what. One file for a mixed fleet: cells are kept by ISA.
- * docs/lock.md has the format.
+ * Lock: what was qualified, where and with what. It is a list of revisions. One is a model's config as one engine on one kind
+ * of device gave it: with these versions, on these hosts, these cells. So one file serves a mixed fleet, a rollback, and engines
+ * beside this one. docs/lock.md has the format.
  * ------------------------------------------------------------------------------------------ */
 
-#define TP_LOCK_SCHEMA "tileproof.lock/1"
+#define TP_LOCK_SCHEMA "tileproof.lock/2" /* tileproof.lock/1 is read too */
 #define TP_LOCK_MAX_BYTES (64u << 20)
+#define TP_LOCK_KEEP 3                    /* revisions of a model that an update keeps, of those with one engine and device */
 
-/* All that makes a lock stale when it differs. */
+/* Which engine on what, and all that makes a lock stale when it differs. Texts of this library alone are "" for others. */
 typedef struct tp_identity {
     uint32_t struct_size;
     int32_t parser;        /* TP_MODEL_PARSER_VERSION */
@@ -248,41 +274,87 @@ typedef struct tp_identity {
     const char *os;        /* "Linux 6.1.0-13-amd64" */
     const char *libc;      /* "glibc 2.36" */
     const char *declared;  /* the caller's own: "torch=2.4,engine=0.6"; "" for none */
+    /* What cells are kept by, with the ISA: other values are another revision in the lock, not a stale one. */
+    const char *engine;    /* "tileproof", "torch", "vllm"; "": tileproof */
+    const char *mode;      /* "eager", "compiled", "graph" where an engine has such; "" */
+    const char *device;    /* "cpu", or a backend and its device: "opencl:NAME", "cuda:NVIDIA H100"; "": cpu */
+    const char *cache;     /* how keys and values are stored: "i8:token", "q8_0"; "plain" or "": as the problem's dtypes say */
+    /* More that makes it stale: lines of name=value. Names are letters, digits and . _ + -, values up to 255 bytes. */
+    const char *versions;  /* of the engine: "torch=2.9.0\ncuda=13.0\ncudnn=9.1" */
+    const char *host;      /* "gpu=NVIDIA H100\ndriver=580.65" */
 } tp_identity;
-/* Of this process. declared: "name=value,..." sorted or not, NULL for none; names and values are letters, digits
-   and . _ + -. */
+/* Of this process and this library on the CPU. declared: "name=value,..." sorted or not, NULL for none; names and values are
+   letters, digits and . _ + -. */
 TP_API tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_error *error);
 TP_API void tp_identity_destroy(tp_identity *identity);
 
 typedef struct tp_lock tp_lock;
 TP_API tp_status tp_lock_create(tp_lock **lock, tp_error *error); /* without any cell */
-/* TP_INVALID: "NAME:LINE: FIELD is VALUE: RULE", for a file that is truncated, edited or of another schema. */
+/* TP_INVALID: "NAME:LINE: FIELD is VALUE: RULE", for a file that is truncated, edited or of a newer schema. */
 TP_API tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock,
                                tp_error *error);
 TP_API void tp_lock_destroy(tp_lock *lock);
 TP_API tp_status tp_lock_write(const tp_lock *lock, tp_write write, void *cookie);
 
-/* What a lock holds. Index runs from 0; TP_INVALID ends the list. The struct is the caller's, from TP_CELL_INIT or
-   TP_LOCK_USE_INIT; its texts live until the lock is changed or destroyed. */
-TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell);
-TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
-                                   tp_cell *cell);
-/* Who uses a problem. */
+/* What a lock holds. Index runs from 0; TP_INVALID ends the list. The struct is the caller's, from its INIT; its texts live until
+   the lock is changed or destroyed. */
+typedef struct tp_lock_revision {
+    uint32_t struct_size;
+    int32_t status;       /* tp_cell_status: the worst of its cells */
+    int64_t cell_count;
+    const char *model, *config_hash;
+    const char *date;     /* of the update that wrote it */
+    const char *engine, *mode, *device, *isa, *cache; /* as in tp_identity, with defaults in place of "" */
+} tp_lock_revision;
+#define TP_LOCK_REVISION_INIT { sizeof(tp_lock_revision), 0, 0, "", "", "", "", "", "", "", "" }
+/* A model's revisions stand in the order of their updates, the last one last. */
+TP_API tp_status tp_lock_revision_at(const tp_lock *lock, int64_t index, tp_lock_revision *revision);
+/* A cell of a revision, and who uses it. */
 typedef struct tp_lock_use {
     uint32_t struct_size;
     uint32_t phase;
     const char *model, *config_hash, *part, *layers, *problem;
+    int64_t revision; /* index of tp_lock_revision_at */
 } tp_lock_use;
-#define TP_LOCK_USE_INIT { sizeof(tp_lock_use), 0, "", "", "", "", "" }
+#define TP_LOCK_USE_INIT { sizeof(tp_lock_use), 0, "", "", "", "", "", 0 }
+/* Either of cell and use may be NULL. */
+TP_API tp_status tp_lock_revision_cell(const tp_lock *lock, int64_t revision, int64_t index, tp_cell *cell,
+                                       tp_lock_use *use);
+/* The uses of all revisions, one after another. */
 TP_API tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use);
-/* TP_OK: this identity is one of those the lock was made with. TP_UNSUPPORTED: it is not, and the text names
-   every field that differs, with both values; or there are no cells for its ISA. */
+/* Cells of this library on CPUs of an ISA, each problem once: of several revisions with one problem the last. */
+TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell);
+TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
+                                   tp_cell *cell);
+
+/* The same for whatever engine, device and cache the identity names. */
+TP_API tp_status tp_lock_cell_for(const tp_lock *lock, const tp_identity *now, const char *problem, tp_cell *cell);
+
+typedef struct tp_lock_history {
+    uint32_t struct_size;
+    uint32_t reserved;     /* 0 */
+    const char *date, *engine, *device, *isa, *build;
+    const char *revisions; /* that were written: "llama 1a2b3c4d5e6f" */
+    const char *dropped;   /* to keep no more than was asked for, or by tp_lock_drop; "" for none */
+    const char *cells;     /* "9 new, 0 changed, 5 same" */
+    const char *reason;
+} tp_lock_history;
+#define TP_LOCK_HISTORY_INIT { sizeof(tp_lock_history), 0, "", "", "", "", "", "", "", "", "" }
+TP_API tp_status tp_lock_history_at(const tp_lock *lock, int64_t index, tp_lock_history *history);
+
+/* TP_OK: this revision was made by this identity. TP_UNSUPPORTED: it was not, and the text names every field that differs, with
+   both values. */
+TP_API tp_status tp_lock_revision_fresh(const tp_lock *lock, int64_t revision, const tp_identity *now, char *text,
+                                        size_t size);
+/* The same of all revisions that the lock has for this engine, device and ISA. TP_UNSUPPORTED too when there is none; the text
+   has the first that differs. */
 TP_API tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size);
 
-/* Changing a lock. A model takes the place of the one with its name; a cell that of its problem. date is
-   "2026-11-16", reason what the history keeps: 1..400 bytes of UTF-8, not blank. A call that fails leaves the lock as
-   it was. Cells of an ISA that no model uses any more are
-   dropped by tp_lock_finish. Hosts with the same cells, library and declared versions share them. */
+/* Changing a lock. What is put becomes part of it by tp_lock_finish: each model that was put is a revision with the uses and
+   cells that were put since the finish before. It takes the place of the one with its name, config hash, engine, device and ISA;
+   where that had the same versions and cells, this host joins its hosts. Others of its name stay, the last TP_LOCK_KEEP of them.
+   Cells that no such model uses are forgotten. date is "2026-11-16", reason what the history keeps: 1..400 bytes of UTF-8, not
+   blank. A call that fails leaves the lock as it was. */
 TP_API tp_status tp_lock_put_model(tp_lock *lock, const char *name, const char *config_hash,
                                    tp_error *error);
 TP_API tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group *group,
@@ -293,6 +365,12 @@ TP_API tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell 
 TP_API tp_status tp_lock_reason_check(const char *reason, tp_error *error);
 TP_API tp_status tp_lock_finish(tp_lock *lock, const tp_identity *identity, const char *date,
                                 const char *reason, tp_error *error);
+/* Takes every revision of another lock that this one has not. TP_INVALID, with its name: both have it and its versions or cells
+   differ. Hosts of equal ones are joined, histories too. */
+TP_API tp_status tp_lock_merge(tp_lock *lock, const tp_lock *other, const char *date, const char *reason,
+                               tp_error *error);
+/* Without one revision. */
+TP_API tp_status tp_lock_drop(tp_lock *lock, int64_t revision, const char *date, const char *reason, tp_error *error);
 
 /* ------------------------------------------------------------------------------------------
  * Qualification: all cells of some models, run, and compared with a lock or written into one. The library prints
@@ -330,6 +408,9 @@ TP_API tp_status tp_qualify_create(tp_model *const *models, int model_count, con
    are no uses: tp_lock_use_at has them. */
 TP_API tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *options,
                                          tp_qualification **q, tp_error *error);
+/* The same of one revision, whatever its engine. */
+TP_API tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *options,
+                                            tp_qualification **q, tp_error *error);
 TP_API void tp_qualification_destroy(tp_qualification *q);
 
 /* Cell by index, from 0; NULL behind the last one. The pointer lives as long as the qualification; what it points to changes
@@ -386,10 +467,12 @@ typedef struct tp_lock_update {
     uint32_t struct_size;
     int32_t reserved;
     const char *date, *reason; /* as for tp_lock_finish */
+    int32_t keep;              /* revisions of a model; 0: TP_LOCK_KEEP */
+    int32_t served_only;       /* nonzero: TP_UNSUPPORTED, and nothing is written, where a cell is refused */
 } tp_lock_update;
-#define TP_LOCK_UPDATE_INIT { sizeof(tp_lock_update), 0, NULL, NULL }
-/* Writes what was seen into a lock, all of it or nothing: models by the names of their files, uses, cells, history.
-   TP_INVALID: a cell has no result, or two models have files of one name. TP_UNSUPPORTED: there is no cell. */
+#define TP_LOCK_UPDATE_INIT { sizeof(tp_lock_update), 0, NULL, NULL, 0, 0 }
+/* Writes what was seen into a lock, all of it or nothing: a revision of each model, by its label, and the history.
+   TP_INVALID: a cell has no result, or two models have one label. TP_UNSUPPORTED: there is no cell. */
 TP_API tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *identity,
                                    const tp_lock_update *update, tp_error *error);
 

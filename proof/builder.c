@@ -93,7 +93,7 @@ static char *join_keys(json_t *set) {
 }
 
 static char *make_label(const tp__source *source) {
-    const char *slash = strrchr(source->name, '/'), *base = slash ? slash + 1 : source->name;
+    const char *slash = strrchr(source->name, '/'), *base = source->label ? source->label : slash ? slash + 1 : source->name;
     const char *assumed = source->assumed ? source->assume : "";
     size_t size = strlen(base) + strlen(assumed) + sizeof " (as )";
     char *label = malloc(size);

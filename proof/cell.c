@@ -33,6 +33,9 @@ int tp_cell_status_rank(tp_cell_status status) {
     return rank;
 }
 
+static const char *const kept_names[] = {"", "kept", "leaks", "varies"};
+const char *tp_kept_name(tp_kept kept) { return (unsigned)kept < 4 ? kept_names[kept] : "kept?"; }
+
 enum { MAX_PROBLEM = 511, MAX_WORD = 63, MAX_NAME = 255, MAX_HASH = 64, MAX_REASON = 1023 };
 #define FIELD(name, type, optional, measured, max) {#name, type, optional, measured, offsetof(tp_cell, name), (max) + 1}
 #define AT(name, type) FIELD(name, type, 0, 0, 0)
@@ -59,6 +62,15 @@ const tp__field tp__cell_fields[] = {
     MAYBE(bytes, TP__INT64),
     MAYBE(scratch, TP__INT64),
     FIELD(reason, TP__TEXT, 1, 0, MAX_REASON),
+    FIELD(rule, TP__TEXT, 1, 0, MAX_NAME),
+    FIELD(observed, TP__TEXT, 1, 0, MAX_WORD),
+    FIELD(engine_reasons, TP__TEXT, 1, 0, MAX_REASON),
+    FIELD(doubt, TP__TEXT, 1, 0, MAX_NAME),
+    MAYBE(contained, TP__KEPT),
+    MAYBE(deterministic, TP__KEPT),
+    MAYBE(empty_rows, TP__KEPT),
+    MAYBE(temporary, TP__INT64),
+    MAYBE(loss, TP__REAL),
     SEEN(time_ns, TP__REAL),
     SEEN(gain_over_math, TP__REAL),
     {NULL, TP__TEXT, 0, 0, 0, 0},

@@ -80,7 +80,13 @@ tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_er
                         .cpu = machine.name,
                         .os = os,
                         .libc = libc,
-                        .declared = sorted};
+                        .declared = sorted,
+                        .engine = "tileproof",
+                        .mode = "",
+                        .device = "cpu",
+                        .cache = "plain",
+                        .versions = "",
+                        .host = ""};
     *identity = tp__pack(&tp__identity_shape, &here);
     return *identity ? TP_OK : tp__proof_fail(error, TP_NO_MEMORY, "out of memory for an identity");
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a lock, asking it, writing it. Changing one is lock_update.c, the rules of a file lock_check.c. */
+/* Reading a lock and asking it. */
 #include "lock.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,29 +12,126 @@ const char *tp__json_text(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-static tp_status adopt(json_t *root, tp_lock **lock, tp_error *error) {
-    *lock = calloc(1, sizeof **lock);
-    if (!*lock || !root) {
-        free(*lock);
-        *lock = NULL;
-        json_decref(root);
-        return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
+int tp__is_lock_text(const char *text, size_t max) {
+    return text && *text && strlen(text) <= max && tp__is_utf8(text, strlen(text));
+}
+
+static tp_status no_memory(tp_error *error) {
+    return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
+}
+
+tp_lock_revision tp__lock_head(const json_t *entry) {
+    const json_t *revision = json_object_get(entry, "revision"), *engine = json_object_get(entry, "engine");
+    return (tp_lock_revision){.struct_size = sizeof(tp_lock_revision),
+                              .model = tp__json_text(revision, "model"),
+                              .config_hash = tp__json_text(revision, "config"),
+                              .date = tp__json_text(revision, "date"),
+                              .engine = tp__json_text(engine, "name"),
+                              .mode = tp__json_text(engine, "mode"),
+                              .device = tp__json_text(engine, "device"),
+                              .isa = tp__json_text(engine, "isa"),
+                              .cache = tp__json_text(engine, "cache")};
+}
+
+int tp__lock_same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
+    return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
+           !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
+}
+
+static int64_t count_cells(const json_t *entry) {
+    int64_t count = 0;
+    size_t i;
+    json_t *group;
+    json_array_foreach(json_object_get(entry, "groups"), i, group) count +=
+        (int64_t)json_array_size(json_object_get(group, "cells"));
+    return count;
+}
+
+/* Is it this library's on a CPU, and new among those that were met? 1, 0, or -1: out of memory. */
+static int is_first(json_t *met, const json_t *entry, const json_t *cell) {
+    tp_lock_revision head = tp__lock_head(entry);
+    if (strcmp(head.engine, "tileproof") || strcmp(head.device, "cpu")) return 0;
+    json_t *problems = json_object_get(met, head.isa);
+    if (!problems && json_object_set_new(met, head.isa, problems = json_object())) return -1;
+    const char *problem = tp__json_text(cell, "problem");
+    if (json_object_get(problems, problem)) return 0;
+    return json_object_set_new(problems, problem, json_true()) ? -1 : 1;
+}
+
+/* Every cell and where it stands; problems of several revisions are listed for the last one. */
+static tp__lock_place *make_places(json_t *revisions, int64_t *count) {
+    json_t *met = json_object(), *entry, *group, *cell;
+    int64_t at = 0;
+    size_t i, j, k;
+    *count = 0;
+    json_array_foreach(revisions, i, entry) *count += count_cells(entry);
+    tp__lock_place *places = calloc((size_t)*count + 1, sizeof *places);
+    int failed = !met || !places;
+    json_array_foreach(revisions, i, entry) json_array_foreach(json_object_get(entry, "groups"), j, group)
+        json_array_foreach(json_object_get(group, "cells"), k, cell) {
+        if (!failed) places[at++] = (tp__lock_place){group, cell, (int64_t)i, 0};
     }
-    tp__lock_take(*lock, root);
+    while (!failed && at-- > 0) {
+        int first = is_first(met, json_array_get(revisions, (size_t)places[at].revision), places[at].cell);
+        places[at].listed = first == 1;
+        failed = first < 0;
+    }
+    json_decref(met);
+    if (!failed) return places;
+    free(places);
+    return NULL;
+}
+
+tp_status tp__lock_take(tp_lock *lock, json_t *root, tp_error *error) {
+    int64_t count;
+    tp__lock_place *places = root ? make_places(json_object_get(root, "revisions"), &count) : NULL;
+    if (!places) {
+        json_decref(root);
+        return no_memory(error);
+    }
+    json_decref(lock->root);
+    free(lock->places);
+    lock->root = root;
+    lock->revisions = json_object_get(root, "revisions");
+    lock->history = json_object_get(root, "history");
+    lock->places = places;
+    lock->place_count = count;
     return TP_OK;
 }
 
-void tp__lock_take(tp_lock *lock, json_t *root) {
-    json_decref(lock->root);
-    lock->root = root;
-    lock->models = json_object_get(root, "models");
-    lock->isas = json_object_get(root, "isas");
-    lock->history = json_object_get(root, "history");
+static tp_status adopt(json_t *root, tp_lock **lock, tp_error *error) {
+    *lock = calloc(1, sizeof **lock);
+    if (*lock) {
+        (*lock)->put_models = json_array();
+        (*lock)->put_cells = json_object();
+    }
+    if (*lock && (*lock)->put_models && (*lock)->put_cells && tp__lock_take(*lock, json_incref(root), error) == TP_OK) {
+        json_decref(root);
+        return TP_OK;
+    }
+    json_decref(root);
+    tp_lock_destroy(*lock);
+    *lock = NULL;
+    return no_memory(error);
 }
 
 tp_status tp__lock_copy(const tp_lock *lock, tp_lock **copy, tp_error *error) {
     TP_TRY(adopt(tp__json_copy(lock->root), copy, error));
-    (*copy)->added = lock->added, (*copy)->changed = lock->changed, (*copy)->same = lock->same;
+    json_t *cells = tp__json_copy(lock->put_cells), *wrapped = json_pack("{s:O}", "models", lock->put_models);
+    json_t *models = tp__json_copy(wrapped); /* a copy is of an object */
+    json_decref(wrapped);
+    if (!cells || !models) {
+        json_decref(cells);
+        json_decref(models);
+        tp_lock_destroy(*copy);
+        *copy = NULL;
+        return no_memory(error);
+    }
+    json_decref((*copy)->put_cells);
+    json_decref((*copy)->put_models);
+    (*copy)->put_cells = cells;
+    (*copy)->put_models = json_incref(json_object_get(models, "models"));
+    json_decref(models);
     return TP_OK;
 }
 
@@ -47,14 +143,16 @@ void tp__lock_exchange(tp_lock *a, tp_lock *b) {
 
 tp_status tp_lock_create(tp_lock **lock, tp_error *error) {
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
-    return adopt(json_pack("{s:s, s:s, s:[], s:{}, s:[]}", "schema", TP_LOCK_SCHEMA, "checksum", "",
-                           "models", "isas", "history"),
-                 lock, error);
+    return adopt(json_pack("{s:s, s:s, s:[], s:[]}", "schema", TP_LOCK_SCHEMA, "checksum", "", "revisions", "history"), lock,
+                 error);
 }
 
 void tp_lock_destroy(tp_lock *lock) {
     if (!lock) return;
     json_decref(lock->root);
+    json_decref(lock->put_models);
+    json_decref(lock->put_cells);
+    free(lock->places);
     free(lock);
 }
 
@@ -73,15 +171,14 @@ int tp__lock_checksum(const json_t *root, char text[65]) {
     return failed;
 }
 
-tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock,
-                        tp_error *error) {
+tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock, tp_error *error) {
     tp__file file = {text, name ? name : "lock", size, 0, error};
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
     *lock = NULL;
     if (!text) return tp__proof_fail(error, TP_INVALID, "text is NULL: it must be a lock");
     json_t *root;
     TP_TRY(tp__file_load(&file, TP_LOCK_MAX_BYTES, &root));
-    tp_status status = tp__lock_check(&file, root);
+    tp_status status = tp__lock_check(&file, &root);
     if (status != TP_OK) {
         json_decref(root);
         return status;
@@ -89,152 +186,114 @@ tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock
     return adopt(root, lock, error);
 }
 
-json_t *tp__lock_cells(const tp_lock *lock, const char *isa) {
-    return json_object_get(json_object_get(lock->isas, isa), "cells");
-}
-
-/* Whether the last name of a key is one that came after the first locks. */
-static int is_later(const char *key, size_t length) {
-    static const char *const first[] = {"avx2", "avx512", "none"};
-    size_t name = 0;
-    while (name < length && key[length - name - 1] != ',') name++;
-    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
-        if (strlen(first[i]) == name && !memcmp(key + length - name, first[i], name)) return 0;
-    return 1;
-}
-
-json_t *tp__lock_entry(const tp_lock *lock, const char *isa, const char **name) {
-    char key[64];
-    size_t length = strlen(isa);
-    json_t *entry = json_object_get(lock->isas, isa);
-    if (length >= sizeof key) return NULL;
-    memcpy(key, isa, length + 1);
-    while (!entry && is_later(key, length)) {
-        while (length && key[length - 1] != ',') length--;
-        if (length) length--;
-        key[length] = 0;
-        if (!length) length = strlen(strcpy(key, "none"));
-        entry = json_object_get(lock->isas, key);
-    }
-    if (entry && name) *name = json_object_iter_key(json_object_iter_at(lock->isas, key));
-    return entry;
-}
-
-static json_t *cells_for(const tp_lock *lock, const char *isa) {
-    return json_object_get(tp__lock_entry(lock, isa, NULL), "cells");
-}
-
-size_t tp__lock_index(const json_t *cells, const char *problem) {
-    size_t i, count = json_array_size(cells);
-    for (i = 0; i < count; i++)
-        if (!strcmp(tp__json_text(json_array_get(cells, i), "problem"), problem)) break;
-    return i;
+static tp_status read_record(json_t *record, const tp__field *fields, void *to) {
+    tp__file file = {"", "lock", 0, 0, NULL};
+    tp__path path = {.depth = 0};
+    return tp__record_read(&file, &path, record, fields, to);
 }
 
 static tp_status give_cell(json_t *record, tp_cell *cell) {
-    tp__file file = {"", "lock", 0, 0, NULL};
-    tp__path path = {.depth = 0};
     tp_cell read = TP_CELL_INIT;
-    if (!record) return TP_INVALID;
-    TP_TRY(tp__record_read(&file, &path, record, tp__cell_fields, &read));
+    TP_TRY(read_record(record, tp__cell_fields, &read));
     return tp__give(&tp__cell_shape, &read, cell);
 }
 
+/* The index'th cell that tp_lock_cell_at lists under just this ISA; problem: with this one. */
+static const tp__lock_place *find_listed(const tp_lock *lock, const char *isa, const char *problem, int64_t index) {
+    for (int64_t i = 0; i < lock->place_count; i++) {
+        const tp__lock_place *place = &lock->places[i];
+        if (!place->listed || (problem && strcmp(tp__json_text(place->cell, "problem"), problem))) continue;
+        const json_t *entry = json_array_get(lock->revisions, (size_t)place->revision);
+        if (!strcmp(tp__json_text(json_object_get(entry, "engine"), "isa"), isa) && !index--) return place;
+    }
+    return NULL;
+}
+
+static tp_status give_listed(const tp_lock *lock, const char *isa, const char *problem, int64_t index, tp_cell *cell) {
+    tp_lock_revision now = TP_LOCK_REVISION_INIT;
+    char key[64];
+    now.isa = isa;
+    const tp__lock_place *place = tp__lock_isa(lock, &now, key) ? NULL : find_listed(lock, key, problem, index);
+    return place ? give_cell(place->cell, cell) : TP_INVALID;
+}
+
 tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell) {
-    if (!lock || !isa || index < 0) return TP_INVALID;
-    return give_cell(json_array_get(cells_for(lock, isa), (size_t)index), cell);
+    return lock && isa && index >= 0 ? give_listed(lock, isa, NULL, index, cell) : TP_INVALID;
 }
 
-tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
-                            tp_cell *cell) {
-    if (!lock || !isa || !problem) return TP_INVALID;
-    const json_t *cells = cells_for(lock, isa);
-    return give_cell(json_array_get(cells, tp__lock_index(cells, problem)), cell);
+tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem, tp_cell *cell) {
+    return lock && isa && problem ? give_listed(lock, isa, problem, 0, cell) : TP_INVALID;
 }
 
-/* Counts down through models, groups, phases and problems. */
-tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use) {
-    size_t i, j, k;
-    json_t *model, *group, *problem;
-    if (!lock || index < 0) return TP_INVALID;
-    json_array_foreach(lock->models, i, model) json_array_foreach(json_object_get(model, "groups"), j, group)
-        for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) {
-            json_t *list = json_object_get(json_object_get(group, "phases"), tp_qualify_phase_name(phase));
-            if ((int64_t)json_array_size(list) <= index) {
-                index -= (int64_t)json_array_size(list);
-                continue;
-            }
-            k = (size_t)index;
-            problem = json_array_get(list, k);
-            tp_lock_use found = {.struct_size = sizeof found,
-                                 .phase = phase,
-                                 .model = tp__json_text(model, "name"),
-                                 .config_hash = tp__json_text(model, "config"),
-                                 .part = tp__json_text(group, "part"),
-                                 .layers = tp__json_text(group, "layers"),
-                                 .problem = json_string_value(problem)};
-            return tp__give(&tp__lock_use_shape, &found, use);
-        }
+tp_status tp_lock_cell_for(const tp_lock *lock, const tp_identity *given, const char *problem, tp_cell *cell) {
+    tp_identity now;
+    char isa[64];
+    if (!lock || !problem || tp__take(&tp__identity_shape, given, &now, NULL) != TP_OK) return TP_INVALID;
+    tp_lock_revision wanted = tp__identity_engine(&now);
+    if (tp__lock_isa(lock, &wanted, isa)) return TP_INVALID;
+    wanted.isa = isa;
+    for (int64_t i = lock->place_count; i-- > 0;) { /* the last one first */
+        const tp__lock_place *place = &lock->places[i];
+        tp_lock_revision head = tp__lock_head(json_array_get(lock->revisions, (size_t)place->revision));
+        if (strcmp(tp__json_text(place->cell, "problem"), problem) || !tp__lock_same_engine(&head, &wanted)) continue;
+        return give_cell(place->cell, cell);
+    }
     return TP_INVALID;
 }
 
-static void add_difference(char *text, size_t size, const char *what, const char *locked,
-                           const char *here) {
-    size_t used = strlen(text);
-    snprintf(text + used, size - used, "%s%s: lock has %.150s, here %.150s", used ? "; " : "", what,
-             *locked ? locked : "none", *here ? here : "none");
+static tp_status give_use(const tp_lock *lock, const tp__lock_place *place, tp_lock_use *use) {
+    tp_cell cell = TP_CELL_INIT;
+    tp_lock_revision head = tp__lock_head(json_array_get(lock->revisions, (size_t)place->revision));
+    TP_TRY(read_record(place->cell, tp__cell_fields, &cell));
+    tp_lock_use found = {.struct_size = sizeof found,
+                         .phase = cell.phase,
+                         .model = head.model,
+                         .config_hash = head.config_hash,
+                         .part = tp__json_text(place->group, "part"),
+                         .layers = tp__json_text(place->group, "layers"),
+                         .problem = cell.problem,
+                         .revision = place->revision};
+    return tp__give(&tp__lock_use_shape, &found, use);
 }
 
-/* How many of the record's fields differ, each named in the text. */
-static int differences(const json_t *record, const tp_identity *now, const tp__field *fields,
-                       const char *what, char *text, size_t size) {
-    int count = 0;
-    for (const tp__field *field = fields; field->name; field++) {
-        char name[64], locked[32], here[32];
-        const void *at = (const char *)now + field->offset;
-        const char *a = locked, *b = here;
-        if (field->type == TP__INT32) {
-            snprintf(locked, sizeof locked, "%d",
-                     (int)json_integer_value(json_object_get(record, field->name)));
-            snprintf(here, sizeof here, "%d", (int)*(const int32_t *)at);
-        } else {
-            a = tp__json_text(record, field->name), b = *(const char *const *)at;
-        }
-        if (!strcmp(a, b)) continue;
-        snprintf(name, sizeof name, "%s %s", what, field->name);
-        add_difference(text, size, name, a, b);
-        count++;
-    }
-    return count;
+tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use) {
+    return lock && index >= 0 && index < lock->place_count ? give_use(lock, &lock->places[index], use) : TP_INVALID;
 }
 
-tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *given, char *text, size_t size) {
-    size_t i;
-    tp_identity whole, *now = &whole;
-    json_t *host, *last = NULL;
-    const char *name;
-    if (!lock || !text || !size) return TP_INVALID;
-    text[0] = 0;
-    TP_TRY(tp__take(&tp__identity_shape, given, &whole, NULL));
-    json_t *isa = tp__lock_entry(lock, now->isa, &name);
-    if (!isa) {
-        char names[256] = "";
-        json_object_foreach(lock->isas, name, host) {
-            size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%s", used ? " and " : "", name);
-        }
-        add_difference(text, size, "ISA", names, now->isa);
-        return TP_UNSUPPORTED;
+/* The first cell of the revision, or the number of all places. */
+static int64_t first_place(const tp_lock *lock, int64_t revision) {
+    int64_t at = 0;
+    while (at < lock->place_count && lock->places[at].revision != revision) at++;
+    return at;
+}
+
+tp_status tp_lock_revision_cell(const tp_lock *lock, int64_t revision, int64_t index, tp_cell *cell, tp_lock_use *use) {
+    if (!lock || index < 0 || revision < 0) return TP_INVALID;
+    int64_t first = first_place(lock, revision);
+    if (index >= lock->place_count - first || lock->places[first + index].revision != revision) return TP_INVALID;
+    const tp__lock_place *place = &lock->places[first + index];
+    if (cell) TP_TRY(give_cell(place->cell, cell));
+    return use ? give_use(lock, place, use) : TP_OK;
+}
+
+tp_status tp_lock_revision_at(const tp_lock *lock, int64_t index, tp_lock_revision *revision) {
+    if (!lock || index < 0 || index >= (int64_t)json_array_size(lock->revisions)) return TP_INVALID;
+    tp_lock_revision found = tp__lock_head(json_array_get(lock->revisions, (size_t)index));
+    found.status = TP_CELL_QUALIFIED;
+    for (int64_t i = first_place(lock, index); i < lock->place_count && lock->places[i].revision == index; i++) {
+        int32_t status;
+        tp_cell_status_parse(tp__json_text(lock->places[i].cell, "status"), &status);
+        if (tp_cell_status_rank((tp_cell_status)status) > tp_cell_status_rank((tp_cell_status)found.status))
+            found.status = status;
+        found.cell_count++;
     }
-    int count = strcmp(name, now->isa) != 0;
-    if (count) add_difference(text, size, "ISA", name, now->isa);
-    count += differences(json_object_get(isa, "library"), now, tp__library_fields, "library", text, size);
-    json_array_foreach(json_object_get(isa, "hosts"), i, host) {
-        char unused[1024] = "";
-        last = host;
-        if (!differences(host, now, tp__host_fields, "host", unused, sizeof unused))
-            return count ? TP_UNSUPPORTED : TP_OK;
-    }
-    differences(last, now, tp__host_fields, "host", text, size);
-    return TP_UNSUPPORTED;
+    if (!found.cell_count) found.status = TP_CELL_NOT_RUN;
+    return tp__give(&tp__lock_revision_shape, &found, revision);
+}
+
+tp_status tp_lock_history_at(const tp_lock *lock, int64_t index, tp_lock_history *history) {
+    tp_lock_history read = TP_LOCK_HISTORY_INIT;
+    if (!lock || index < 0 || index >= (int64_t)json_array_size(lock->history)) return TP_INVALID;
+    TP_TRY(read_record(json_array_get(lock->history, (size_t)index), tp__history_fields, &read));
+    return tp__give(&tp__lock_history_shape, &read, history);
 }

@@ -263,6 +263,13 @@ tp_status tp_model_parse(const char *text, size_t size, const char *name, tp_mod
     return tp_model_parse_with(text, size, name, NULL, model, error);
 }
 
+/* A word of locks and reports: what stands beside it there must not be taken for a part of it. */
+static int is_label(const char *label) {
+    size_t size = strlen(label);
+    return size >= 1 && size <= 200 && tp__is_utf8(label, size) && !strpbrk(label, "@/\n\t") && label[0] != ' ' &&
+           label[size - 1] != ' ';
+}
+
 tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
                               tp_model **model, tp_error *error) {
     tp__source source = {
@@ -275,6 +282,7 @@ tp_status tp_model_parse_with(const char *text, size_t size, const char *name, c
         tp_model_options whole;
         TP_TRY(tp__take(&tp__model_options_shape, options, &whole, error));
         source.assume = whole.assume;
+        source.label = whole.label;
     }
     if (size > TP_MODEL_MAX_BYTES)
         return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: a config has at most %u",
@@ -286,6 +294,10 @@ tp_status tp_model_parse_with(const char *text, size_t size, const char *name, c
         return tp__proof_fail(error, TP_INVALID,
                               "assume is \"%.60s\": it must be the model_type of a decoder that is known, such as llama",
                               source.assume);
+    if (source.label && !is_label(source.label))
+        return tp__proof_fail(error, TP_INVALID,
+                              "label is \"%.60s\": it must have 1..200 bytes of UTF-8, no '@', no '/' and no blank at its ends",
+                              tp__is_utf8(source.label, strlen(source.label)) ? source.label : "?");
     json_t *root = tp__json_load(text, size, source.name, 0, error, &status);
     if (root) status = read_root(&source, root, model);
     json_decref(root);

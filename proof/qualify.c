@@ -155,17 +155,25 @@ tp_status tp_qualify_create(tp_model *const *models, int model_count, const tp_q
     return finish(add_models(*q, models, model_count, &options, error), q);
 }
 
-static tp_status add_locked(tp_qualification *q, const tp_lock *lock, const char *isa, tp_error *error) {
+static tp_status add_locked(tp_qualification *q, const tp_cell *locked, tp_error *error) {
+    tp_cell asked = TP_CELL_INIT;
+    if (tp_cell_status_rank((tp_cell_status)locked->status) > 1) return add_slot(q, locked, error);
+    /* what is asked, without what was seen */
+    asked.phase = locked->phase, asked.timed = locked->timed, asked.gain = locked->gain;
+    asked.problem = locked->problem, asked.purpose = locked->purpose, asked.shows = locked->shows;
+    return add_slot(q, &asked, error);
+}
+
+static tp_status add_listed(tp_qualification *q, const tp_lock *lock, const char *isa, tp_error *error) {
     tp_cell locked = TP_CELL_INIT;
-    for (int64_t i = 0; tp_lock_cell_at(lock, isa, i, &locked) == TP_OK; i++) {
-        if (tp_cell_status_rank((tp_cell_status)locked.status) <= 1) { /* what is asked, without what was seen */
-            tp_cell asked = TP_CELL_INIT;
-            asked.phase = locked.phase, asked.timed = locked.timed, asked.gain = locked.gain;
-            asked.problem = locked.problem, asked.purpose = locked.purpose, asked.shows = locked.shows;
-            locked = asked;
-        }
-        TP_TRY(add_slot(q, &locked, error));
-    }
+    for (int64_t i = 0; tp_lock_cell_at(lock, isa, i, &locked) == TP_OK; i++) TP_TRY(add_locked(q, &locked, error));
+    return TP_OK;
+}
+
+static tp_status add_revision(tp_qualification *q, const tp_lock *lock, int64_t revision, tp_error *error) {
+    tp_cell locked = TP_CELL_INIT;
+    for (int64_t i = 0; tp_lock_revision_cell(lock, revision, i, &locked, NULL) == TP_OK; i++)
+        if (find(q, locked.problem) == q->slot_count) TP_TRY(add_locked(q, &locked, error));
     return TP_OK;
 }
 
@@ -175,7 +183,18 @@ tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp
     if (q) *q = NULL;
     if (!lock || !isa) return tp__proof_fail(error, TP_INVALID, "lock and isa must be given");
     TP_TRY(begin(given, &options, q, error));
-    return finish(add_locked(*q, lock, isa, error), q);
+    return finish(add_listed(*q, lock, isa, error), q);
+}
+
+tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *given,
+                                     tp_qualification **q, tp_error *error) {
+    tp_qualify_options options;
+    tp_lock_revision known = TP_LOCK_REVISION_INIT;
+    if (q) *q = NULL;
+    if (tp_lock_revision_at(lock, revision, &known) != TP_OK)
+        return tp__proof_fail(error, TP_INVALID, "the lock has no revision %lld", (long long)revision);
+    TP_TRY(begin(given, &options, q, error));
+    return finish(add_revision(*q, lock, revision, error), q);
 }
 
 const tp_cell *tp_qualification_cell(const tp_qualification *q, int64_t index) {

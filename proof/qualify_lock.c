@@ -18,7 +18,16 @@ static void note_number(char *text, size_t size, const char *what, int64_t locke
              (long long)now);
 }
 
-static int is_served(const tp_cell *cell) { return tp_cell_status_rank((tp_cell_status)cell->status) <= 1; }
+static void note_kept(char *text, size_t size, const char *what, int locked, int now) {
+    size_t used = strlen(text);
+    if (locked == now) return;
+    snprintf(text + used, size - used, "%s%s: lock has %s, here %s", used ? "; " : "", what,
+             locked ? tp_kept_name((tp_kept)locked) : "none", now ? tp_kept_name((tp_kept)now) : "none");
+}
+
+static int is_served(const tp_cell *cell) {
+    return tp_cell_status_rank((tp_cell_status)cell->status) <= 1;
+}
 
 static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size) {
     text[0] = 0;
@@ -28,9 +37,8 @@ static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *t
         return (tp_cell_status)now->status;
     }
     if (strcmp(locked->kernel, now->kernel) || locked->status != now->status) {
-        snprintf(text, size, "lock has %s %s, here %s %s", locked->kernel,
-                 tp_cell_status_name((tp_cell_status)locked->status), now->kernel,
-                 tp_cell_status_name((tp_cell_status)now->status));
+        snprintf(text, size, "lock has %s %s, here %s %s", locked->kernel, tp_cell_status_name((tp_cell_status)locked->status),
+                 now->kernel, tp_cell_status_name((tp_cell_status)now->status));
         /* a fallback that the lock does not know is as good as unqualified */
         return now->status == TP_CELL_QUALIFIED_FALLBACK ? TP_CELL_UNSUPPORTED : TP_CELL_STALE;
     }
@@ -39,6 +47,9 @@ static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *t
     note_number(text, size, "panels skipped", locked->panels_skipped, now->panels_skipped);
     note_number(text, size, "bytes", locked->bytes, now->bytes);
     note_number(text, size, "scratch", locked->scratch, now->scratch);
+    note_kept(text, size, "contained", locked->contained, now->contained);
+    note_kept(text, size, "deterministic", locked->deterministic, now->deterministic);
+    note_kept(text, size, "empty rows", locked->empty_rows, now->empty_rows);
     if (text[0]) return TP_CELL_STALE;
     if (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id)) {
         snprintf(text, size, "other bits, within the rule: error %.3g, lock has %.3g; numerics %s, lock has %s", now->error,
@@ -62,9 +73,9 @@ tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *
 
 /* What a comparison found, before any of it is the qualification's. */
 struct findings {
-    char **notes;      /* NULL ends them */
+    char **notes; /* NULL ends them */
     int note_count;
-    char **reasons;    /* by cell; NULL: as the lock says */
+    char **reasons; /* by cell; NULL: as the lock says */
     int32_t *statuses;
 };
 
@@ -79,8 +90,7 @@ static tp_status no_memory(tp_error *error) {
     return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a comparison");
 }
 
-static tp_status add_note(struct findings *f, tp_error *error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+static tp_status add_note(struct findings *f, tp_error *error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static tp_status add_note(struct findings *f, tp_error *error, const char *format, ...) {
     char text[TEXT_SIZE];
     va_list arguments;
@@ -91,26 +101,29 @@ static tp_status add_note(struct findings *f, tp_error *error, const char *forma
     return f->notes[f->note_count++] ? TP_OK : no_memory(error);
 }
 
-/* A config that changed, even where no cell did: the lock speaks of another revision. */
+/* A config that changed, even where no cell did: the lock speaks of other revisions. It has the last of them. */
 static tp_status compare_config(const tp_model *model, const tp_lock *lock, struct findings *f, tp_error *error) {
-    tp_lock_use use = TP_LOCK_USE_INIT;
-    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) {
-        if (strcmp(use.model, model->label)) continue;
-        if (!strcmp(use.config_hash, model->config_hash)) return TP_OK;
-        return add_note(f, error, "config of %s: lock has %s, here %s", model->name, use.config_hash, model->config_hash);
+    tp_lock_revision revision = TP_LOCK_REVISION_INIT;
+    const char *last = "none";
+    for (int64_t i = 0; tp_lock_revision_at(lock, i, &revision) == TP_OK; i++) {
+        if (strcmp(revision.model, model->label)) continue;
+        if (!strcmp(revision.config_hash, model->config_hash)) return TP_OK;
+        last = revision.config_hash;
     }
-    return add_note(f, error, "config of %s: lock has none, here %s", model->name, model->config_hash);
+    return add_note(f, error, "config of %s: lock has %s, here %s", model->name, last, model->config_hash);
 }
 
-static tp_status compare_cell(const tp_cell *seen, const tp_lock *lock, const char *isa, int32_t *status, char **reason,
+static tp_status compare_cell(const tp_cell *seen, const tp_lock *lock, const tp_identity *now, int32_t *status, char **reason,
                               tp_error *error) {
     char text[TEXT_SIZE] = "the lock has no such cell";
     tp_cell locked = TP_CELL_INIT;
     *status = TP_CELL_STALE;
     if (seen->status == TP_CELL_NOT_RUN)
         return tp__proof_fail(error, TP_INVALID, "a cell has no result: tp_qualify_run must have run it: %.300s", seen->problem);
-    if (tp_lock_cell_find(lock, isa, seen->problem, &locked) == TP_OK)
+    if (tp_lock_cell_for(lock, now, seen->problem, &locked) == TP_OK)
         *status = (int32_t)compare(&locked, seen, text, sizeof text);
+    else if (!is_served(seen)) /* that it is refused says more than that it is new */
+        *status = seen->status, snprintf(text, sizeof text, "%s", seen->reason);
     if (*status == TP_CELL_QUALIFIED) return TP_OK;
     *reason = strdup(text);
     return *reason ? TP_OK : no_memory(error);
@@ -126,7 +139,7 @@ static tp_status look(const tp_qualification *q, const tp_lock *lock, const tp_i
     if (tp_lock_fresh(lock, now, stale, sizeof stale) != TP_OK) TP_TRY(add_note(f, error, "%s", stale));
     for (int i = 0; i < q->model_count; i++) TP_TRY(compare_config(q->models[i], lock, f, error));
     for (int64_t i = 0; i < q->slot_count; i++)
-        TP_TRY(compare_cell(q->slots[i].seen, lock, now->isa, &f->statuses[i], &f->reasons[i], error));
+        TP_TRY(compare_cell(q->slots[i].seen, lock, now, &f->statuses[i], &f->reasons[i], error));
     return TP_OK;
 }
 
@@ -164,18 +177,23 @@ const char *tp_qualification_note(const tp_qualification *q, int index) {
 
 /* ---- update ---- */
 
-static tp_status may_update(const tp_qualification *q, tp_error *error) {
-    if (!q->slot_count)
-        return tp__proof_fail(error, TP_UNSUPPORTED, "nothing was checked: no layer of the models has a cell");
+static tp_status may_update(const tp_qualification *q, const tp_lock_update *update, tp_error *error) {
+    if (!q->slot_count) return tp__proof_fail(error, TP_UNSUPPORTED, "nothing was checked: no layer of the models has a cell");
     for (int64_t i = 0; i < q->slot_count; i++)
         if (q->slots[i].seen->status == TP_CELL_NOT_RUN)
             return tp__proof_fail(error, TP_INVALID, "a cell has no result: tp_qualify_run must have run it: %.300s",
                                   q->slots[i].seen->problem);
+    for (int64_t i = 0; update->served_only && i < q->slot_count; i++)
+        if (q->slots[i].seen->status == TP_CELL_UNSUPPORTED)
+            return tp__proof_fail(error, TP_UNSUPPORTED,
+                                  "a cell is refused, and the update is for what is served: %.200s: %.250s",
+                                  q->slots[i].seen->problem, q->slots[i].seen->reason);
     for (int i = 0; i < q->model_count; i++)
         for (int j = 0; j < i; j++)
             if (!strcmp(q->models[i]->label, q->models[j]->label))
-                return tp__proof_fail(error, TP_INVALID, "%.200s and %.200s: a lock knows models by the names of their files",
-                                      q->models[j]->name, q->models[i]->name);
+                return tp__proof_fail(error, TP_INVALID,
+                                      "%.200s and %.200s: a lock knows both as %.60s: update it with one at a time",
+                                      q->models[j]->name, q->models[i]->name, q->models[i]->label);
     return TP_OK;
 }
 
@@ -189,7 +207,7 @@ static tp_status put_all(const tp_qualification *q, tp_lock *lock, const tp_iden
         TP_TRY(tp_lock_put_use(lock, model->label, model->groups[use->group], q->slots[use->cell].seen, error));
     }
     for (int64_t i = 0; i < q->slot_count; i++) TP_TRY(tp_lock_put_cell(lock, identity->isa, q->slots[i].seen, error));
-    return tp_lock_finish(lock, identity, update->date, update->reason, error);
+    return tp__lock_finish(lock, identity, update, error);
 }
 
 tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *given,
@@ -200,7 +218,9 @@ tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_i
     if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
     TP_TRY(tp__take(&tp__identity_shape, given, &identity, error));
     TP_TRY(tp__take(&tp__update_shape, given_update, &update, error));
-    TP_TRY(may_update(q, error));
+    if (update.keep < 0)
+        return tp__proof_fail(error, TP_INVALID, "keep is %d: it must be at least 1, or 0 for %d", update.keep, TP_LOCK_KEEP);
+    TP_TRY(may_update(q, &update, error));
     TP_TRY(tp__lock_copy(lock, &copy, error));
     tp_status status = put_all(q, copy, &identity, &update, error);
     if (status == TP_OK) tp__lock_exchange(lock, copy);

@@ -58,6 +58,7 @@ static json_t *make_value(const tp__field *field, const void *at) {
     case TP__REAL: return json_real(*(const double *)at);
     case TP__PHASE: return json_string(tp_qualify_phase_name(*(const uint32_t *)at));
     case TP__STATUS: return json_string(tp_cell_status_name((tp_cell_status) * (const int32_t *)at));
+    case TP__KEPT: return json_string(tp_kept_name((tp_kept) * (const int32_t *)at));
     }
     return NULL;
 }
@@ -65,6 +66,7 @@ static json_t *make_value(const tp__field *field, const void *at) {
 static int is_empty(const tp__field *field, const void *at) {
     switch (field->type) {
     case TP__TEXT: return !**(const char *const *)at;
+    case TP__KEPT:
     case TP__INT32: return !*(const int32_t *)at;
     case TP__INT64: return !*(const int64_t *)at;
     case TP__REAL: return *(const double *)at == 0;
@@ -83,6 +85,8 @@ tp_status tp__record_check(const tp__field *fields, const void *from, int measur
         if (field->type == TP__REAL && !isfinite(*(const double *)at))
             return tp__proof_fail(error, TP_INVALID, "%s is %g: a number is not finite", field->name,
                                   *(const double *)at);
+        if (field->type == TP__KEPT && (unsigned)*(const int32_t *)at > TP_KEPT_VARIES)
+            return tp__proof_fail(error, TP_INVALID, "%s is %d: it must be a tp_kept", field->name, (int)*(const int32_t *)at);
         const char *text = field->type == TP__TEXT ? *(const char *const *)at : NULL;
         if (text && strlen(text) >= field->size)
             return tp__proof_fail(error, TP_INVALID, "%s has %zu bytes: at most %zu", field->name, strlen(text), field->size - 1);
@@ -128,6 +132,14 @@ static const char *read_value(const tp__field *field, json_t *value, void *at) {
     if (!text) return "a text";
     if (field->type == TP__STATUS)
         return tp_cell_status_parse(text, at) ? "a status of docs/qualify.md" : NULL;
+    if (field->type == TP__KEPT) {
+        for (int32_t kept = TP_KEPT_YES; kept <= TP_KEPT_VARIES; kept++)
+            if (!strcmp(text, tp_kept_name((tp_kept)kept))) {
+                *(int32_t *)at = kept;
+                return NULL;
+            }
+        return "kept, leaks or varies";
+    }
     if (field->type == TP__PHASE) {
         for (uint32_t bit = 1; bit & TP_QUALIFY_ALL; bit <<= 1)
             if (!strcmp(text, tp_qualify_phase_name(bit))) {

@@ -32,7 +32,7 @@ int tp__path_line(const tp__file *file, const tp__path *path);
 /* Parses with limits on size and depth. */
 tp_status tp__file_load(const tp__file *file, size_t max, json_t **root);
 
-typedef enum tp__field_type { TP__TEXT, TP__INT32, TP__INT64, TP__REAL, TP__PHASE, TP__STATUS } tp__field_type;
+typedef enum tp__field_type { TP__TEXT, TP__INT32, TP__INT64, TP__REAL, TP__PHASE, TP__STATUS, TP__KEPT } tp__field_type;
 typedef struct tp__field {
     const char *name;
     tp__field_type type;

@@ -20,6 +20,7 @@ typedef struct tp__source {
     json_t *ignored; /* those that were met */
     char hash[65];   /* of the whole file */
     const char *assume; /* the family of an unknown model_type; NULL: none */
+    const char *label;  /* asked for; NULL: made of the name */
     int assumed;        /* it was needed */
     int no_memory;   /* it ran out on the way: whatever was read after that means nothing */
 } tp__source;

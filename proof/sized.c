@@ -5,21 +5,24 @@
 #include <string.h>
 
 #define TEXT(type, field) offsetof(type, field)
-static const size_t cell_texts[] = {TEXT(tp_cell, problem), TEXT(tp_cell, purpose),     TEXT(tp_cell, shows),
-                                    TEXT(tp_cell, kernel),  TEXT(tp_cell, numerics_id), TEXT(tp_cell, output),
-                                    TEXT(tp_cell, reason)};
-static const size_t identity_texts[] = {TEXT(tp_identity, version), TEXT(tp_identity, build), TEXT(tp_identity, compiler),
-                                        TEXT(tp_identity, isa),     TEXT(tp_identity, cpu),   TEXT(tp_identity, os),
-                                        TEXT(tp_identity, libc),    TEXT(tp_identity, declared)};
+static const size_t cell_texts[] = {TEXT(tp_cell, problem),        TEXT(tp_cell, purpose),     TEXT(tp_cell, shows),
+                                    TEXT(tp_cell, kernel),         TEXT(tp_cell, numerics_id), TEXT(tp_cell, output),
+                                    TEXT(tp_cell, reason),         TEXT(tp_cell, rule),        TEXT(tp_cell, observed),
+                                    TEXT(tp_cell, engine_reasons), TEXT(tp_cell, doubt)};
+static const size_t identity_texts[] = {TEXT(tp_identity, version),  TEXT(tp_identity, build),    TEXT(tp_identity, compiler),
+                                        TEXT(tp_identity, isa),      TEXT(tp_identity, cpu),      TEXT(tp_identity, os),
+                                        TEXT(tp_identity, libc),     TEXT(tp_identity, declared), TEXT(tp_identity, engine),
+                                        TEXT(tp_identity, mode),     TEXT(tp_identity, device),   TEXT(tp_identity, cache),
+                                        TEXT(tp_identity, versions), TEXT(tp_identity, host)};
 
 /* The last field of 0.2.0 and the bytes then, where pointers have 64 bits. A row never changes: what is added later stands
    behind that field, and never in what was padding. */
 #define END(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
-#define COUNT(list) (int)(sizeof(list) / sizeof *(list))
-#define SHAPE(shape, type, last, bytes, list, count)                                                       \
-    _Static_assert(offsetof(type, struct_size) == 0, #type ": struct_size comes first");                   \
-    _Static_assert(sizeof(void *) != 8 || END(type, last) == (bytes), #type " has changed since 0.2.0");   \
-    _Static_assert(sizeof(void *) != 8 || (bytes) % _Alignof(type) == 0, #type " ended in padding");       \
+#define COUNT(list)     (int)(sizeof(list) / sizeof *(list))
+#define SHAPE(shape, type, last, bytes, list, count)                                                                             \
+    _Static_assert(offsetof(type, struct_size) == 0, #type ": struct_size comes first");                                         \
+    _Static_assert(sizeof(void *) != 8 || END(type, last) == (bytes), #type " has changed since 0.2.0");                         \
+    _Static_assert(sizeof(void *) != 8 || (bytes) % _Alignof(type) == 0, #type " ended in padding");                             \
     const tp__shape shape = {#type, sizeof(type), END(type, last), list, count}
 SHAPE(tp__cell_shape, tp_cell, gain_over_math, 152, cell_texts, COUNT(cell_texts));
 SHAPE(tp__identity_shape, tp_identity, declared, 72, identity_texts, COUNT(identity_texts));
@@ -30,6 +33,8 @@ SHAPE(tp__options_shape, tp_qualify_options, page_size, 24, NULL, 0);
 SHAPE(tp__run_shape, tp_qualify_run_options, user, 32, NULL, 0);
 SHAPE(tp__model_options_shape, tp_model_options, assume, 16, NULL, 0);
 SHAPE(tp__update_shape, tp_lock_update, reason, 24, NULL, 0);
+SHAPE(tp__lock_revision_shape, tp_lock_revision, cache, 80, NULL, 0);
+SHAPE(tp__lock_history_shape, tp_lock_history, reason, 80, NULL, 0);
 
 enum { MAX_SIZE = 65536 }; /* more is no size, but memory that nobody has set */
 

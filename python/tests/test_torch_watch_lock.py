@@ -122,15 +122,20 @@ class Drift(Case):
 
     def test_a_lock_of_qualify(self):
         cells = [{"problem": "prefill b1 h2/1 q509 k509 d16 f32 causal", "kernel": "avx2"}]
-        lock = self.path("q.lock", json.dumps({"schema": "tileproof.lock/1", "isas": {"avx2": {"cells": cells}}}))
-        with tileproof.watch(lock=lock, on_drift="count") as seen:
-            self.attend(is_causal=True)
-            self.attend()  # masks are not compared: models put them into tensors
-            self.assertEqual(seen.drifted, 0)
-            F.scaled_dot_product_attention(self.x[..., :8], self.x[..., :8], self.x[..., :8])
-            self.assertEqual(seen.drifted, 1)
-            tileproof.attention(self.x, self.x, self.x, layout="bhsd")
-        self.assertEqual(seen.drifted, 2)
+        ours, theirs = ({"engine": {"name": x}, "groups": [{"cells": c}]} for x, c in (("tileproof", cells), ("torch", [{}])))
+        for text in (
+            {"schema": "tileproof.lock/2", "revisions": [ours, theirs]},
+            {"schema": "tileproof.lock/1", "isas": {"avx2": {"cells": cells}}},
+        ):
+            lock = self.path("q.lock", json.dumps(text))
+            with tileproof.watch(lock=lock, on_drift="count") as seen:
+                self.attend(is_causal=True)
+                self.attend()  # masks are not compared: models put them into tensors
+                self.assertEqual(seen.drifted, 0)
+                F.scaled_dot_product_attention(self.x[..., :8], self.x[..., :8], self.x[..., :8])
+                self.assertEqual(seen.drifted, 1)
+                tileproof.attention(self.x, self.x, self.x, layout="bhsd")
+            self.assertEqual(seen.drifted, 2)
 
     def test_locks_that_cannot_be_read(self):
         for text, why in (
@@ -139,6 +144,9 @@ class Drift(Case):
             ('{"schema": "tileproof.watch-lock/1", "identity": {}, "cells": 3}', "cells is 3: it must be a list"),
             ('{"schema": "tileproof.watch-lock/1", "identity": {}, "cells": [{"class": 1}]}', r"cells\[0\].engine"),
             ('{"schema": "tileproof.lock/1", "isas": []}', "isas is"),
+            ('{"schema": "tileproof.lock/2", "revisions": {}}', "revisions is"),
+            ('{"schema": "tileproof.lock/2", "revisions": [{"engine": 1}]}', r"revisions\[0\].engine is 1"),
+            ('{"schema": "tileproof.lock/3"}', "schema is 'tileproof.lock/3'"),
         ):  # fmt: skip
             path = self.path(f"bad{len(why)}.lock", text) if text is not None else self.path("none.lock")
             self.assertRaisesRegex(LockError, why, Lock, path)

@@ -64,6 +64,7 @@ FIRST = [
     ("proof/qualify", "qualification|proof_memory_qualify|qualify"),
     ("proof/sized", "growth_proof_.*"),
     ("proof/", "model_.*|json|lock|preflight|cells|hashes|proof_memory.*"),
+    ("src/telemetry/", "metrics|watch|policy|device"),
     ("growth-", "growth_.*"),
     ("sets-", "one_dtype"),
     ("isa-bits", "machine"),

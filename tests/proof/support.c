@@ -97,6 +97,29 @@ void support_put(tp_lock *lock, tp_model *model, const tp_identity *identity, co
     tp_qualification_destroy(q);
 }
 
+void support_put_with(tp_lock *lock, const tp_qualification *q, const tp_model *model, const tp_identity *identity, int64_t which,
+                      const tp_cell *instead) {
+    tp_qualify_use use = TP_QUALIFY_USE_INIT;
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_lock_put_model(lock, model->label, model->config_hash, &error), TP_OK);
+    for (int64_t i = 0; tp_qualification_use(q, i, &use) == TP_OK; i++) {
+        const tp_cell *cell = use.cell == which ? instead : tp_qualification_cell(q, use.cell);
+        assert_int_equal(tp_lock_put_use(lock, model->label, model->groups[use.group], cell, &error), TP_OK);
+        assert_int_equal(tp_lock_put_cell(lock, identity->isa, cell, &error), TP_OK);
+    }
+    if (tp_lock_finish(lock, identity, "2026-11-17", "a changed cell", &error) != TP_OK) fail_msg("%s", error.text);
+}
+
+void support_put_changed(tp_lock *lock, tp_model *model, const tp_identity *identity, int64_t which,
+                         void (*change)(tp_cell *cell)) {
+    tp_qualification *q = support_qualification(model);
+    tp_cell cell = *tp_qualification_cell(q, which);
+    cell.struct_size = sizeof cell;
+    change(&cell);
+    support_put_with(lock, q, model, identity, which, &cell);
+    tp_qualification_destroy(q);
+}
+
 struct text support_write(const tp_lock *lock) {
     struct text text = {NULL, 0};
     assert_int_equal(tp_lock_write(lock, text_collect, &text), TP_OK);
@@ -110,6 +133,15 @@ struct text support_lock(tp_model *model, const tp_identity *identity) {
     support_put(lock, model, identity, "first");
     struct text text = support_write(lock);
     tp_lock_destroy(lock);
+    return text;
+}
+
+struct text support_old_lock(void) {
+    struct text text = {calloc(1, 1 << 16), 0};
+    FILE *file = fopen(OLD_LOCK, "rb");
+    assert_true(text.bytes && file);
+    text.size = fread(text.bytes, 1, (1 << 16) - 1, file);
+    fclose(file);
     return text;
 }
 

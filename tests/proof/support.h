@@ -34,10 +34,18 @@ void support_pretend(tp_qualification *q);
 tp_qualification *support_qualification(tp_model *model);
 /* The same, put into the lock. */
 void support_put(tp_lock *lock, tp_model *model, const tp_identity *identity, const char *reason);
+/* What q has seen of its one model, where the cell `which` is this one instead. */
+void support_put_with(tp_lock *lock, const tp_qualification *q, const tp_model *model, const tp_identity *identity, int64_t which,
+                      const tp_cell *instead);
+/* As support_put, where one cell is changed. */
+void support_put_changed(tp_lock *lock, tp_model *model, const tp_identity *identity, int64_t which,
+                         void (*change)(tp_cell *cell));
 struct text support_write(const tp_lock *lock);
 /* The text of a lock with the model's cells. */
 struct text support_lock(tp_model *model, const tp_identity *identity);
 tp_lock *support_parse(const struct text *text);
+/* old.lock: of the schema tileproof.lock/1, with two models on two ISAs, and a third ISA without a cell. */
+struct text support_old_lock(void);
 /* The first place of `from` becomes `to`. */
 void text_replace(struct text *text, const char *from, const char *to);
 tp_context *support_context(tp_policy policy, const char *disable);

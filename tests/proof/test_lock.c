@@ -100,6 +100,8 @@ static void stale_fields(void **state) {
     free(text.bytes);
 }
 
+static void more_bytes(tp_cell *cell) { cell->bytes++; }
+
 /* A second host with the same cells joins; one whose cells differ takes its place. */
 static void hosts_share(void **state) {
     (void)state;
@@ -108,17 +110,12 @@ static void hosts_share(void **state) {
     struct text text = support_lock(model, &one);
     tp_lock *lock = support_parse(&text);
     char why[1024];
-    tp_error error = TP_ERROR_INIT;
-    tp_cell cell = TP_CELL_INIT;
     two.cpu = "another CPU";
     assert_int_equal(tp_lock_fresh(lock, &two, why, sizeof why), TP_UNSUPPORTED);
     support_put(lock, model, &two, "a second host");
     assert_int_equal(tp_lock_fresh(lock, &one, why, sizeof why), TP_OK);
     assert_int_equal(tp_lock_fresh(lock, &two, why, sizeof why), TP_OK);
-    assert_int_equal(tp_lock_cell_at(lock, one.isa, 0, &cell), TP_OK);
-    cell.bytes++;
-    assert_int_equal(tp_lock_put_cell(lock, one.isa, &cell, &error), TP_OK);
-    assert_int_equal(tp_lock_finish(lock, &two, "2026-11-17", "other bytes", &error), TP_OK);
+    support_put_changed(lock, model, &two, 0, more_bytes);
     assert_int_equal(tp_lock_fresh(lock, &one, why, sizeof why), TP_UNSUPPORTED);
     assert_int_equal(tp_lock_fresh(lock, &two, why, sizeof why), TP_OK);
     tp_lock_destroy(lock);
@@ -137,11 +134,12 @@ static void edited(void **state) {
         {"\"bytes\":1001", "\"butes\":1001", ".cells.#1.butes is not known here"},
         {"\"status\":\"QUALIFIED\"", "\"status\":\"FINE\"", "status is \"FINE\": it must be a status"},
         {"\"phase\":\"decode\"", "\"phase\":\"dream\"", "it must be prefill, decode"},
-        {"tileproof.lock/1", "tileproof.lock/9", "t.lock:2: schema is \"tileproof.lock/9\""},
+        {"tileproof.lock/2", "tileproof.lock/9", "t.lock:2: schema is \"tileproof.lock/9\": tileproof " },
+        {"tileproof.lock/2", "tileproof.log/9", "t.lock:2: schema is \"tileproof.log/9\": it must be \"tileproof.lock/2\""},
         {"\"history\"", "\"story\"", "history is missing"},
         {"\"gain\":1.0", "\"gain\":1e999", "a number must be below"},
         {"\"reason\":\"first\"", "\"reason\":\"second\"", "checksum is"},
-        {"\"models\": [", "\"models\": [{},", "models.#0.name is missing"},
+        {"\"revisions\": [", "\"revisions\": [{},", "revisions.#0.revision is missing"},
         {"\"hosts\": [", "\"hosts\": [7,", "hosts.#0 must be an object"},
     };
     tp_model *model = support_model(support_config);
@@ -165,7 +163,7 @@ static void names_the_line(void **state) {
     int line = 1;
     for (const char *at = text.bytes; at < strstr(text.bytes, "\"bytes\":true"); at++) line += *at == '\n';
     char expected[32];
-    snprintf(expected, sizeof expected, "t.lock:%d: isas.", line);
+    snprintf(expected, sizeof expected, "t.lock:%d: revisions.", line);
     refused(&text, expected);
     free(text.bytes);
     tp_model_destroy(model);
@@ -280,10 +278,12 @@ static void declared_versions(void **state) {
     }
 }
 
+static const char long_kernel[] = "flash_fwd_splitkv_kernel_hdim128_bf16_sm90_causal_paged_v3";
+static void long_named(tp_cell *cell) { cell->kernel = long_kernel; }
+
 /* Names of other engines' kernels are long. */
 static void long_names(void **state) {
     (void)state;
-    static const char kernel[] = "flash_fwd_splitkv_kernel_hdim128_bf16_sm90_causal_paged_v3";
     char longest[257];
     tp_model *model = support_model(support_config);
     tp_identity identity = support_identity();
@@ -292,14 +292,14 @@ static void long_names(void **state) {
     tp_error error = TP_ERROR_INIT;
     tp_cell cell = TP_CELL_INIT, *again;
     assert_int_equal(tp_lock_cell_at(lock, identity.isa, 0, &cell), TP_OK);
-    cell.kernel = kernel;
+    cell.kernel = long_kernel;
     assert_int_equal(tp_cell_write(&cell, 1, text_collect, &line), TP_OK);
     assert_int_equal(tp_cell_parse(line.bytes, line.size, "line", 1, &again, &error), TP_OK);
-    assert_string_equal(again->kernel, kernel);
-    assert_int_equal(tp_lock_put_cell(lock, identity.isa, again, &error), TP_OK);
+    assert_string_equal(again->kernel, long_kernel);
     tp_cell_destroy(again);
+    support_put_changed(lock, model, &identity, 0, long_named);
     assert_int_equal(tp_lock_cell_at(lock, identity.isa, 0, &cell), TP_OK);
-    assert_string_equal(cell.kernel, kernel);
+    assert_string_equal(cell.kernel, long_kernel);
     memset(longest, 'k', 256);
     longest[256] = 0;
     cell.kernel = longest;
@@ -357,8 +357,8 @@ static void keys_of_later_libraries(void **state) {
         support_put(lock, model, &now, "its own entry");
         struct text after = support_write(lock);
         tp_lock *again = support_parse(&after);
-        snprintf(key[0], sizeof key[0], "\"%s\": {", then.isa);
-        snprintf(key[1], sizeof key[1], "\"%s\": {", now.isa);
+        snprintf(key[0], sizeof key[0], "\"isa\":\"%s\"", then.isa);
+        snprintf(key[1], sizeof key[1], "\"isa\":\"%s\"", now.isa);
         assert_true(strstr(after.bytes, key[0]) && strstr(after.bytes, key[1]));
         assert_int_equal(tp_lock_fresh(again, &now, why, sizeof why), TP_OK);
         assert_int_equal(tp_lock_fresh(again, &then, why, sizeof why), TP_OK);

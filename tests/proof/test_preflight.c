@@ -36,6 +36,11 @@ static void preflight_permits(void **state) {
     free(text.bytes);
 }
 
+static void fails(tp_cell *cell) {
+    cell->status = TP_CELL_NUMERIC_FAIL;
+    cell->reason = "o of seq 0 is wrong";
+}
+
 static void preflight_refuses(void **state) {
     (void)state;
     tp_model *model = support_model(support_config), *other;
@@ -44,7 +49,7 @@ static void preflight_refuses(void **state) {
     tp_lock *lock = support_parse(&text);
     tp_context *context = support_context(TP_LOCKED, NULL);
     tp_error error = TP_ERROR_INIT;
-    tp_cell cell = TP_CELL_INIT;
+    tp_lock_use use = TP_LOCK_USE_INIT;
     assert_int_equal(tp_preflight(context, lock, model, "torch=2.5,engine=1", &error), TP_UNSUPPORTED);
     assert_non_null(strstr(error.text, "a/model.json: STALE: library declared: lock has engine=1,torch=2.4"));
     struct text metrics = {NULL, 0};
@@ -57,14 +62,12 @@ static void preflight_refuses(void **state) {
     assert_non_null(strstr(error.text, "the lock has it with another config"));
     assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
     /* one cell that failed */
-    assert_int_equal(tp_lock_cell_at(lock, identity.isa, 2, &cell), TP_OK);
-    cell.status = TP_CELL_NUMERIC_FAIL;
-    cell.reason = "o of seq 0 is wrong";
-    assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_OK);
+    support_put_changed(lock, model, &identity, 2, fails);
+    assert_int_equal(tp_lock_use_at(lock, 2, &use), TP_OK);
     assert_int_equal(tp_preflight(context, lock, model, "torch=2.4,engine=1", &error), TP_UNSUPPORTED);
     char expected[128];
     snprintf(expected, sizeof expected, "a/model.json: text layers 0-3, %s: NUMERIC_FAIL: o of seq 0 is wrong",
-             tp_qualify_phase_name(cell.phase));
+             tp_qualify_phase_name(use.phase));
     assert_string_equal(error.text, expected);
     tp_model_destroy(other);
     tp_context_destroy(context);

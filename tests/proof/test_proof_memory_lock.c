@@ -9,29 +9,41 @@ static char problems[16][64];
 enum { LISTED = 16 };
 static tp_identity identity;
 
-/* A lock with a model, its cells and one that no model uses any more. */
-static tp_lock *full_lock(int finished) {
+/* A model, its cells and one that the model does not use. */
+static void put_all(tp_lock *lock) {
     tp_error error = TP_ERROR_INIT;
-    tp_lock *lock;
-    assert_int_equal(tp_lock_create(&lock, &error), TP_OK);
     assert_int_equal(tp_lock_put_model(lock, "model.json", use_model->config_hash, &error), TP_OK);
     for (int i = 0; i < LISTED; i++) {
         if (i < LISTED - 1)
             assert_int_equal(tp_lock_put_use(lock, "model.json", use_model->groups[0], &cell_list[i], &error), TP_OK);
         assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell_list[i], &error), TP_OK);
     }
-    if (finished) assert_int_equal(tp_lock_finish(lock, &identity, "2026-11-16", "first", &error), TP_OK);
+}
+
+enum { PUT, FINISHED, PUT_AGAIN };
+static tp_lock *full_lock(int how) {
+    tp_error error = TP_ERROR_INIT;
+    tp_lock *lock;
+    assert_int_equal(tp_lock_create(&lock, &error), TP_OK);
+    put_all(lock);
+    if (how != PUT) assert_int_equal(tp_lock_finish(lock, &identity, "2026-11-16", "first", &error), TP_OK);
+    if (how == PUT_AGAIN) put_all(lock);
     return lock;
 }
 
 static void *open_lock(const void *about) {
     (void)about;
-    return full_lock(1);
+    return full_lock(FINISHED);
 }
 
 static void *open_unfinished(const void *about) {
     (void)about;
-    return full_lock(0);
+    return full_lock(PUT);
+}
+
+static void *open_put_again(const void *about) {
+    (void)about;
+    return full_lock(PUT_AGAIN);
 }
 
 static void close_lock(void *subject) { tp_lock_destroy(subject); }
@@ -73,6 +85,7 @@ static tp_status call_finish(void *subject, const void *about, tp_error *error) 
     const char *what = about;
     tp_identity now = identity;
     if (!strcmp(what, "isa")) now.isa = "neon";
+    if (!strcmp(what, "library")) now.versions = "torch=2.9\ncuda=13.0", now.host = "gpu=none";
     if (!strcmp(what, "host")) now.cpu = "other";
     return tp_lock_finish(subject, &now, "2026-11-17", "a second time, with a reason of some length", error);
 }
@@ -113,23 +126,37 @@ static tp_status call_asked(void *subject, const void *about, tp_error *error) {
     return tp_lock_fresh(subject, &identity, why, sizeof why);
 }
 
+static tp_lock *merged;
+
+static tp_status call_merge(void *subject, const void *about, tp_error *error) {
+    (void)about;
+    return tp_lock_merge(subject, merged, "2026-11-17", "of two hosts", error);
+}
+
+static tp_status call_drop(void *subject, const void *about, tp_error *error) {
+    (void)about;
+    return tp_lock_drop(subject, 0, "2026-11-17", "not served any more", error);
+}
+
+static const struct walk lock_merge = {"tp_lock_merge", open_lock, call_merge, show_lock, close_lock, 0};
+static const struct walk lock_drop = {"tp_lock_drop", open_lock, call_drop, show_lock, close_lock, 0};
 static const struct walk lock_create = {"tp_lock_create", open_pointer, call_create, show_pointer, close_pointer, 0};
 static const struct walk lock_parse = {"tp_lock_parse", open_pointer, call_parse_lock, show_pointer, close_pointer, 0};
 static const struct walk lock_write = {"tp_lock_write", open_lock, call_write_lock, NULL, close_lock, 1};
 static const struct walk lock_asked = {"tp_lock_cell_at and others", open_lock, call_asked, show_lock, close_lock, 0};
 static const struct walk put_model = {"tp_lock_put_model", open_lock, call_put_model, show_lock, close_lock, 0};
-static const struct walk put_use = {"tp_lock_put_use", open_lock, call_put_use, show_lock, close_lock, 0};
-static const struct walk put_cell = {"tp_lock_put_cell", open_lock, call_put_cell, show_lock, close_lock, 0};
-static const struct walk put_cell_first = {"tp_lock_put_cell, first", open_unfinished, call_put_cell, show_lock, close_lock, 0};
+static const struct walk put_use = {"tp_lock_put_use", open_unfinished, call_put_use, show_lock, close_lock, 0};
+static const struct walk put_cell = {"tp_lock_put_cell", open_unfinished, call_put_cell, show_lock, close_lock, 0};
+static const struct walk put_cell_first = {"tp_lock_put_cell, first", open_lock, call_put_cell, show_lock, close_lock, 0};
 static const struct walk finish_first = {"tp_lock_finish, first", open_unfinished, call_finish, show_lock, close_lock, 0};
-static const struct walk finish_again = {"tp_lock_finish, again", open_lock, call_finish, show_lock, close_lock, 0};
+static const struct walk finish_again = {"tp_lock_finish, again", open_put_again, call_finish, show_lock, close_lock, 0};
 
 static void locks(void **state) {
     static char whole[MEMORY_OUT];
-    static const char *const finishes[] = {"", "isa", "host"};
+    static const char *const finishes[] = {"", "library", "host"};
     (void)state;
     exhaust(&lock_create, NULL, TP_OK);
-    tp_lock *lock = full_lock(1);
+    tp_lock *lock = full_lock(FINISHED);
     memory_used = 0;
     assert_int_equal(tp_lock_write(lock, memory_collect, NULL), TP_OK);
     tp_lock_destroy(lock);
@@ -153,6 +180,16 @@ static void locks(void **state) {
         assert_true(exhaust(&finish_first, finishes[i], TP_OK) > 20);
         assert_true(exhaust(&finish_again, finishes[i], TP_OK) > 20);
     }
+    exhaust(&finish_first, "isa", TP_INVALID); /* a use without a cell there */
+    merged = full_lock(FINISHED);
+    assert_int_equal(tp_lock_put_model(merged, "another.json", "0123", NULL), TP_OK);
+    assert_int_equal(tp_lock_finish(merged, &identity, "2026-11-16", "first", NULL), TP_OK);
+    assert_true(exhaust(&lock_merge, NULL, TP_OK) > 20);
+    tp_lock_destroy(merged);
+    assert_true(exhaust(&lock_drop, NULL, TP_OK) > 10);
+    struct text old = support_old_lock();
+    assert_true(exhaust(&lock_parse, old.bytes, TP_OK) > 100);
+    free(old.bytes);
 }
 
 /* ---- cells and preflight ---- */
@@ -257,7 +294,7 @@ static void cells_and_preflight(void **state) {
     assert_true(exhaust(&cell_parse, line, TP_OK) > 20);
     exhaust(&cell_parse, "{\"problem\":7}", TP_INVALID);
     exhaust(&identity_of, "b=2,a=1", TP_OK);
-    tp_lock *lock = full_lock(1);
+    tp_lock *lock = full_lock(FINISHED);
     assert_true(exhaust(&preflight, lock, TP_OK) > 5);
     tp_lock_destroy(lock);
 }

@@ -43,7 +43,7 @@ expect assume-json 0 '"assumed":"llama"' "$tool" model "$scratch/new.json" --ass
 expect assume-not-needed 0 'gpt2.json: gpt2, 1' "$tool" model "$models/gpt2.json" --assume llama
 expect_error assume-no-decoder 2 'assume is "vit": it must be the model_type of a decoder' "$tool" model "$scratch/new.json" --assume vit
 expect assume-qualify 0 '\(as llama\)' "$tool" qualify "$scratch/new.json" --assume llama --quick --phases decode --lock "$scratch/new.lock" --update --reason x
-expect assume-lock 0 '"name": ?"new.json \(as llama\)"' cat "$scratch/new.lock"
+expect assume-lock 0 '"model": ?"new.json \(as llama\)"' cat "$scratch/new.lock"
 
 # by name: in models of the working directory, by --models, beside the installed tool; a file goes by its own name too
 expect by-name 0 '^models/gpt2.json: gpt2' env -C "$models/.." "$tool" model gpt2

@@ -2,7 +2,7 @@
 """What a process is held against: a lock. Two kinds are read:
 
 - what a watcher saved (tileproof.watch-lock/1): for each engine, class and mode (eager, compiled) the kernels that served;
-- the lock of `tileproof qualify` (tileproof.lock/1): classes of models, with this library's kernels. Calls of this library are
+- the lock of `tileproof qualify` (tileproof.lock/2, and 1 before it): classes of models, with this library's kernels. Calls of this library are
   held against class and kernel; calls of other engines against query heads, head dims and dtype alone, because models put
   their masks into tensors, and repeat KV heads, before another engine sees them.
 
@@ -17,7 +17,7 @@ from typing import Any, Iterable, Optional
 from .problem import class_of
 
 SCHEMA = "tileproof.watch-lock/1"
-QUALIFIED = "tileproof.lock/1"
+QUALIFIED = ("tileproof.lock/2", "tileproof.lock/1")
 
 
 class LockError(ValueError):
@@ -58,6 +58,21 @@ def _need(value: Any, kind: type, path: str, field: str) -> Any:
     return value
 
 
+def _lists_of_cells(read: dict, path: str) -> Iterable[tuple[str, Any]]:
+    """Where cells of this library stand in a lock of tileproof qualify, with the name of the place."""
+    if read["schema"] == QUALIFIED[1]:
+        for isa, entry in _need(read.get("isas"), dict, path, "isas").items():
+            yield f"isas.{isa}.cells", _need(entry, dict, path, f"isas.{isa}").get("cells")
+        return
+    for i, entry in enumerate(_need(read.get("revisions"), list, path, "revisions")):
+        where = f"revisions[{i}]"
+        _need(entry, dict, path, where)
+        if _need(entry.get("engine"), dict, path, f"{where}.engine").get("name") != "tileproof":
+            continue
+        for j, group in enumerate(_need(entry.get("groups"), list, path, f"{where}.groups")):
+            yield f"{where}.groups[{j}].cells", _need(group, dict, path, f"{where}.groups[{j}]").get("cells")
+
+
 class Lock:
     def __init__(self, path: str) -> None:
         try:
@@ -74,10 +89,10 @@ class Lock:
         schema = read.get("schema")
         if schema == SCHEMA:
             self._read_saved(read)
-        elif schema == QUALIFIED:
+        elif schema in QUALIFIED:
             self._read_qualified(read)
         else:
-            raise LockError(f"{path}: schema is {schema!r}: it must be {SCHEMA!r} (--save-lock) or {QUALIFIED!r} (tileproof qualify)")
+            raise LockError(f"{path}: schema is {schema!r}: it must be {SCHEMA!r} (--save-lock) or {QUALIFIED[0]!r} (tileproof qualify)")
 
     def _read_saved(self, read: dict) -> None:
         self.identity = _need(read.get("identity"), dict, self.path, "identity")
@@ -90,9 +105,8 @@ class Lock:
 
     def _read_qualified(self, read: dict) -> None:
         self._shapes = set()
-        for isa, entry in _need(read.get("isas"), dict, self.path, "isas").items():
-            cells = _need(_need(entry, dict, self.path, f"isas.{isa}").get("cells"), list, self.path, f"isas.{isa}.cells")
-            for cell in cells:
+        for where, cells in _lists_of_cells(read, self.path):
+            for cell in _need(cells, list, self.path, where):
                 name = class_of(_need(cell.get("problem"), str, self.path, "a cell's problem"))[0]
                 self._shapes.add(_shape(name))
                 self._cells.setdefault(("tileproof", name, "eager"), set()).add(str(cell.get("kernel", "")))

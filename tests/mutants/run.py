@@ -60,6 +60,8 @@ FIRST = [
     ("harness/oracle", "qualify"),
     ("harness/tensors", "proof_memory_harness|random_rule"),
     ("harness/", "verdict|random_rule|random"),
+    ("cli/trace/", "trace_summary|fuzz_lines"),
+    ("cli/tool/line_stream", "trace_summary|fuzz_lines"),
     ("cli/", "verdict|compare"),
     ("proof/qualify", "qualification|proof_memory_qualify|qualify"),
     ("proof/sized", "growth_proof_.*"),

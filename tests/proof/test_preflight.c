@@ -108,11 +108,8 @@ static void every_end_is_told(void **state) {
     tp_identity identity = support_identity();
     struct text text = support_lock(model, &identity);
     tp_lock *lock = support_parse(&text), *failed = support_parse(&text);
-    tp_cell cell = TP_CELL_INIT;
     tp_error error = TP_ERROR_INIT;
-    assert_int_equal(tp_lock_cell_at(failed, identity.isa, 0, &cell), TP_OK);
-    cell.status = TP_CELL_NUMERIC_FAIL;
-    assert_int_equal(tp_lock_put_cell(failed, identity.isa, &cell, &error), TP_OK);
+    support_put_changed(failed, model, &identity, 0, fails);
     const struct {
         const tp_lock *lock;
         const tp_model *model;

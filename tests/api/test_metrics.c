@@ -119,8 +119,9 @@ static void calls_are_in_histograms_by_model(void **state) {
     (void)state;
     tp_context *context = context_with((tp_context_options){.policy = TP_SERVE});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *other = call_new("h4/2 q40 k60 d32 f32", NULL);
-    call *one = call_new("h4/2 q1 k60 d32 bf16 causal", NULL);
+    call *one = call_new("h4/2 q1 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
     tp_tags tags = TP_TAGS_INIT;
+    tp_choice refuse = TP_CHOICE_INIT;
     sink *s = sink_new();
     char line[256];
     tags.model = "m";
@@ -128,12 +129,15 @@ static void calls_are_in_histograms_by_model(void **state) {
     for (int n = 0; n < 3; n++) assert_int_equal(attend(context, c), TP_OK);
     assert_int_equal(attend(context, other), TP_OK); /* dtype and kernel are no labels of a histogram */
     assert_int_equal(attend(context, one), TP_OK);
+    assert_int_equal(attend(context, wide), TP_OK); /* a fallback is one call; what was refused is none */
+    refuse.kernel = BEST;
+    assert_int_equal(tp_attention(context, &wide->problem, &refuse, &wide->tensors, NULL, NULL), TP_UNSUPPORTED);
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
     expect_line(s->text, "# TYPE tileproof_call_seconds histogram\n");
 #define LABELS "phase=\"prefill\",bucket=\"many-rows\",model=\"m\""
     expect_line(s->text, "tileproof_call_seconds_bucket{" LABELS ",le=\"+Inf\"} 4\n");
     expect_line(s->text, "tileproof_call_seconds_count{" LABELS "} 4\n");
-    expect_line(s->text, "tileproof_call_seconds_bucket{phase=\"decode\",bucket=\"few-rows\",le=\"+Inf\"} 1\n");
+    expect_line(s->text, "tileproof_call_seconds_bucket{phase=\"decode\",bucket=\"few-rows\",le=\"+Inf\"} 2\n");
     /* bounds double, counts never fall, and the sum is that of the counter */
     int64_t before = 0, sum_ns = 0;
     for (int b = 0; b < TP__BOUNDS; b++) {
@@ -155,6 +159,7 @@ static void calls_are_in_histograms_by_model(void **state) {
     call_free(c);
     call_free(other);
     call_free(one);
+    call_free(wide);
 }
 
 /* More models than there are names for, and one that is called as the rest is: each series stands once. */

@@ -33,6 +33,7 @@ enum command_bit {
     COMMAND_CANARY = 2048,
     COMMAND_TRACE = 4096,
     COMMAND_REPLAY = 8192,
+    COMMAND_CAPACITY = 16384,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
@@ -55,7 +56,9 @@ struct options {
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
-    int generate, modelled;
+    int64_t context, concurrency, limit;     /* capacity */
+    int generate, modelled, observed;
+    const char *fail_above;
     int64_t threads;
     int64_t seed;
     int64_t repeat;
@@ -78,6 +81,9 @@ struct command {
 int options_parse(struct options *options, const struct command *command, int count, char **words);
 void options_print_help(FILE *out, enum command_bit bit);
 int options_policy(const struct options *options);
+/* --dtype of a cache, and --paged; what is not given is left as it is. Exit code, reason printed. */
+int options_dtype(const struct options *options, int32_t *dtype);
+int options_page(const struct options *options, int64_t *tokens);
 /* "60s" or "2m"; NULL: 0. Exit code, reason printed. */
 int parse_seconds(const char *option, const char *text, double *seconds);
 /* The context the options ask for; the second with more that they do not know of. */
@@ -110,6 +116,7 @@ const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 
 /* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);
+int model_known(const struct options *options, const char *name); /* would it find one? */
 
 int command_info(const struct options *options);
 int command_explain(const struct options *options);
@@ -125,5 +132,6 @@ int command_qualify(const struct options *options);
 int command_canary(const struct options *options);
 int command_trace(const struct options *options);
 int command_replay(const struct options *options);
+int command_capacity(const struct options *options);
 
 #endif

@@ -90,10 +90,18 @@ static const struct command commands[] = {
      "  tileproof trace summary calls.jsonl          p50, p90, p99 by model, kernel and class; any size\n"
      "  zcat calls.jsonl.gz | tileproof trace summary - -o json\n",
      COMMAND_TRACE, command_trace},
+    {"capacity", " CONFIG", "KV bytes, pages, workspace; what fits; the ceiling of this host",
+     "  tileproof capacity llama-3.1-8b --context 128k --concurrency 8\n"
+     "  tileproof capacity config.json --context 32k --concurrency 64 --paged 16 --limit 64g\n"
+     "                                               exit 1: it does not fit\n"
+     "  tileproof capacity config.json --context 8k --concurrency 1 --dtype f32 -o json\n",
+     COMMAND_CAPACITY, command_capacity},
     {"replay", " REQUESTS", "a trace of requests through the models' attention: tails by bucket",
      "  tileproof replay --generate --seed 7 -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
      "  tileproof replay requests.jsonl --sample 50\n"
-     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n",
+     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n"
+     "  tileproof replay requests.jsonl --against before.json --fail-above 1.5    exit 1: a tail grew\n"
+     "  tileproof replay served.jsonl --observed     a log of any engine; nothing is run\n",
      COMMAND_REPLAY, command_replay},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

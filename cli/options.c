@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { MACHINE_MAX_BYTES = 1 << 16 };
-enum option_kind { FLAG, NUMBER, BYTES, TEXT, JOINED };
+enum option_kind { FLAG, NUMBER, UNITS, TEXT, JOINED }; /* UNITS: a number with k, m, g or t behind it, or not */
 
 struct option_row {
     const char *name, *argument, *help;
@@ -25,16 +25,16 @@ enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
     PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
     WATCHED = COMMAND_RUN | COMMAND_REPLAY,
-    FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | PROOF,
+    FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | PROOF,
     EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | FILES
 };
 
 #define FIELD(name) offsetof(struct options, name)
 static const struct option_row rows[] = {
     {"--disable", "NAME[,NAME]", "kernels that may not serve", JOINED, FIELD(disable),
-     PLANNING | COMMAND_REPLAY | COMMAND_QUALIFY},
+     PLANNING | COMMAND_REPLAY | COMMAND_QUALIFY | COMMAND_CAPACITY},
     {"--fallback", "refuse|permit|serve", "may a lower tier serve? default refuse", TEXT, FIELD(fallback),
-     PLANNING | COMMAND_REPLAY | PROOF},
+     PLANNING | COMMAND_REPLAY | COMMAND_CAPACITY | PROOF},
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
      COMMAND_CHECK},
     {"--case", "RE", "cases whose name matches", TEXT, FIELD(case_name), COMMAND_CHECK},
     {"--threads", "N", "threads; default what affinity and cgroup allow", NUMBER, FIELD(threads),
-     PLANNING | COMMAND_CHECK | COMMAND_REPLAY | PROOF},
+     PLANNING | COMMAND_CHECK | COMMAND_REPLAY | COMMAND_CAPACITY | PROOF},
     {"--trace", "FILE", "one line of JSON for every call", TEXT, FIELD(trace_file), WATCHED},
     {"--metrics", "FILE", "counts at the end, as Prometheus text; -: standard output", TEXT,
      FIELD(metrics_file), WATCHED},
@@ -87,11 +87,16 @@ static const struct option_row rows[] = {
      COMMAND_BENCH | COMMAND_COMPARE},
     {"--against", "WHAT", "a verdict on each row: against this kernel, or this problem", TEXT,
      FIELD(against), COMMAND_BENCH},
+    {"--context", "N", "tokens of a sequence, prompt and output: 8192, 128k", UNITS, FIELD(context), COMMAND_CAPACITY},
+    {"--concurrency", "N", "sequences at once", UNITS, FIELD(concurrency), COMMAND_CAPACITY},
+    {"--limit", "BYTES", "64g: exit 1 when it does not fit; default this host's memory", UNITS, FIELD(limit), COMMAND_CAPACITY},
+    {"--dtype", "NAME", "-t: of the cache: f32, f16 or bf16; default the model's", TEXT, FIELD(dtypes), COMMAND_CAPACITY},
+    {"--paged", "N", "-p: tokens of a page; default no pages", TEXT, FIELD(pages), COMMAND_CAPACITY},
     {"--output", "FORMAT", "-o: text, json or md; default text", TEXT, FIELD(format),
-     COMMAND_MODEL},
+     COMMAND_MODEL | COMMAND_CAPACITY},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
-     FIELD(read_mib), COMMAND_BENCH},
+     FIELD(read_mib), COMMAND_BENCH | COMMAND_CAPACITY},
     {"--goals", NULL, "measure the goals; exit 1 when a floor is not met", FLAG, FIELD(goals),
      COMMAND_BENCH},
     {"--goals-file", "FILE", "goals of FILE instead of the built-in ones", TEXT, FIELD(goals_file),
@@ -100,13 +105,13 @@ static const struct option_row rows[] = {
      FIELD(cliffs), COMMAND_BENCH},
     {"--bytes", NULL, "main-memory bytes under valgrind: simulated, no prefetcher", FLAG,
      FIELD(bytes), COMMAND_BENCH},
-    {"--cache", "BYTES", "with --bytes: simulate a last cache of so many; 2m, 512k", BYTES,
+    {"--cache", "BYTES", "with --bytes: simulate a last cache of so many; 2m, 512k", UNITS,
      FIELD(cache_bytes), COMMAND_BENCH | COMMAND_SIMULATED_RUN},
     {"--memory", NULL, "peak temporary memory, each row in a process of its own", FLAG,
      FIELD(memory), COMMAND_BENCH},
     {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
     {"--assume", "FAMILY", "read a model_type that is not known as this decoder: llama", TEXT, FIELD(assume),
-     COMMAND_MODEL | COMMAND_QUALIFY},
+     COMMAND_MODEL | COMMAND_QUALIFY | COMMAND_CAPACITY},
     {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
      COMMAND_QUALIFY},
     {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},
@@ -143,7 +148,7 @@ static const struct option_row rows[] = {
     {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},
     {"--models", "DIR", "where a model NAME is NAME.json; default models, or the installed ones", TEXT,
-     FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | COMMAND_QUALIFY},
+     FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | COMMAND_QUALIFY | COMMAND_CAPACITY},
     {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,
      FIELD(layers), COMMAND_REPLAY},
     {"--sample", "N", "run N of the requests, evenly spaced; default all", NUMBER, FIELD(sample),
@@ -151,7 +156,10 @@ static const struct option_row rows[] = {
     {"--steps", "N", "decode steps of a request that are run; default 2", NUMBER, FIELD(steps), COMMAND_REPLAY},
     {"--modelled", NULL, "costs from bytes and flops of the receipts instead of time", FLAG, FIELD(modelled),
      COMMAND_REPLAY},
+    {"--observed", NULL, "nothing is run: ttft_ms, queue_ms, tpot_ms and kernel of a log", FLAG, FIELD(observed), COMMAND_REPLAY},
     {"--against", "REPORT", "what changed since an earlier report", TEXT, FIELD(against), COMMAND_REPLAY},
+    {"--fail-above", "FACTOR", "with --against: exit 1 when a p99 has grown by more; 1.5", TEXT, FIELD(fail_above),
+     COMMAND_REPLAY},
     {"--generate", NULL, "write a long-tailed trace of requests instead", FLAG, FIELD(generate),
      COMMAND_REPLAY},
     {"--requests", "N", "with --generate: how many; default 200", NUMBER, FIELD(requests), COMMAND_REPLAY},
@@ -223,16 +231,20 @@ static int store(struct options *options, const struct option_row *row, const ch
         complain("%s is too long: at most %zu characters", row->name, sizeof options->disable - 1);
         return EXIT_USAGE;
     case NUMBER:
-    case BYTES: break;
+    case UNITS: break;
     }
     char *end;
     errno = 0;
     long long number = strtoll(value, &end, 10), unit = 1;
-    if (row->kind == BYTES && end != value && (*end == 'k' || *end == 'm'))
-        unit = *end++ == 'k' ? 1024 : 1024 * 1024;
+    static const char prefixes[] = "kmgt";
+    const char *prefix = row->kind == UNITS && end != value && *end ? strchr(prefixes, *end) : NULL;
+    if (prefix) {
+        unit <<= 10 * (prefix - prefixes + 1);
+        end++;
+    }
     if (end == value || *end || number < 0 || errno || number > INT64_MAX / unit) {
         complain("%s is '%s': it must be a whole number of at least 0%s", row->name, value,
-                 row->kind == BYTES ? ", with k or m behind it or not" : "");
+                 row->kind == UNITS ? ", with k, m, g or t behind it or not" : "");
         return EXIT_USAGE;
     }
     number *= unit;
@@ -315,6 +327,26 @@ int options_parse(struct options *options, const struct command *command, int co
         if (code) return code;
     }
     return check_values(options);
+}
+
+int options_dtype(const struct options *options, int32_t *dtype) {
+    if (!options->dtypes) return EXIT_FINE;
+    for (int i = TP_F32; i <= TP_BF16; i++)
+        if (!strcmp(options->dtypes, tp_dtype_name((tp_dtype)i))) {
+            *dtype = i;
+            return EXIT_FINE;
+        }
+    complain("--dtype is '%s': it must be f32, f16 or bf16", options->dtypes);
+    return EXIT_USAGE;
+}
+
+int options_page(const struct options *options, int64_t *tokens) {
+    char *end;
+    if (!options->pages) return EXIT_FINE;
+    *tokens = strtoll(options->pages, &end, 10);
+    if (!*end && *tokens >= 1 && *tokens <= 4096) return EXIT_FINE;
+    complain("--paged is '%s': it must be in 1..4096", options->pages);
+    return EXIT_USAGE;
 }
 
 int parse_seconds(const char *option, const char *text, double *seconds) {

@@ -44,6 +44,8 @@ if(TILEPROOF_CLI)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_summary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace_summary.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME capacity_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/capacity.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/models)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   # Alerts on metrics of a server in each state of an incident. Says "not run here" where promtool is missing.

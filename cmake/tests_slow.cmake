@@ -34,8 +34,8 @@ set_tests_properties(asan tsan torch PROPERTIES TIMEOUT 3000)
 # Other CPUs by qemu-user, this one, and this one with one core and nothing around it. Programs that an emulated CPU
 # takes minutes for, and tests that let the tool start itself, are not in these lists.
 if(TILEPROOF_CLI)
-  set(emulated_programs abuse cache dtype exp2 machine merge policy problem selection untouched)
-  set(bare_programs ${emulated_programs} problem_text tensors watch threads qualification)
+  set(emulated_programs abuse cache dtype exp2 machine merge policy problem reports selection untouched)
+  set(bare_programs ${emulated_programs} problem_text call_text tensors overlap watch threads qualification)
   set(haswell_scripts hosts/tool tools/trace)
   set(nehalem_scripts hosts/tool tools/trace)
   set(bare_scripts tools/cli tools/trace tools/qualify)

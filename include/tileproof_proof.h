@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tileproof_proof: what a model asks of attention, and whether this host gives it: cells, locks, qualification.
+ * tileproof_proof: what a model asks of attention, and whether this host gives it: cells, locks, qualification, capacity.
  *
  * A second library, so that the core needs no JSON. A model's config.json becomes layer groups: layers whose
  * attention is the same problem, each with heads, dims, mask, scale and positions, and with the text form that
@@ -105,6 +105,7 @@ typedef struct tp_layer_group {
     int32_t mrope_section[3]; /* all 0: one position a token */
     int32_t reserved;
     int64_t sparse;           /* keys that the model chooses for each row, at most; 0: all that the mask shows */
+    int64_t kv_shared;        /* of these layers, how many read keys and values of an earlier layer, and keep none of their own */
 } tp_layer_group;
 
 typedef struct tp_model {
@@ -475,6 +476,78 @@ typedef struct tp_lock_update {
    TP_INVALID: a cell has no result, or two models have one label. TP_UNSUPPORTED: there is no cell. */
 TP_API tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *identity,
                                    const tp_lock_update *update, tp_error *error);
+
+/* ------------------------------------------------------------------------------------------
+ * Capacity: the memory that serving a model's attention takes, and what a host can do with it at best. Nothing is run.
+ *
+ *     options.context = 131072, options.concurrency = 8, options.limit = 64ll << 30;
+ *     tp_capacity_create(model, context, &options, &capacity, &error);
+ *     tp_capacity_cache_at(capacity, -1, 0, &cache);     bytes, pages, and what fits
+ *     tp_capacity_work_at(capacity, -1, 1, &work);       a decode step: workspace, flops, bytes, least time
+ *
+ * Counted are keys and values that layers keep, and one workspace, which calls use in turn. Not counted: weights, activations,
+ * page tables, and the states of layers out of scope. docs/capacity.md
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct tp_capacity tp_capacity;
+
+typedef struct tp_capacity_options {
+    uint32_t struct_size;
+    int32_t cache_dtype; /* tp_dtype in which keys and values are kept; 0: the file's, and bf16 where it names none */
+    int64_t context;     /* tokens of a sequence: prompt and output together */
+    int64_t concurrency; /* sequences at once */
+    int64_t page_size;   /* tokens of a page, 1..4096; 0: no pages, the tokens of a sequence lie in one piece */
+    int64_t limit;       /* bytes for cache and workspace; 0: none, and nothing is said of what fits */
+    int32_t threads;     /* tasks that a call is cut into; 0: as many as the context has threads */
+    int32_t reserved;    /* 0 */
+    double gflops, read_gbps; /* what the host does at best, in 1e9 a second (tp_measure_fma, tp_measure_read); 0: not known */
+} tp_capacity_options;
+#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* Refers to the model, which must outlive it; of the context it needs the planning alone, and counts as plans there.
+       TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds none, bytes beyond int64
+       TP_UNSUPPORTED       no layer of the model keeps keys; or no kernel reads the cache's dtype
+       TP_FALLBACK_REFUSED  and others: what a layer group asks for would not be served; the text names it */
+TP_API tp_status tp_capacity_create(const tp_model *model, tp_context *context, const tp_capacity_options *options,
+                                    tp_capacity **capacity, tp_error *error);
+TP_API void tp_capacity_destroy(tp_capacity *capacity);
+
+/* What is kept for sequences of `context` tokens. */
+typedef struct tp_capacity_cache {
+    uint32_t struct_size;
+    int32_t dtype;          /* tp_dtype of keys and values */
+    int64_t layers;         /* that keep keys and values of their own */
+    int64_t tokens;         /* of a sequence that a layer keeps; of all groups: the most */
+    int64_t token_bytes;    /* that one more token of a sequence takes */
+    int64_t sequence_bytes, bytes; /* of one sequence, of all */
+    int64_t pages;          /* of all sequences, over all these layers; 0: no pages */
+    int64_t page_bytes;     /* keys and values of one page in one layer; of all groups: 0 where they differ */
+    /* of all groups: what fits the limit, with the workspace; 0 where nothing does, and where there is no limit */
+    int64_t context_max;     /* tokens for each of `concurrency` sequences; never more than the model takes */
+    int64_t concurrency_max; /* sequences of `context` tokens */
+} tp_capacity_cache;
+#define TP_CAPACITY_CACHE_INIT { sizeof(tp_capacity_cache), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* group: an index of the model's groups, -1: all. evicts 0: every token is kept. evicts 1: the engine drops keys that no later
+   row sees, as layers with a window or a chunk allow; while a prompt is read, its rows come on top. TP_INVALID: no such group,
+   or a struct of a wrong size. Groups that keep nothing have 0 layers. */
+TP_API tp_status tp_capacity_cache_at(const tp_capacity *capacity, int group, int evicts, tp_capacity_cache *cache);
+
+/* One step through these layers: of prefill, one prompt of `context` tokens at once; of decode, one row of every sequence. */
+typedef struct tp_capacity_work {
+    uint32_t struct_size;
+    int32_t exact;             /* 1: flops are a count; 0: an estimate, as tp_decision.pairs_exact says */
+    int64_t workspace_bytes;   /* of a call cut into `threads` tasks; of all groups: the largest */
+    int64_t workspace_thread_bytes; /* of a call with one task */
+    double flops, bytes;       /* bytes: q and o, and keys and values that some row sees, once */
+    double seconds;            /* the least time that gflops and read_gbps leave; 0: they are not known */
+    int32_t reads_bound;       /* 1: reading takes longer than the multiply-adds */
+    int32_t reserved;
+    const char *kernel;        /* that would serve; of all groups: "mixed" where they differ. Lives as long as the capacity */
+    const char *problem;       /* the call's text form; of all groups: "" */
+} tp_capacity_work;
+#define TP_CAPACITY_WORK_INIT { sizeof(tp_capacity_work), 0, 0, 0, 0, 0, 0, 0, 0, "", "" }
+TP_API tp_status tp_capacity_work_at(const tp_capacity *capacity, int group, int decode, tp_capacity_work *work);
 
 /* At load: may this context serve this model by this lock? TP_UNSUPPORTED names the model and, where it is one
    group's fault, part, layers, phase and reason: the lock is stale for this host, the config is another, or a

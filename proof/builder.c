@@ -21,6 +21,7 @@ static int same(const tp_layer_group *group, const tp_layer_group *prototype) {
     copy.struct_size = prototype->struct_size;
     copy.layers = prototype->layers;
     copy.layer_count = prototype->layer_count;
+    copy.kv_shared = prototype->kv_shared;
     return memcmp(&copy, prototype, sizeof copy) == 0;
 }
 
@@ -38,6 +39,7 @@ static tp_status add_group(tp__builder *builder, const tp_layer_group *prototype
     owned->group.struct_size = sizeof owned->group;
     owned->group.layers = owned->layers;
     owned->group.layer_count = 0;
+    owned->group.kv_shared = 0;
     builder->groups[builder->count++] = &owned->group;
     return TP_OK;
 }
@@ -51,6 +53,7 @@ tp_status tp__builder_add(tp__builder *builder, const tp_layer_group *prototype,
         return tp__proof_fail(builder->source->error, TP_INVALID,
                               "more than %d layers in one group", TP_MODEL_MAX_LAYERS);
     owned->layers[owned->group.layer_count++] = layer;
+    owned->group.kv_shared += prototype->kv_shared;
     return TP_OK;
 }
 

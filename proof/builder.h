@@ -11,7 +11,8 @@ typedef struct tp__builder {
     int count, capacity;
 } tp__builder;
 
-/* The prototype was zeroed whole before its fields were set; its layers are not read. */
+/* The prototype was zeroed whole before its fields were set; its layers are not read. kv_shared is 1 for a layer without keys of
+   its own: a group counts those. */
 tp_status tp__builder_add(tp__builder *builder, const tp_layer_group *prototype, int layer);
 /* Every rule that all groups must keep: heads divide, the core accepts dims and mask. */
 tp_status tp__group_check(const tp__scope *scope, const tp_layer_group *group);

@@ -197,6 +197,7 @@ static void set_own(const tp__own *own, tp_layer_group *group) {
     if (own->heads) group->q_heads = own->heads;
     if (own->kv_heads) group->kv_heads = own->kv_heads;
     if (own->dim) group->head_dim_qk = group->head_dim_v = own->dim;
+    group->kv_shared = own->kv_shared;
 }
 
 static void make_layer(const tp__text *text, int layer, tp_layer_group *group) {

@@ -62,7 +62,8 @@ typedef enum tp__own_key {
     GROUP_SIZE_KEY, /* layer_group_size: the pattern                           */
     HEADS_KEY,      /* num_attention_heads_per_layer                           */
     THETAS_KEY,     /* layer_rope_theta, 0: not rotated                        */
-    STILL_KEY       /* no_rope_layers and its interval: who is not rotated     */
+    STILL_KEY,      /* no_rope_layers and its interval: who is not rotated     */
+    KV_SHARED_KEY   /* num_kv_shared_layers: the last ones read earlier keys   */
 } tp__own_key;
 
 typedef struct tp__family {
@@ -88,7 +89,8 @@ enum { LAYER_FULL, LAYER_SLIDING, LAYER_CHUNKED, LAYER_INDEXED, LAYER_MAMBA, LAY
 typedef struct tp__own {
     int64_t heads, kv_heads, dim;
     double theta;
-    int still; /* not rotated */
+    int still;     /* not rotated */
+    int kv_shared; /* reads keys and values of an earlier layer */
 } tp__own;
 
 typedef struct tp__text {

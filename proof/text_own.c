@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What single layers have of their own: heads, dims, a theta, no rotation. Kinds of layers are known by now. */
+/* What single layers have of their own: heads, dims, a theta, no rotation, no keys. Kinds of layers are known by now. */
 #include "text.h"
 
 #include <stdio.h>
@@ -103,12 +103,22 @@ static tp_status read_still(tp__text *text) {
     return TP_OK;
 }
 
+/* The last layers read what the last layer of their kind before them has kept. The class of gemma3n has 15 of them, gemma4's
+   none; in a file with no more layers than that, none are. */
+static tp_status read_kv_shared(tp__text *text) {
+    int64_t shared = text->family->flags & OWN_DIMS ? 0 : 15;
+    TP_TRY(tp__scope_count(text->scope, "num_kv_shared_layers", 0, TP_MODEL_MAX_LAYERS, &shared));
+    for (int64_t i = text->layers - shared; shared < text->layers && i < text->layers; i++) text->own[i].kv_shared = 1;
+    return TP_OK;
+}
+
 tp_status tp__text_own(tp__text *text) {
     if (text->family->flags & OWN_DIMS) TP_TRY(read_dims(text));
     switch (text->family->own_key) {
     case HEADS_KEY: return read_heads(text);
     case THETAS_KEY: return read_thetas(text);
     case STILL_KEY: return read_still(text);
+    case KV_SHARED_KEY: return read_kv_shared(text);
     default: return TP_OK;
     }
 }

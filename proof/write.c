@@ -105,7 +105,8 @@ static int add_shape(json_t *object, const tp_layer_group *group) {
                   {"decode_dim_qk", offsetof(tp_layer_group, decode_dim_qk)},
                   {"decode_dim_v", offsetof(tp_layer_group, decode_dim_v)},
                   {"q_max", offsetof(tp_layer_group, q_max)},
-                  {"kv_max", offsetof(tp_layer_group, kv_max)}};
+                  {"kv_max", offsetof(tp_layer_group, kv_max)},
+                  {"kv_shared", offsetof(tp_layer_group, kv_shared)}};
     int failed = 0;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         failed |= add_count(object, fields[i].name,

@@ -50,22 +50,9 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
     wishes->quick = options->quick;
     int code = parse_phases(options->phases, &wishes->phases);
     if (code) return code;
-    for (int i = TP_F32; options->dtypes && i <= TP_BF16 + 1; i++) {
-        if (i > TP_BF16) {
-            complain("--dtype is '%s': it must be f32, f16 or bf16", options->dtypes);
-            return EXIT_USAGE;
-        }
-        wishes->dtype = i;
-        if (!strcmp(options->dtypes, tp_dtype_name((tp_dtype)i))) break;
-    }
-    if (options->pages) {
-        char *end;
-        wishes->page_size = strtoll(options->pages, &end, 10);
-        if (*end || wishes->page_size < 1 || wishes->page_size > 4096) {
-            complain("--paged is '%s': it must be in 1..4096", options->pages);
-            return EXIT_USAGE;
-        }
-    }
+    code = options_dtype(options, &wishes->dtype);
+    if (!code) code = options_page(options, &wishes->page_size);
+    if (code) return code;
     if (table_format_parse(options->format, &format)) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;

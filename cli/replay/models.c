@@ -74,6 +74,7 @@ static int check_places(const struct replay *replay, const char *name) {
         if (!code) code = file_clash(&written[i], &before);
         if (!code) code = file_clash(&written[i], &requests);
         for (int j = 0; j < replay->requests->models && !code; j++) {
+            if (!replay->models[j].model) continue;
             const struct named_file config = {"the config", replay->models[j].model->name};
             code = file_clash(&written[i], &config);
         }
@@ -85,11 +86,13 @@ int replay_load(struct replay *replay, const char *name) {
     int code = EXIT_FINE;
     unsigned char asked[REPLAY_MODELS] = {0};
     for (int i = 0; i < replay->requests->models; i++) {
+        if (!replay->context && !model_known(replay->options, replay->requests->model[i])) continue;
         int one = model_read(replay->options, replay->requests->model[i], &replay->models[i].model);
         if (!one) one = take_groups(&replay->models[i], replay->requests->model[i]);
         if (!code) code = one;
     }
     if (!code) code = check_places(replay, name);
+    if (!replay->context) return code; /* it has been served */
     for (size_t i = 0; !code && i < replay->requests->count; i++)
         code = check_length(replay, &replay->requests->request[i], name);
     if (code) return code;

@@ -3,8 +3,36 @@
 #include "tool/files.h"
 #include "tool/watched.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Options that go together, or not. */
+static int check_options(const struct options *options, double *fail_above) {
+    char *end = NULL;
+    const char *factor = options->fail_above;
+    *fail_above = factor ? strtod(factor, &end) : 0;
+    if (factor && (end == factor || *end || !(*fail_above > 0) || !isfinite(*fail_above))) {
+        complain("--fail-above is '%s': it must be a number above 0, such as 1.5", factor);
+        return EXIT_USAGE;
+    }
+    const char *problem = factor && !options->against ? "--fail-above needs --against REPORT: it is a factor of its p99"
+                          : !options->observed        ? NULL
+                          : options->modelled         ? "--observed and --modelled: times are a log's, or modelled"
+                          : options->trace_file || options->metrics_file
+                              ? "--observed runs nothing: there is nothing to write by --trace or --metrics"
+                              : NULL;
+    if (problem) complain("%s", problem);
+    return problem ? EXIT_USAGE : EXIT_FINE;
+}
+
+/* Without times there is nothing to say of a log. */
+static int check_observed(const struct requests *requests, const char *name) {
+    for (size_t i = 0; i < requests->count; i++)
+        if (!isnan(requests->request[i].ttft_ms)) return EXIT_FINE;
+    complain("%s: no line has the field 'ttft_ms', the time to the first token, which --observed reads", name);
+    return EXIT_USAGE;
+}
 
 static int run_all(const struct options *options, const struct requests *requests, const char *name) {
     struct watched watched;
@@ -15,17 +43,19 @@ static int run_all(const struct options *options, const struct requests *request
     }
     replay->options = options;
     replay->requests = requests;
-    int code = report_read(options, &replay->before);
-    if (!code) code = watched_context(&watched, options, &replay->context);
+    int code = check_options(options, &replay->fail_above);
+    if (!code && options->observed) code = check_observed(requests, name);
+    if (!code) code = report_read(options, &replay->before);
+    if (!code && !options->observed) code = watched_context(&watched, options, &replay->context);
     if (!code) {
         code = replay_load(replay, name);
         if (!code) code = replay_run(replay);
         if (!code) code = replay_report(replay);
-        code = watched_end(&watched, replay->context, code);
+        if (replay->context) code = watched_end(&watched, replay->context, code);
         replay_unload(replay);
-        tp_context_destroy(replay->context);
-        json_decref(replay->before);
+        if (replay->context) tp_context_destroy(replay->context);
     }
+    json_decref(replay->before);
     free(replay);
     return code;
 }

@@ -8,21 +8,42 @@
 
 static const char *model_name(const struct replay *replay, int model) { return replay->requests->model[model]; }
 
+static void print_models(const struct replay *replay) {
+    const struct requests *all = replay->requests;
+    for (int i = 0; i < all->models; i++) {
+        const struct replay_model *m = &replay->models[i];
+        if (m->model)
+            printf("model %s: %d group%s, %.0f layers%s\n", all->model[i], m->groups, m->groups == 1 ? "" : "s", m->layers,
+                   m->left_out ? "; layers that do not generate text are left out" : "");
+        else
+            printf("model %s: no config here (--models DIR), so its steps are one bucket, any\n", all->model[i]);
+    }
+}
+
+static double seconds_of(const struct requests *all) { return all->request[all->count - 1].time - all->request[0].time; }
+
+static void print_observed(const struct replay *replay) {
+    const struct requests *all = replay->requests;
+    printf("OBSERVED, nothing is run: times are the log's, of the whole model and its engine;\n"
+           "prefill is ttft_ms without queue_ms, decode tpot_ms\n"
+           "%lld of %zu requests over %.1f s have ttft_ms\n",
+           (long long)replay->requests_run, all->count, seconds_of(all));
+    print_models(replay);
+}
+
 static void print_what(const struct replay *replay) {
     const struct options *options = replay->options;
     const struct requests *all = replay->requests;
-    printf("%lld of %zu requests over %.1f s, %s, %d thread%s\n", (long long)replay->requests_run, all->count,
-           all->request[all->count - 1].time - all->request[0].time,
+    printf("not modelled: queueing, batches of several requests, and the rest of the model\n"
+           "%lld of %zu requests over %.1f s, %s, %d thread%s\n",
+           (long long)replay->requests_run, all->count, seconds_of(all),
            options->modelled ? "MODELLED at 100 Gflop/s and 10 GB/s" : "measured", tp_context_threads(replay->context),
            tp_context_threads(replay->context) == 1 ? "" : "s");
     printf("a step is the attention of all layers: %s of each layer group %s run, the others count as much; "
            "up to %lld decode steps a request\n",
            options->layers ? grouped(options->layers, (char[32]){0}) : "all", options->layers == 1 ? "is" : "are",
            (long long)options->steps);
-    for (int i = 0; i < all->models; i++)
-        printf("model %s: %d group%s, %.0f layers%s\n", all->model[i], replay->models[i].groups,
-               replay->models[i].groups == 1 ? "" : "s", replay->models[i].layers,
-               replay->models[i].left_out ? "; layers that do not generate text are left out" : "");
+    print_models(replay);
 }
 
 static void print_rows(const struct replay *replay, const struct rows *rows) {
@@ -36,7 +57,7 @@ static void print_rows(const struct replay *replay, const struct rows *rows) {
                r->n < 100 ? " (n<100)" : "", (long long)r->q_low, (long long)r->q_high, (long long)r->k_low,
                (long long)r->k_high);
     }
-    printf("\nfleet mean: %.4g ms of attention a request\n", rows->fleet_mean / 1e6);
+    printf("\nfleet mean: %.4g ms %sa request\n", rows->fleet_mean / 1e6, replay->context ? "of attention " : "");
 }
 
 /* The row's most costly step. */
@@ -102,8 +123,11 @@ static int print_owners(const struct replay *replay, const struct rows *rows) {
                phase_names[phase], rows->p99[phase] / 1e6, model_name(replay, row->model), phase_names[phase],
                row->bucket, row->kernel, row->fallback ? ", a FALLBACK" : "", rows->owned[phase],
                rows->above[phase], (long long)worst.q_len, (long long)worst.kv_len);
-        if (!row->fallback && strcmp(row->kernel, "mixed")) code = print_fallbacks(replay, &worst);
+        if (replay->context && !row->fallback && strcmp(row->kernel, "mixed")) code = print_fallbacks(replay, &worst);
     }
+    if (!replay->context)
+        printf("with their queue, prefill steps have a p99 of %.4g ms; %.0f %% of the time at or above it is queue\n",
+               rows->ttft_p99 / 1e6, 100 * rows->queue_share);
     return code;
 }
 
@@ -125,11 +149,16 @@ static json_t *report_json(const struct replay *replay, const struct rows *rows)
                             json_pack("{s:f,s:s,s:s,s:s}", "p99_ns", rows->p99[phase], "model",
                                       model_name(replay, r->model), "bucket", r->bucket, "kernel", r->kernel));
     }
-    return json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:f,s:o,s:o}", "format", "tileproof.replay/1", "modelled",
-                     replay->options->modelled, "requests", (json_int_t)replay->requests_run, "layers",
-                     (json_int_t)replay->options->layers, "steps", (json_int_t)replay->options->steps, "threads",
-                     tp_context_threads(replay->context), "fleet_mean_ns", rows->fleet_mean, "p99_owner", owners,
-                     "rows", list);
+    json_t *report =
+        json_pack("{s:s,s:b,s:b,s:I,s:f,s:o,s:o}", "format", "tileproof.replay/1", "modelled", replay->options->modelled,
+                  "observed", replay->options->observed, "requests", (json_int_t)replay->requests_run, "fleet_mean_ns",
+                  rows->fleet_mean, "p99_owner", owners, "rows", list);
+    json_t *more = replay->context ? json_pack("{s:I,s:I,s:i}", "layers", (json_int_t)replay->options->layers, "steps",
+                                               (json_int_t)replay->options->steps, "threads", tp_context_threads(replay->context))
+                                   : json_pack("{s:f,s:f}", "ttft_p99_ns", rows->ttft_p99, "queue_share", rows->queue_share);
+    if (report && !json_object_update_new(report, more)) return report;
+    json_decref(report);
+    return NULL;
 }
 
 static int write_json(const struct replay *replay, const struct rows *rows, const char *path) {
@@ -155,11 +184,14 @@ int replay_report(const struct replay *replay) {
         complain("out of memory");
         return EXIT_FAILED;
     }
-    print_what(replay);
+    if (replay->context)
+        print_what(replay);
+    else
+        print_observed(replay);
     print_rows(replay, &rows);
-    int code = print_owners(replay, &rows);
-    if (!code && replay->before) report_compare(replay, &rows);
+    int code = print_owners(replay, &rows), grown = 0;
+    if (!code && replay->before) grown = report_compare(replay, &rows);
     if (!code && replay->options->format) code = write_json(replay, &rows, replay->options->format);
     rows_free(&rows);
-    return code;
+    return code ? code : grown ? EXIT_FAILED : EXIT_FINE;
 }

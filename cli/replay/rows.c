@@ -68,6 +68,23 @@ static void find_owner(struct rows *rows, const struct steps *steps, enum phase 
         }
 }
 
+/* Prefill steps with their queue: its part in the tail. values is scratch. */
+static void count_queue(struct rows *rows, const struct steps *steps, double *values) {
+    double waiting = 0, all = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < steps->count; i++)
+        if (steps->step[i].phase == PREFILL) values[n++] = steps->step[i].ns + steps->step[i].queue_ns;
+    if (n) sort_values(values, n);
+    rows->ttft_p99 = n ? sorted_quantile(values, n, 0.99) : NAN;
+    for (size_t i = 0; i < steps->count; i++) {
+        const struct step *step = &steps->step[i];
+        if (step->phase != PREFILL || step->ns + step->queue_ns < rows->ttft_p99) continue;
+        waiting += step->queue_ns;
+        all += step->ns + step->queue_ns;
+    }
+    rows->queue_share = all > 0 ? waiting / all : 0;
+}
+
 static double fleet_mean(const struct replay *replay) {
     double sum = 0;
     for (size_t i = 0; i < replay->requests->count; i++)
@@ -105,6 +122,7 @@ int rows_make(struct rows *rows, const struct replay *replay) {
             rows->p99[phase] = n ? sorted_quantile(values, n, 0.99) : NAN;
             find_owner(rows, steps, (enum phase)phase, held);
         }
+        count_queue(rows, steps, values);
         rows->fleet_mean = fleet_mean(replay);
     }
     free(values);

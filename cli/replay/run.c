@@ -56,16 +56,13 @@ static int run_group(const struct replay *replay, tp_context *context, const tp_
     return code;
 }
 
-static const char *joined(const char *before, const char *now) {
-    return !before || !strcmp(before, now) ? now : "mixed";
-}
+const char *joined(const char *before, const char *now) { return !before || !strcmp(before, now) ? now : "mixed"; }
 
-/* The bucket as the library counts it. */
-static const char *bucket_of(const tp_receipt *receipt) {
+const char *bucket_of(const char *call) {
     tp_problem problem;
     tp_lengths lengths = {.struct_size = sizeof lengths};
     char text[512];
-    if (tp_problem_parse(receipt->problem, &problem, &lengths, NULL) != TP_OK ||
+    if (tp_problem_parse(call, &problem, &lengths, NULL) != TP_OK ||
         tp_problem_class(&problem, text, sizeof text) != TP_OK)
         return "?";
     return strstr(text, " few-rows ") ? "few-rows" : "many-rows";
@@ -86,12 +83,12 @@ int replay_step(const struct replay *replay, tp_context *context, const tp_choic
         step->ns += ns * m->group[i]->layer_count;
         step->fallback |= receipt.fallback;
         step->kernel = joined(step->kernel, receipt.kernel);
-        step->bucket = joined(step->bucket, bucket_of(&receipt));
+        step->bucket = joined(step->bucket, bucket_of(receipt.problem));
     }
     return EXIT_FINE;
 }
 
-static int add_step(struct replay *replay, struct step *step, const char *request) {
+int add_step(struct replay *replay, const struct step *step) {
     struct steps *all = &replay->steps;
     if (all->count == all->capacity) {
         size_t capacity = all->capacity ? 2 * all->capacity : 256;
@@ -103,9 +100,13 @@ static int add_step(struct replay *replay, struct step *step, const char *reques
         all->step = more;
         all->capacity = capacity;
     }
+    all->step[all->count++] = *step;
+    return EXIT_FINE;
+}
+
+static int run_step(struct replay *replay, struct step *step, const char *request) {
     int code = replay_step(replay, replay->context, NULL, step, request);
-    if (!code) all->step[all->count++] = *step;
-    return code;
+    return code ? code : add_step(replay, step);
 }
 
 static int run_request(struct replay *replay, size_t index) {
@@ -117,7 +118,7 @@ static int run_request(struct replay *replay, size_t index) {
                         .phase = PREFILL,
                         .q_len = r->prompt - r->cached,
                         .kv_len = r->prompt};
-    int code = add_step(replay, &step, name);
+    int code = run_step(replay, &step, name);
     double total = step.ns, decode = 0;
     int64_t steps = replay->options->steps < r->output ? replay->options->steps : r->output;
     for (int64_t i = 0; !code && i < steps; i++) {
@@ -125,7 +126,7 @@ static int run_request(struct replay *replay, size_t index) {
         step.q_len = 1;
         /* evenly spaced: the last one sees all tokens */
         step.kv_len = r->prompt + (i + 1) * r->output / steps;
-        code = add_step(replay, &step, name);
+        code = run_step(replay, &step, name);
         decode += step.ns;
     }
     if (steps) total += decode / (double)steps * (double)r->output;
@@ -144,6 +145,7 @@ int replay_run(struct replay *replay) {
         return EXIT_FAILED;
     }
     for (size_t i = 0; i < count; i++) replay->request_ns[i] = NAN;
-    for (size_t i = 0; !code && i < wanted; i++) code = run_request(replay, i * count / wanted);
+    int (*one)(struct replay *, size_t) = replay->context ? run_request : observe_request;
+    for (size_t i = 0; !code && i < wanted; i++) code = one(replay, i * count / wanted);
     return code;
 }

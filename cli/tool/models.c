@@ -83,20 +83,37 @@ static int complain_name(const char *name, const struct folders *folders) {
     return EXIT_USAGE;
 }
 
+/* Is it a path, and no name to look up? */
+static int is_path(const char *name) {
+    struct stat there;
+    return strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-") || (!stat(name, &there) && S_ISREG(there.st_mode));
+}
+
+/* The file of a name in one of the folders; 0: there is none. */
+static int find_file(const struct folders *folders, const char *name, char path[2 * PATH_CAPACITY]) {
+    for (int i = 0; i < folders->count; i++)
+        if (snprintf(path, 2 * PATH_CAPACITY, "%s/%s.json", folders->path[i], name) < 2 * PATH_CAPACITY && !access(path, F_OK))
+            return 1;
+    return 0;
+}
+
+int model_known(const struct options *options, const char *name) {
+    struct folders folders;
+    char path[2 * PATH_CAPACITY];
+    if (is_path(name)) return !access(name, F_OK);
+    find_folders(options, &folders);
+    return find_file(&folders, name, path);
+}
+
 int model_read(const struct options *options, const char *name, tp_model **model) {
     struct folders folders;
-    struct stat there;
     char path[2 * PATH_CAPACITY];
-    int exists = !stat(name, &there);
-    if (strchr(name, '/') || ends_with(name, ".json") || !strcmp(name, "-") || (exists && S_ISREG(there.st_mode)))
-        return read_file(options, name, model);
+    if (is_path(name)) return read_file(options, name, model);
     if (options->models && strlen(options->models) >= PATH_CAPACITY) {
         complain("--models is too long: at most %d characters", PATH_CAPACITY - 1);
         return EXIT_USAGE;
     }
     find_folders(options, &folders);
-    for (int i = 0; i < folders.count; i++)
-        if (snprintf(path, sizeof path, "%s/%s.json", folders.path[i], name) < (int)sizeof path && !access(path, F_OK))
-            return read_file(options, path, model);
-    return exists ? read_file(options, name, model) : complain_name(name, &folders);
+    if (find_file(&folders, name, path)) return read_file(options, path, model);
+    return access(name, F_OK) ? complain_name(name, &folders) : read_file(options, name, model);
 }

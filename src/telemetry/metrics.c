@@ -151,14 +151,14 @@ static void put_plain(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
         {"tileproof_plan_cache_hits_total", "counter", "Decisions found in the cache.", m->totals.cache_hits, 0},
         {"tileproof_workspace_bytes", "gauge", "Workspace that the context holds.", m->workspace_bytes, 0},
         {"tileproof_threads", "gauge", "Threads of the context.", m->threads, 0},
-        {"tileproof_lock_loaded", "gauge", "1 when a lock was loaded.", worst != TP_LOCK_ABSENT && worst != TP_LOCK_UNREADABLE,
-         0},
+        {"tileproof_lock_loaded", "gauge", "1 when a lock was loaded.",
+         worst != TP_LOCK_ABSENT && worst != TP_LOCK_UNREADABLE, 0},
         {"tileproof_lock_stale", "gauge", "1 when the lock does not vouch for this host, library and every model.",
          worst > TP_LOCK_MATCHES, 0},
         {"tileproof_lock_scratch_bytes", "gauge", "Most workspace that a cell of the lock used; 0: not known.",
          atomic_load(&m->locks->scratch), 0},
-        {"tileproof_canary_last_success_timestamp_seconds", "gauge", "When the canary last passed, in Unix time.", canary,
-         canary == 0},
+        {"tileproof_canary_last_success_timestamp_seconds", "gauge", "When the canary last passed, in Unix time.",
+         canary, canary == 0},
     };
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         put_head(e, plain[i].name, plain[i].type, plain[i].help);

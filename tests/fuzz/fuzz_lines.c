@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer target: any bytes as a trace of requests and as a trace of calls, read whole, and line by line for its summary.
    Either what was read keeps the rules, or there is a reason that names the line. */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,8 @@ static void check_requests(const char *text, size_t size) {
         const struct request *r = &requests.request[i];
         require(r->model >= 0 && r->model < requests.models && requests.model[r->model][0]);
         require(r->cached >= 0 && r->cached < r->prompt && r->prompt <= REPLAY_TOKENS);
+        require(r->kernel >= -1 && r->kernel < requests.kernels && (r->kernel < 0 || requests.kernel[r->kernel][0]));
+        require(isnan(r->ttft_ms) || (r->ttft_ms >= 0 && r->ttft_ms <= 1e9 && !(r->queue_ms > r->ttft_ms)));
         require(r->output >= 0 && r->output <= REPLAY_TOKENS && r->time >= (i ? requests.request[i - 1].time : 0));
     }
     requests_free(&requests);

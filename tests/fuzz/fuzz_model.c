@@ -33,6 +33,31 @@ static void check_group(const tp_layer_group *group) {
     require(group->head_dim_qk > 0 && group->head_dim_v > 0 && group->scale_source != NULL);
 }
 
+/* Small and huge loads: figures that add up, or a reason. */
+static void check_capacity(const tp_model *model) {
+    static const int64_t loads[][3] = {{17, 3, 0}, {(int64_t)1 << 20, 1 << 10, 16}, {(int64_t)1 << 40, (int64_t)1 << 40, 4096}};
+    static tp_context *context;
+    tp_context_options one = TP_CONTEXT_OPTIONS_INIT;
+    one.threads = 1, one.policy = TP_PERMIT;
+    if (!context) require(tp_context_create(&one, &context, NULL) == TP_OK);
+    for (int i = 0; i < 3; i++) {
+        tp_capacity_options options = TP_CAPACITY_OPTIONS_INIT;
+        tp_capacity_cache kept = TP_CAPACITY_CACHE_INIT, evicted = TP_CAPACITY_CACHE_INIT;
+        tp_error error = TP_ERROR_INIT;
+        tp_capacity *capacity;
+        options.context = loads[i][0], options.concurrency = loads[i][1], options.page_size = loads[i][2];
+        tp_status status = tp_capacity_create(model, context, &options, &capacity, &error);
+        require((status == TP_OK) == (capacity != NULL));
+        require(status == TP_OK || (error.status == (int)status && strlen(error.text) > 0));
+        if (!capacity) continue;
+        require(tp_capacity_cache_at(capacity, -1, 0, &kept) == TP_OK &&
+                tp_capacity_cache_at(capacity, -1, 1, &evicted) == TP_OK);
+        require(kept.bytes >= evicted.bytes && evicted.bytes >= 0 && kept.bytes == kept.sequence_bytes * options.concurrency);
+        require(kept.pages >= evicted.pages && kept.layers == evicted.layers);
+        tp_capacity_destroy(capacity);
+    }
+}
+
 static void try_one(const uint8_t *data, size_t size, const char *assume) {
     tp_model_options options = TP_MODEL_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
@@ -50,6 +75,7 @@ static void try_one(const uint8_t *data, size_t size, const char *assume) {
     for (int i = 0; i < model->group_count; i++) check_group(model->groups[i]);
     require(tp_model_write(model, TP_JSON, count, &written) == TP_OK && written > 0);
     require(tp_model_write(model, TP_TEXT, count, &written) == TP_OK);
+    check_capacity(model);
     tp_model_destroy(model);
 }
 

@@ -213,6 +213,35 @@ static void cells_and_locks(void **state) {
     growth_free();
 }
 
+static void capacity(void **state) {
+    (void)state;
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_capacity_options *options = PLACE_INIT(tp_capacity_options, TP_CAPACITY_OPTIONS_INIT);
+    tp_capacity_cache *cache = PLACE_INIT(tp_capacity_cache, TP_CAPACITY_CACHE_INIT);
+    tp_capacity_work *work = PLACE_INIT(tp_capacity_work, TP_CAPACITY_WORK_INIT);
+    tp_context *context = growth_context(NULL);
+    tp_model *model = parse();
+    tp_capacity *made;
+    options->context = 64, options->concurrency = 2;
+#define CAPACITY tp_capacity_create(model, context, options, &made, error)
+    REFUSES(options, tp_capacity_options, CAPACITY);
+    REFUSES_SIZE(options, tp_capacity_options, CAPACITY);
+    GOOD(CAPACITY);
+    SET_GROWN(cache, 77);
+    SET_GROWN(work, 77);
+    assert_int_equal(tp_capacity_cache_at(made, 0, 0, cache), TP_OK);
+    assert_true(cache->struct_size == sizeof *cache && GROWN(cache) == 0 && cache->bytes == 2 * 64 * 2 * 32 * 4);
+    assert_int_equal(tp_capacity_work_at(made, -1, 1, work), TP_OK);
+    assert_true(work->struct_size == sizeof *work && GROWN(work) == 0 && work->workspace_bytes > 0);
+    cache->struct_size = work->struct_size = 8;
+    assert_int_equal(tp_capacity_cache_at(made, 0, 0, cache), TP_INVALID);
+    assert_int_equal(tp_capacity_work_at(made, 0, 0, work), TP_INVALID);
+    tp_capacity_destroy(made);
+    tp_model_destroy(model);
+    tp_context_destroy(context);
+    growth_free();
+}
+
 /* No struct of the header is missing above. */
 static void every_struct_is_met(void **state) {
     (void)state;
@@ -228,6 +257,7 @@ int main(void) {
         cmocka_unit_test(models),
         cmocka_unit_test(qualification),
         cmocka_unit_test(cells_and_locks),
+        cmocka_unit_test(capacity),
         cmocka_unit_test(every_struct_is_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,11 +14,12 @@ files=$(grep -c '^diff --git ' "$patch")
 # not a repository of its own: git apply would look for one around it
 GIT_CEILING_DIRECTORIES=$2 git apply -p1 "$patch"
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTILEPROOF_PROOF=OFF -DTILEPROOF_PYTHON=OFF >"$2/configure.log" || { cat "$2/configure.log"; exit 1; }
-cmake --build "$build" --target tileproof_cli test_masks test_mask_kinds test_mask_cache test_problem_text test_random >"$2/build.log" || { cat "$2/build.log"; exit 1; }
+cmake --build "$build" --target tileproof_cli test_masks test_mask_kinds test_mask_results test_mask_rules test_mask_cache \
+    test_problem_text test_random >"$2/build.log" || { cat "$2/build.log"; exit 1; }
 cd "$build"
 
 # tests that walk the table: parts, bits and pairs against brute force, results, texts, draws
-for name in masks mask_kinds mask_cache problem_text random; do
+for name in masks mask_kinds mask_results mask_rules mask_cache problem_text random; do
     ./test_$name >"$2/$name.log" 2>&1 || { cat "$2/$name.log"; exit 1; }
 done
 expect() { # NAME PATTERN COMMAND...

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that ends: qualification. memory.h says what is asked. */
+/* Memory that ends: qualification and capacity. memory.h says what is asked. */
 #include "memory.h"
 
 /* Few keys, so that the cells are quick. */
@@ -203,6 +203,39 @@ static void locks(void **state) {
     exhaust(&update, "", TP_INVALID);
 }
 
+/* ---- capacity ---- */
+
+static tp_status call_capacity(void *subject, const void *about, tp_error *error) {
+    return tp_capacity_create(model, context, about, subject, error);
+}
+
+static void show_capacity(void *subject, const void *about, tp_status status) {
+    tp_capacity *capacity = *(tp_capacity **)subject;
+    tp_capacity_cache cache = TP_CAPACITY_CACHE_INIT;
+    tp_capacity_work work = TP_CAPACITY_WORK_INIT;
+    (void)about;
+    assert_true((status == TP_OK) == (capacity != NULL));
+    for (int i = 0; capacity && i < 4; i++) {
+        assert_int_equal(tp_capacity_cache_at(capacity, i / 2 - 1, i % 2, &cache), TP_OK);
+        assert_int_equal(tp_capacity_work_at(capacity, i / 2 - 1, i % 2, &work), TP_OK);
+        memory_collect(NULL, (const char *)&cache, sizeof cache);
+        memory_collect(NULL, work.problem, strlen(work.problem));
+    }
+}
+
+static void close_capacity(void *subject) { tp_capacity_destroy(*(tp_capacity **)subject); }
+
+static const struct walk make_capacity = {"tp_capacity_create", open_nothing, call_capacity, show_capacity, close_capacity, 0};
+
+static void capacities(void **state) {
+    tp_capacity_options options = TP_CAPACITY_OPTIONS_INIT;
+    (void)state;
+    options.context = 64, options.concurrency = 2, options.limit = 1 << 20;
+    assert_true(exhaust(&make_capacity, &options, TP_OK) > 50);
+    options.context = 65;
+    exhaust(&make_capacity, &options, TP_INVALID);
+}
+
 static int prepare(void **state) {
     uint32_t all = 0;
     tp_error error = TP_ERROR_INIT;
@@ -240,6 +273,7 @@ int main(void) {
         cmocka_unit_test(running),
         cmocka_unit_test(goes_on),
         cmocka_unit_test(locks),
+        cmocka_unit_test(capacities),
     };
     return cmocka_run_group_tests(tests, prepare, end);
 }

@@ -7,6 +7,7 @@ tool=${1:?usage: replay.sh PATH/TO/tileproof MODELS_DIR}
 models=$(cd "${2:?usage: replay.sh PATH/TO/tileproof MODELS_DIR}" && pwd)
 # shellcheck source=tests/tools/expect.sh
 . "$(dirname "$0")/expect.sh"
+docs=$(dirname "$0")/../../docs/operations.md
 replay() { "$tool" replay --models "$models" "$@"; }
 
 # generate: the same for the same seed, long-tailed, in order, in bursts, the first model most often
@@ -124,6 +125,107 @@ assert not any(r["fallback"] for r in before["rows"])
 assert {r["model"] for r in after["rows"] if r["fallback"]} == {"private"}
 ' true
 
+# --fail-above: the tail of one model fails the run, by name; the report is written all the same
+expect story-above 1 '^tileproof: private decode few-rows: p99 x[0-9.]+, .* kernel [a-z0-9]+ -> math, a FALLBACK: more than --fail-above 1.5$' \
+    story --models "$scratch/after" --fallback permit --against "$scratch/before.json" --fail-above 1.5 -o "$scratch/failed.json"
+report story-above-written "$(cmp -s "$scratch/failed.json" "$scratch/after.json" && echo 1)" "the report of a run that failed"
+expect story-above-others 1 'llama-3.2-1b prefill many-rows: p99 x1, ' story --models "$scratch/after" --fallback permit \
+    --against "$scratch/before.json" --fail-above 1.5
+expect story-not-above 0 'p99 x' story --models "$scratch/after" --fallback permit --against "$scratch/before.json" --fail-above 1000
+expect story-same 0 'p99 x1, ' story --models "$scratch/before" --against "$scratch/before.json" --fail-above 1.001
+sed 's/few-rows/many-rows/' "$scratch/before.json" >"$scratch/moved.json"
+expect story-moved 1 'private decode few-rows: p99 x[0-9.]+, .*, bucket many-rows -> few-rows, .*--fail-above 1.5' story \
+    --models "$scratch/after" --fallback permit --against "$scratch/moved.json" --fail-above 1.5
+expect_error above-alone 2 'fail-above needs --against' replay "$scratch/short.jsonl" --fail-above 1.5
+expect_error above-text 2 "fail-above is 'x2': it must be a number above 0" replay "$scratch/short.jsonl" --fail-above x2 --against "$scratch/before.json"
+expect_error above-nan 2 "fail-above is 'nan'" replay "$scratch/short.jsonl" --fail-above nan --against "$scratch/before.json"
+expect_python first-line 'assert text.startswith("not modelled: queueing, "), text[:80]' replay "$scratch/short.jsonl"
+
+# --observed: a log of another engine. 200 requests; four of them, to one model, are served by a slower kernel; one waits long.
+python3 - "$scratch" <<'END'
+import json, sys
+for name, slow in (("calm", 40), ("served", 400)):
+    with open(f"{sys.argv[1]}/{name}.jsonl", "w") as out:
+        for i in range(200):
+            private = i in (60, 100, 140, 180)
+            line = {"time": i, "model": "team/private" if private else ("llama-3.2-1b", "qwen2.5-0.5b")[i % 2], "prompt": 100 + i,
+                    "output": 11, "kernel": "math" if private and slow == 400 else "flash", "queue_ms": 900 if i == 7 else 1,
+                    "ttft_ms": slow + 1 if private else 930 if i == 7 else 31, "tpot_ms": 2}
+            if i % 50 == 49:
+                del line["ttft_ms"], line["queue_ms"]
+            if i % 50 == 48:
+                del line["kernel"], line["queue_ms"], line["tpot_ms"]
+            out.write(json.dumps(line) + "\n")
+END
+log() { "$tool" replay "$@" --models "$models" --observed; }
+expect_python observed '
+lines = text.splitlines()
+assert lines[0].startswith("OBSERVED, nothing is run: "), lines[0]
+assert lines[2] == "196 of 200 requests over 199.0 s have ttft_ms", lines[2]
+assert "model team/private: no config here (--models DIR), so its steps are one bucket, any" in lines
+assert any(re.match(r"\| team/private \| prefill \| any \| math \| 4 \| 400 \| 400 \| 400 \(n<100\) \|", line) for line in lines), text
+assert any(re.match(r"\| llama-3.2-1b \| prefill \| many-rows \| \? \| 4 \| 31 ", line) for line in lines), text
+assert any(re.match(r"\| qwen2.5-0.5b \| decode \| few-rows \| flash \| 96 \| 2 \| 2 \| 2 ", line) for line in lines), text
+assert "p99 of prefill steps: 400 ms, owned by team/private prefill any on math: 4 of 4 steps" in text
+assert "with their queue, prefill steps have a p99 of 401 ms; 36 % of the time at or above it is queue" in text
+assert "would cost" not in text
+' log "$scratch/served.jsonl" -o "$scratch/served.json"
+expect_python observed-report '
+report = json.loads(text)
+assert report["observed"] and not report["modelled"] and report["requests"] == 196 and "threads" not in report
+assert report["ttft_p99_ns"] == 401e6 and 0.35 < report["queue_share"] < 0.36
+assert report["p99_owner"]["prefill"] == {"p99_ns": 400e6, "model": "team/private", "bucket": "any", "kernel": "math"}
+# ttft without queue, and ten more tokens of 2 ms where they were seen
+want = (188 * 30 + 4 * 31 + 4 * 400 + 20 * 192) / 196
+assert abs(report["fleet_mean_ns"] / (want * 1e6) - 1) < 1e-9, (report["fleet_mean_ns"], want)
+' cat "$scratch/served.json"
+expect observed-calm 0 'owned by .* on flash' log "$scratch/calm.jsonl" -o "$scratch/calm.json"
+expect observed-above 1 'team/private prefill any: p99 x10, 40 -> 400 ms, kernel flash -> math: more than --fail-above 1.5' \
+    log "$scratch/served.jsonl" --against "$scratch/calm.json" --fail-above 1.5
+expect_error observed-against 2 "field 'observed': times of a log and costs of attention alone cannot be compared" \
+    replay "$scratch/short.jsonl" --against "$scratch/calm.json"
+expect_error observed-nothing 2 "no line has the field 'ttft_ms'" log "$scratch/short.jsonl"
+expect_error observed-modelled 2 'observed and --modelled' log "$scratch/calm.jsonl" --modelled
+expect_error observed-trace 2 'observed runs nothing' log "$scratch/calm.jsonl" --trace "$scratch/x"
+expect_error observed-over 2 'the file of requests .* would be written over' log "$scratch/calm.jsonl" -o "$scratch/calm.jsonl"
+
+# the programs of the document turn logs of other engines into such lines
+example() { # NAME: the Python block below the line "<!-- NAME -->"
+    python3 - "$docs" "$1" <<'END'
+import sys
+text = open(sys.argv[1]).read().split("<!-- %s -->" % sys.argv[2])[1]
+print(text.split("```python\n")[1].split("```")[0])
+END
+}
+example vllm >"$scratch/vllm.py"
+python3 - >"$scratch/spans.json" <<'END'
+import json
+def span(i, **values):
+    return {"startTimeUnixNano": str((1700000000 + i) * 10**9), "attributes": [
+        {"key": k.replace("__", "."), "value": {"stringValue" if isinstance(v, str) else "doubleValue" if isinstance(v, float) else "intValue":
+         str(v) if isinstance(v, int) else v}} for k, v in values.items()]}
+for i in (1, 0):
+    print(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span(i, gen_ai__request__id="a",
+        gen_ai__usage__prompt_tokens=120 + i, gen_ai__usage__completion_tokens=5, gen_ai__latency__time_in_queue=0.25,
+        gen_ai__latency__time_to_first_token=0.75, gen_ai__latency__e2e=1.75)]}]}]}))
+END
+expect_python example-vllm '
+rows = [json.loads(line) for line in text.splitlines()]
+assert [r["time"] for r in rows] == [0, 1] and rows[1]["prompt"] == 121
+assert rows[0] == {"time": 0, "model": "llama-3.2-1b", "prompt": 120, "output": 5, "ttft_ms": 750, "queue_ms": 250, "tpot_ms": 250,
+                   "kernel": "FLASH_ATTN"}, rows[0]
+' python3 "$scratch/vllm.py" llama-3.2-1b FLASH_ATTN "$scratch/spans.json"
+python3 "$scratch/vllm.py" llama-3.2-1b FLASH_ATTN "$scratch/spans.json" >"$scratch/vllm.jsonl"
+expect example-vllm-read 0 'prefill \| many-rows \| FLASH_ATTN \| 2 \| 500 ' log "$scratch/vllm.jsonl"
+example pytorch >"$scratch/service.py"
+cat >>"$scratch/service.py" <<'END'
+served = Served(sys.argv[1])
+for i in range(3):
+    list(served.tokens("private", prompt=[1] * 50, kernel="flash_for_cpu", model=lambda prompt: iter(range(4))))
+END
+python3 "$scratch/service.py" "$scratch/service.jsonl"
+expect example-pytorch 0 'private \| prefill \| any \| flash_for_cpu \| 3 ' log "$scratch/service.jsonl"
+
 # bad input: file, line, field and rule; nothing half-written
 bad() { # NAME PATTERN LINE
     { head -1 "$scratch/short.jsonl"; printf '%s\n' "$3"; } >"$scratch/bad.jsonl"
@@ -140,6 +242,9 @@ bad text-time "field 'time' is \"noon\": it must be a number" '{"time":"noon"}'
 bad cached "field 'cached' is 9: it must be less than prompt, 9" '{"time":1,"model":"gpt2","prompt":9,"cached":9,"output":1}'
 bad backwards "field 'time' is -1" '{"time":-1,"model":"gpt2","prompt":9,"cached":0,"output":1}'
 bad model "field 'model' is \"\": it must be a text of 1..63" '{"time":1,"model":"","prompt":9,"cached":0,"output":1}'
+bad queue "field 'queue_ms' is 9: it must be at most ttft_ms, 8" '{"time":1,"model":"gpt2","prompt":9,"output":1,"ttft_ms":8,"queue_ms":9}'
+bad ttft "field 'ttft_ms' is -1: it must be a number in 0..1000000000" '{"time":1,"model":"gpt2","prompt":9,"output":1,"ttft_ms":-1}'
+bad kernel "field 'kernel' is 3: it must be a text" '{"time":1,"model":"gpt2","prompt":9,"output":1,"kernel":3}'
 bad control "field 'model' is .*: it must be a text" '{"time":1,"model":"a\u0001","prompt":9,"cached":0,"output":1}'
 bad long "field 'prompt' is 1000: with output, 100, it must be at most 1024, what model gpt2 takes" \
     '{"time":1,"model":"gpt2","prompt":1000,"cached":0,"output":100}'

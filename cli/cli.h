@@ -34,6 +34,7 @@ enum command_bit {
     COMMAND_TRACE = 4096,
     COMMAND_REPLAY = 8192,
     COMMAND_CAPACITY = 16384,
+    COMMAND_LOCK = 32768,
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
@@ -52,6 +53,10 @@ struct options {
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
+    const char *name, *wait; /* qualify: what the lock calls the model; lock too: how long another update is waited for */
+    const char *model;       /* canary: the deployed config */
+    int64_t keep;            /* qualify: revisions of a model */
+    int accept_unsupported;
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
     const char *models;                    /* model, qualify, replay: where models are found by name */
@@ -132,6 +137,7 @@ int command_qualify(const struct options *options);
 int command_canary(const struct options *options);
 int command_trace(const struct options *options);
 int command_replay(const struct options *options);
+int command_lock(const struct options *options);
 int command_capacity(const struct options *options);
 
 #endif

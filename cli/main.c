@@ -78,9 +78,19 @@ static const struct command commands[] = {
      "  tileproof qualify models/*.json --lock tileproof.lock    exit 5 when something differs\n"
      "  tileproof qualify models/*.json --lock tileproof.lock --update --reason again --resume\n",
      COMMAND_QUALIFY, command_qualify},
-    {"canary", " LOCK", "is everything still as the lock says? choice, witnesses, numerics, speed",
+    {"lock", " list|show|diff|drop|merge FILE...", "what a lock holds; what changed between two revisions",
+     "  tileproof lock list tileproof.lock                 revisions, and the history\n"
+     "  tileproof lock show tileproof.lock llama@1a2b      its cells; @1a2b, llama/torch: by config, by engine\n"
+     "  tileproof lock diff tileproof.lock                 the last two revisions of each model, in words\n"
+     "  tileproof lock diff tileproof.lock @1a2b @9f8e     two of them\n"
+     "  tileproof lock diff old.lock new.lock llama        of two files\n"
+     "  tileproof lock drop tileproof.lock @1a2b --reason \"withdrawn\"\n"
+     "  tileproof lock merge tileproof.lock other-host.lock --reason \"the AVX2 hosts\"\n",
+     COMMAND_LOCK, command_lock},
+    {"canary", " LOCK [--model CONFIG...]", "is everything still as the lock says? choice, witnesses, numerics, speed",
      "  tileproof canary tileproof.lock              every cell of this host's ISA\n"
      "  tileproof canary tileproof.lock --if-changed       cheap when nothing changed\n"
+     "  tileproof canary tileproof.lock --model /srv/llama --metrics /var/lib/node_exporter/tileproof.prom\n"
      "  tileproof canary tileproof.lock --against old/libtileproof.so.0 --budget 60s\n"
      "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96   exit 3: what that would cost\n",
      COMMAND_CANARY, command_canary},

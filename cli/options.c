@@ -25,7 +25,8 @@ enum {
     PLANNING = COMMAND_EXPLAIN | COMMAND_RUN,
     PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
     WATCHED = COMMAND_RUN | COMMAND_REPLAY,
-    FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | PROOF,
+    FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | COMMAND_LOCK |
+            PROOF,
     EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | FILES
 };
 
@@ -94,6 +95,7 @@ static const struct option_row rows[] = {
     {"--paged", "N", "-p: tokens of a page; default no pages", TEXT, FIELD(pages), COMMAND_CAPACITY},
     {"--output", "FORMAT", "-o: text, json or md; default text", TEXT, FIELD(format),
      COMMAND_MODEL | COMMAND_CAPACITY},
+    {"--output", "FORMAT", "-o: text or json; default text", TEXT, FIELD(format), COMMAND_LOCK},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
      FIELD(read_mib), COMMAND_BENCH | COMMAND_CAPACITY},
@@ -111,10 +113,11 @@ static const struct option_row rows[] = {
      FIELD(memory), COMMAND_BENCH},
     {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
     {"--assume", "FAMILY", "read a model_type that is not known as this decoder: llama", TEXT, FIELD(assume),
-     COMMAND_MODEL | COMMAND_QUALIFY | COMMAND_CAPACITY},
+     COMMAND_MODEL | PROOF | COMMAND_CAPACITY},
     {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
      COMMAND_QUALIFY},
     {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},
+    {"--quick", NULL, "with --model: fewer lengths of a new revision; fewer rows compared", FLAG, FIELD(quick), COMMAND_CANARY},
     {"--dtype", "NAME", "-t: where a file names none; default bf16", TEXT, FIELD(dtypes),
      COMMAND_QUALIFY},
     {"--paged", "N", "-p: tokens of a page, where keys lie in pages; default 16", TEXT, FIELD(pages),
@@ -127,15 +130,26 @@ static const struct option_row rows[] = {
      COMMAND_QUALIFY},
     {"--update", NULL, "write the lock; demands --reason", FLAG, FIELD(update), COMMAND_QUALIFY},
     {"--reason", "TEXT", "why the lock changes; its history keeps it", TEXT, FIELD(reason),
+     COMMAND_QUALIFY | COMMAND_LOCK},
+    {"--name", "NAME", "what the lock calls the model; default its file, or the folder of a config.json", TEXT, FIELD(name),
+     COMMAND_QUALIFY | COMMAND_CANARY},
+    {"--keep", "N", "with --update: revisions of a model that stay in the lock; default 3", NUMBER, FIELD(keep), COMMAND_QUALIFY},
+    {"--accept-unsupported", NULL, "with --update: cells that are refused, too", FLAG, FIELD(accept_unsupported),
      COMMAND_QUALIFY},
+    {"--wait", "SECONDS", "for another process that changes the lock; default 60s", TEXT, FIELD(wait),
+     COMMAND_QUALIFY | COMMAND_LOCK},
     {"--declare", "NAME=VERSION[,..]", "versions of yours that make a lock stale", TEXT, FIELD(declare),
-     PROOF},
+     PROOF | COMMAND_LOCK},
     {"--save", "FILE", "the rows as JSON, beside what is printed", TEXT, FIELD(save), COMMAND_QUALIFY},
     {"--journal", "FILE", "finished cells; default beside the lock", TEXT, FIELD(journal),
      COMMAND_QUALIFY},
     {"--resume", NULL, "take finished cells from the journal", FLAG, FIELD(resume), COMMAND_QUALIFY},
-    {"--if-changed", NULL, "nothing to do when this host is one of the lock's", FLAG,
+    {"--if-changed", NULL, "nothing to do when this host is one of the lock's, and each --model one of its revisions", FLAG,
      FIELD(if_changed), COMMAND_CANARY},
+    {"--model", "CONFIG...", "the deployed configs, folders or names: are they revisions of the lock? If not, what differs", TEXT,
+     FIELD(model), COMMAND_CANARY},
+    {"--metrics", "FILE", "success time, verdicts and lock state, for node-exporter's textfile collector", TEXT,
+     FIELD(metrics_file), COMMAND_CANARY},
     {"--against", "OLD.so", "speed: that library against this tool's", TEXT, FIELD(against),
      COMMAND_CANARY},
     {"--budget", "SECONDS", "60s, 2m: what does not fit is not run, exit 4; default all", TEXT,
@@ -148,7 +162,7 @@ static const struct option_row rows[] = {
     {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},
     {"--models", "DIR", "where a model NAME is NAME.json; default models, or the installed ones", TEXT,
-     FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | COMMAND_QUALIFY | COMMAND_CAPACITY},
+     FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | PROOF | COMMAND_CAPACITY},
     {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,
      FIELD(layers), COMMAND_REPLAY},
     {"--sample", "N", "run N of the requests, evenly spaced; default all", NUMBER, FIELD(sample),
@@ -266,6 +280,10 @@ static int check_values(const struct options *options) {
         complain("--random is 0: it must be at least 1");
         return EXIT_USAGE;
     }
+    if (options->keep < 1 || options->keep > 1000) {
+        complain("--keep is %lld: it must be in 1..1000", (long long)options->keep);
+        return EXIT_USAGE;
+    }
     if (options->threads > 1024) {
         complain("--threads is %lld: it must be in 0..1024", (long long)options->threads);
         return EXIT_USAGE;
@@ -283,6 +301,7 @@ int options_parse(struct options *options, const struct command *command, int co
     options->layers = 1;
     options->steps = 2;
     options->requests = 200;
+    options->keep = TP_LOCK_KEEP;
     options->files = words;
     int only_words = 0;
     for (int i = 0; i < count; i++) {

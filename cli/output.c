@@ -40,6 +40,7 @@ const char *option_for(const tp_error *error) {
         tp_status status;
         const char *begins, *option; /* the text, and what to say behind it */
     } helps[] = {{TP_FALLBACK_REFUSED, "", "; on the command line: --fallback permit"},
+                 {TP_UNSUPPORTED, "a cell is refused, and the update", "; on the command line: --accept-unsupported"},
                  {TP_NO_MEMORY, "threads is ", "; on the command line: --threads N"},
                  {TP_NO_MEMORY, "no memory for the read", ": --read-mib takes fewer MiB, and 0 for none"}};
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)

@@ -41,6 +41,8 @@ if(TILEPROOF_CLI)
   add_test(NAME qualify COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/qualify.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME canary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/canary.sh $<TARGET_FILE:tileproof_cli>
     $<TARGET_FILE:tileproof_shared>)
+  add_test(NAME lock_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/lock.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/tests/proof/old.lock)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_summary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace_summary.sh $<TARGET_FILE:tileproof_cli>)
@@ -54,6 +56,9 @@ if(TILEPROOF_CLI)
   add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> $<TARGET_FILE:ops_server>
     ${CMAKE_SOURCE_DIR}/ops)
   set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
+  add_test(NAME ops_units COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/units.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
+  add_test(NAME incident COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/incident.sh $<TARGET_FILE:tileproof_cli>
+    $<TARGET_FILE:example_serve> ${CMAKE_SOURCE_DIR}/ops)
   add_test(NAME model_shipped COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/proof/shipped.py
     $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/models)
 endif()

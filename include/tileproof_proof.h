@@ -351,6 +351,12 @@ TP_API tp_status tp_lock_revision_fresh(const tp_lock *lock, int64_t revision, c
    has the first that differs. */
 TP_API tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *now, char *text, size_t size);
 
+/* What differs between two revisions, of one lock or of two: what is asked (heads, dims, masks), who serves it or why it is
+   refused, error, panels, bytes, bits; versions and hosts. In words, a line for each layer group and phase; or as JSON, a list of
+   changes with where, phase, what, from and to. TP_INVALID: no such revision. */
+TP_API tp_status tp_lock_diff(const tp_lock *from, int64_t from_revision, const tp_lock *to, int64_t to_revision,
+                              tp_format format, tp_write write, void *cookie);
+
 /* Changing a lock. What is put becomes part of it by tp_lock_finish: each model that was put is a revision with the uses and
    cells that were put since the finish before. It takes the place of the one with its name, config hash, engine, device and ISA;
    where that had the same versions and cells, this host joins its hosts. Others of its name stay, the last TP_LOCK_KEEP of them.

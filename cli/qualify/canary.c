@@ -13,9 +13,8 @@
 #include "harness/stats.h"
 
 static const struct column columns[] = {
-    {"check", "check", 1, 0},     {"status", "status", 1, 0},   {"model", "model", 1, 0},
-    {"part", "part", 1, 0},       {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},
-    {"problem", "problem", 1, 0}, {"detail", "what", 1, 0},
+    {"check", "check", 1, 0},   {"status", "status", 1, 0}, {"model", "model", 1, 0},     {"part", "part", 1, 0},
+    {"layers", "layers", 1, 0}, {"phase", "phase", 1, 0},   {"problem", "problem", 1, 0}, {"detail", "what", 1, 0},
 };
 
 /* no:HEAD_DIM=96 and no:KERNEL become a disable list, slow:KERNEL=1.2 a wait after each call. */
@@ -32,8 +31,7 @@ static int parse_drill(const char *text, struct drill *drill) {
         char *end;
         if (length < sizeof drill->kernel) memcpy(drill->kernel, at + 1, length);
         drill->slowed = strtod(at + 2 + length, &end);
-        if (*end || !(drill->slowed > 1 && drill->slowed <= 100) || !kernel_named(drill->kernel))
-            drill->slowed = 0;
+        if (*end || !(drill->slowed > 1 && drill->slowed <= 100) || !kernel_named(drill->kernel)) drill->slowed = 0;
     }
     if (drill->disable[0] || drill->slowed > 0) return EXIT_FINE;
     complain("--drill is '%s': it must be no:HEAD_DIM=N, no:KERNEL or slow:KERNEL=FACTOR, with a kernel of "
@@ -48,28 +46,43 @@ static int parse_budget(const char *text, double *ns) {
     return code;
 }
 
-void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
-                 const char *detail) {
+void canary_row(struct canary *c, const char *const row[8]) {
+    for (int i = 0; i < 8; i++) table_text(&c->table, row[i]);
+    c->notes++;
+}
+
+void canary_count(struct canary *c, int status) {
+    c->counts[status]++;
+}
+
+/* A model has a problem once, in however many revisions, and on however many ISAs. */
+static int is_new_use(const struct canary *c, const tp_lock_use *use, int64_t index) {
+    tp_lock_use before = TP_LOCK_USE_INIT;
+    for (int64_t i = 0; i < index && tp_lock_use_at(c->lock, i, &before) == TP_OK; i++)
+        if (!strcmp(before.problem, use->problem) && !strcmp(before.model, use->model) && !strcmp(before.part, use->part) &&
+            !strcmp(before.layers, use->layers) && before.phase == use->phase)
+            return 0;
+    return 1;
+}
+
+void canary_note(struct canary *c, const char *check, const char *status, const char *problem, const char *detail) {
     tp_lock_use use = TP_LOCK_USE_INIT;
-    int found = 0;
-    for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
-        if (problem && strcmp(use.problem, problem)) continue;
-        const char *cells[] = {check,     status,     use.model,
-                               use.part,  use.layers, tp_qualify_phase_name(use.phase),
-                               problem ? problem : "", detail};
-        for (int k = 0; k < 8; k++) table_text(&c->table, !problem && k >= 2 && k < 7 ? "" : cells[k]);
-        found++;
-        if (!problem) break;
+    if (!problem) {
+        const char *row[] = {check, status, "", "", "", "", "", detail};
+        canary_row(c, row);
+        return;
     }
-    c->notes += found;
+    for (int64_t i = 0; tp_lock_use_at(c->lock, i, &use) == TP_OK; i++) {
+        const char *row[] = {check, status, use.model, use.part, use.layers, tp_qualify_phase_name(use.phase), problem, detail};
+        if (!strcmp(use.problem, problem) && is_new_use(c, &use, i)) canary_row(c, row);
+    }
 }
 
 /* The cell once more, against what the lock has of it. */
 static tp_cell_status run_again(struct canary *c, int64_t index, const tp_cell *locked) {
     tp_error error = TP_ERROR_INIT;
     if (tp_qualify_run_cell(c->q, index, c->context, &c->options, &error) != TP_OK) c->broken = complain_status(&error);
-    return c->broken ? TP_CELL_QUALIFIED
-                     : tp_cell_compare(locked, tp_qualification_cell(c->q, index), c->text, sizeof c->text);
+    return c->broken ? TP_CELL_QUALIFIED : tp_cell_compare(locked, tp_qualification_cell(c->q, index), c->text, sizeof c->text);
 }
 
 /* Would the lock's kernel serve? */
@@ -81,8 +94,8 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
     choice.policy = c->options.policy;
     if (tp_problem_parse(locked->problem, &problem, &lengths, NULL) != TP_OK) return 1;
     tp_explain(c->context, &problem, &choice, &decision, NULL);
-    int same = decision && decision->chosen >= 0 &&
-               !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
+    int same =
+        decision && decision->chosen >= 0 && !strcmp(tp_decision_candidate(decision, decision->chosen)->kernel, locked->kernel);
     tp_decision_destroy(decision);
     return same;
 }
@@ -90,9 +103,9 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
 /* Planning alone takes microseconds, so the choice is checked for every cell, whatever the budget. */
 static void check_choice(struct canary *c, int64_t index, const tp_cell *locked) {
     if (cell_rank(locked->status) > 1) {
-        canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem,
-                    locked->reason);
+        canary_note(c, "lock", tp_cell_status_name((tp_cell_status)locked->status), locked->problem, locked->reason);
         c->code = worse_exit(c->code, cell_exit_code(locked->status));
+        canary_count(c, locked->status);
         return;
     }
     if (is_same_choice(c, locked)) return;
@@ -100,20 +113,21 @@ static void check_choice(struct canary *c, int64_t index, const tp_cell *locked)
     if (c->broken) return;
     canary_note(c, "choice", tp_cell_status_name(status), locked->problem, c->text);
     c->code = worse_exit(c->code, cell_exit_code((int)status));
+    canary_count(c, (int)status);
     c->refused++;
 }
 
 static void check_results(struct canary *c, int64_t index, const tp_cell *locked) {
     tp_cell_status status = run_again(c, index, locked);
     c->ran++;
+    canary_count(c, (int)status);
     if (status == TP_CELL_QUALIFIED) return;
-    canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status),
-                locked->problem, c->text);
+    canary_note(c, status == TP_CELL_STALE ? "witness" : "numerics", tp_cell_status_name(status), locked->problem, c->text);
     c->code = worse_exit(c->code, cell_exit_code((int)status));
 }
 
 /* What is left for the exact part ends at half the budget where speed is still to come. */
-static int is_over(const struct canary *c) {
+int canary_is_over(const struct canary *c) {
     double share = c->races ? 0.5 : 1;
     return c->budget_ns > 0 && now_ns() - c->begin > share * c->budget_ns;
 }
@@ -129,7 +143,7 @@ static void check_cells(struct canary *c) {
     for (int timed = 1; timed >= 0; timed--)
         for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
             if (cell.timed != timed || cell_rank(cell.status) > 1) continue;
-            if (stop_asked() || is_over(c)) {
+            if (stop_asked() || canary_is_over(c)) {
                 c->left++;
                 continue;
             }
@@ -150,16 +164,17 @@ static int report(struct canary *c, const struct options *options, const char *s
     if (format == FORMAT_MD) {
         if (c->notes) printf("\n");
         printf("%lld cells of %s: %lld run, %lld left out by the budget; %lld choices differ; %d notes, %.1f s\n",
-               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left,
-               (long long)c->refused, c->notes, (now_ns() - c->begin) * 1e-9);
+               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left, (long long)c->refused, c->notes,
+               (now_ns() - c->begin) * 1e-9);
         if (c->raced)
-            printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n",
-                   c->raced, c->not_raced);
+            printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n", c->raced,
+                   c->not_raced);
         if (options->drill) printf("A drill: %s (simulated)\n", options->drill);
         if (c->trust.controls) {
             trust_line(&c->trust, trusted, sizeof trusted);
             printf("%s\n", trusted);
         }
+        canary_models_say(c);
         if (stale) printf("The lock is STALE: %s\n", stale);
         printf("%s\n", c->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
     }
@@ -171,8 +186,13 @@ static int run(struct canary *c, const struct options *options) {
     tp_qualify_options wishes = TP_QUALIFY_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     int fresh = tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
-    if (fresh && options->if_changed) {
+    c->stale = !fresh;
+    canary_models_find(c);
+    if (fresh && !c->unknown && options->if_changed) {
+        tp_cell cell = TP_CELL_INIT;
         printf("nothing changed since the lock was made\n");
+        canary_models_say(c);
+        while (tp_lock_cell_at(c->lock, c->now->isa, c->cells, &cell) == TP_OK) c->cells++;
         return EXIT_FINE;
     }
     wishes.quick = options->quick;
@@ -182,7 +202,9 @@ static int run(struct canary *c, const struct options *options) {
     if (code) return code;
     if (tp_qualify_create_again(c->lock, c->now->isa, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
     stop_watch();
-    check_cells(c);
+    code = canary_models_run(c, options);
+    if (!code) check_cells(c);
+    if (code) return code;
     tp_context_destroy(c->context); /* its threads are not there when speed is measured */
     c->context = NULL;
     if (c->broken) return c->broken;
@@ -200,24 +222,31 @@ int command_canary(const struct options *options) {
     tp_error error = TP_ERROR_INIT;
     enum table_format format;
     int code = EXIT_FINE;
-    if (options->file_count != 1) {
-        complain("%d files given: canary takes one lock", options->file_count);
+    if (options->file_count != 1 && !(options->model && options->file_count > 1)) {
+        complain("%d files given: canary takes one lock%s", options->file_count,
+                 options->file_count > 1 ? "; configs stand behind --model" : "");
         return EXIT_USAGE;
     }
+    if (options->metrics_file && (code = canary_metrics_check(options))) return code;
     if (table_format_parse(options->format, &format)) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;
     }
-    if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns)))
-        return code;
+    if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns))) return code;
     if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
     c.races = options->against || c.drill.slowed > 0;
-    code = lock_read_file(options->files[0], &c.lock);
+    code = canary_models_read(&c, options);
+    if (!code) code = lock_read_file(options->files[0], &c.lock);
     if (!code) {
         table_open(&c.table, columns, sizeof columns / sizeof *columns);
         code = run(&c, options);
         table_close(&c.table);
     }
+    if (options->metrics_file) {
+        int written = canary_metrics_write(&c, options->metrics_file, code);
+        if (!code) code = written;
+    }
+    canary_models_free(&c);
     tp_qualification_destroy(c.q);
     if (c.context) tp_context_destroy(c.context);
     tp_lock_destroy(c.lock);

@@ -12,8 +12,24 @@ struct drill {
     double slowed;    /* 0: none */
 };
 
+/* How a lock stands to a model: tp_lock_status, whose names metrics have. */
+enum { LOCK_ABSENT, LOCK_MATCHES, LOCK_STALE, LOCK_OTHER_CONFIG, LOCK_UNKNOWN_MODEL, LOCK_REFUSED, LOCK_UNREADABLE, LOCK_FAILED };
+const char *lock_state_name(int state);
+
+/* A config that --model names. */
+struct deployed {
+    tp_model *model;
+    int64_t revision, last; /* its own in the lock; the last one of its name. -1: none */
+    int state;
+    tp_lock *seen; /* its cells, where the lock does not have it; NULL: they were not run */
+};
+
 struct canary {
-    tp_lock *lock;
+    tp_lock *lock; /* NULL: it could not be read */
+    struct deployed *deployed;
+    int deployed_count, unknown;
+    int stale; /* one of the lock's revisions, for this host */
+    int64_t counts[TP_CELL_NUMERICS_CHANGED + 1]; /* cells by verdict */
     tp_identity *now;
     tp_qualification *q; /* the lock's cells, in its order */
     tp_context *context;
@@ -29,10 +45,24 @@ struct canary {
     char text[1200];
 };
 
+void canary_row(struct canary *c, const char *const row[8]); /* a note, as it is */
+void canary_count(struct canary *c, int status);
+int canary_is_over(const struct canary *c); /* the budget */
 /* One line for everybody who uses the problem; NULL: for the lock as a whole. */
 void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
                  const char *detail);
 /* canary_speed.c: verdicts of timed cells, noted and in the code. Exit code of what broke, reason printed. */
 int canary_speed(struct canary *c, const struct options *options);
+
+/* canary_models.c. Exit codes, reasons printed. */
+int canary_models_read(struct canary *c, const struct options *options);
+void canary_models_find(struct canary *c); /* which revisions they are */
+int canary_models_run(struct canary *c, const struct options *options); /* those that the lock does not have */
+void canary_models_say(const struct canary *c);
+void canary_models_free(struct canary *c);
+
+/* canary_metrics.c. Exit codes, reasons printed. */
+int canary_metrics_check(const struct options *options); /* the file is no other file of the run */
+int canary_metrics_write(const struct canary *c, const char *path, int code);
 
 #endif

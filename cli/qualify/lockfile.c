@@ -8,6 +8,7 @@
 
 #include "bench/bench.h"
 #include "tool/files.h"
+#include "tool/guard.h"
 
 int lock_read_file(const char *path, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
@@ -19,7 +20,7 @@ int lock_read_file(const char *path, tp_lock **lock) {
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
-static int lock_write_file(const char *path, const tp_lock *lock) {
+int lock_write_file(const char *path, const tp_lock *lock) {
     struct atomic_file file;
     int code = file_open(&file, path);
     if (code) return code;
@@ -29,8 +30,27 @@ static int lock_write_file(const char *path, const tp_lock *lock) {
     return written ? code : EXIT_FAILED;
 }
 
-int qualify_open_lock(const struct options *options, tp_lock **lock) {
+int lock_wait_seconds(const struct options *options, double *seconds) {
+    int code = parse_seconds("--wait", options->wait, seconds);
+    if (!options->wait) *seconds = 60;
+    return code;
+}
+
+void lock_say_last(const char *path, const tp_lock *lock) {
+    tp_lock_history past = TP_LOCK_HISTORY_INIT;
+    int64_t i = 0;
+    while (tp_lock_history_at(lock, i, &past) == TP_OK) i++;
+    fprintf(stderr, "%s: %s%s%s%s%s\n", path, past.cells, *past.revisions ? " of " : "", past.revisions,
+            *past.dropped ? "; dropped " : "", past.dropped);
+}
+
+static int read_or_create(const char *path, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
+    if (!access(path, F_OK)) return lock_read_file(path, lock);
+    return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
+}
+
+int qualify_open_lock(const struct options *options, tp_lock **lock) {
     *lock = NULL;
     if (!options->lock) return EXIT_FINE;
     if (options->update) { /* what cannot be written is said before the run, not after it */
@@ -39,8 +59,30 @@ int qualify_open_lock(const struct options *options, tp_lock **lock) {
         if (code) return code;
         file_close(&file, 0);
     }
-    if (!options->update || !access(options->lock, F_OK)) return lock_read_file(options->lock, lock);
-    return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
+    return options->update ? read_or_create(options->lock, lock) : lock_read_file(options->lock, lock);
+}
+
+/* A model whose config the lock does not know, beside the last revision that it has of it, in words. */
+static void say_differences(const struct qualification *all, const tp_lock *lock, const tp_identity *now) {
+    tp_lock_update update = TP_LOCK_UPDATE_INIT;
+    tp_lock_revision mine = TP_LOCK_REVISION_INIT, other = TP_LOCK_REVISION_INIT;
+    tp_lock *made = NULL;
+    update.date = "here", update.reason = "compared";
+    if (tp_lock_create(&made, NULL) != TP_OK || tp_qualify_update(all->q, made, now, &update, NULL) != TP_OK) {
+        tp_lock_destroy(made);
+        return;
+    }
+    for (int64_t i = 0; tp_lock_revision_at(made, i, &mine) == TP_OK; i++) {
+        int64_t last = -1;
+        int known = 0;
+        for (int64_t k = 0; tp_lock_revision_at(lock, k, &other) == TP_OK; k++) {
+            if (strcmp(other.model, mine.model) || strcmp(other.engine, mine.engine)) continue;
+            known |= !strcmp(other.config_hash, mine.config_hash);
+            last = k;
+        }
+        if (last >= 0 && !known) tp_lock_diff(lock, last, made, i, TP_TEXT, write_to_file, stderr);
+    }
+    tp_lock_destroy(made);
 }
 
 int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_identity *now) {
@@ -53,20 +95,37 @@ int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_ide
         complain("the lock is STALE: %s", note);
         code = EXIT_LOCK;
     }
+    if (code) say_differences(all, lock, now);
     return code;
 }
 
-int qualify_update(const struct qualification *all, const struct options *options, tp_lock *lock,
-                   const tp_identity *now) {
+static int update_lock(const struct qualification *all, const struct options *options, const tp_identity *now) {
     tp_lock_update update = TP_LOCK_UPDATE_INIT;
     tp_error error = TP_ERROR_INIT;
+    tp_lock *lock = NULL;
     char date[32];
+    int code = read_or_create(options->lock, &lock);
     bench_date(date);
     date[10] = 0;
     update.date = date;
     update.reason = options->reason;
-    if (tp_qualify_update(all->q, lock, now, &update, &error) != TP_OK) return complain_status(&error);
-    return lock_write_file(options->lock, lock);
+    update.keep = (int32_t)options->keep;
+    update.served_only = !options->accept_unsupported;
+    if (!code && tp_qualify_update(all->q, lock, now, &update, &error) != TP_OK) code = complain_status(&error);
+    if (!code) code = lock_write_file(options->lock, lock);
+    if (!code) lock_say_last(options->lock, lock);
+    tp_lock_destroy(lock);
+    return code;
+}
+
+int qualify_update(const struct qualification *all, const struct options *options, const tp_identity *now) {
+    struct guard guard = {0};
+    double seconds;
+    int code = lock_wait_seconds(options, &seconds);
+    if (!code) code = guard_take(&guard, options->lock, seconds);
+    if (!code) code = update_lock(all, options, now);
+    guard_release(&guard);
+    return code;
 }
 
 int cell_exit_code(int status) {

@@ -62,6 +62,8 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
                           : options->update && !options->reason
                               ? "--update needs --reason TEXT: the lock keeps why it changed"
                           : options->reason && !options->update ? "--reason is for --update"
+                          : options->accept_unsupported && !options->update ? "--accept-unsupported is for --update"
+                          : options->name && options->file_count > 1 ? "--name is for one model: several would be one"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
                               : NULL;
@@ -93,8 +95,8 @@ static int read_models(struct qualification *all, const struct options *options)
     for (int i = 0; !code && options->lock && i < all->model_count; i++)
         for (int j = 0; !code && j < i; j++)
             if (!strcmp(all->models[i]->label, all->models[j]->label)) {
-                complain("%s and %s: a lock knows models by the names of their files", all->models[j]->name,
-                         all->models[i]->name);
+                complain("%s and %s: a lock knows both as %s: update it with one at a time, or with another --name",
+                         all->models[j]->name, all->models[i]->name, all->models[i]->label);
                 code = EXIT_USAGE;
             }
     return code;
@@ -167,7 +169,7 @@ static int finish(struct qualification *all, const struct options *options, tp_l
         complain("nothing was checked: no layer has a cell%s%s", options->phases ? " of --phases " : "",
                  options->phases ? options->phases : "");
     else if (lock && options->update)
-        code = qualify_update(all, options, lock, now);
+        code = qualify_update(all, options, now);
     else if (lock)
         code = qualify_compare(all, lock, now);
     all->kept = lock && options->update && code;

@@ -59,10 +59,15 @@ void journal_close(struct journal *journal, int finished);
 /* lockfile.c. Exit codes, reasons printed. A lock that is to be updated need not exist yet; NULL without --lock. Cells that are
    not as the lock has them get that as their status. */
 int lock_read_file(const char *path, tp_lock **lock);
+int lock_write_file(const char *path, const tp_lock *lock);
+/* --wait: how long another process that changes the lock is waited for. */
+int lock_wait_seconds(const struct options *options, double *seconds);
+/* What the last change wrote and dropped, on stderr. */
+void lock_say_last(const char *path, const tp_lock *lock);
 int qualify_open_lock(const struct options *options, tp_lock **lock);
 int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_identity *now);
-int qualify_update(const struct qualification *all, const struct options *options, tp_lock *lock,
-                   const tp_identity *now);
+/* Reads the lock once more: another process may have changed it meanwhile. */
+int qualify_update(const struct qualification *all, const struct options *options, const tp_identity *now);
 
 /* summary.c. What will be done and how long, on stderr, but not where a program reads -o jsonl and the like. */
 void qualify_announce(struct qualification *all, const struct options *options, int threads);

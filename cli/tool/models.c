@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models by file and by name: llama-3.2-1b is a file of that name, models/llama-3.2-1b.json here, or the installed one. */
 #include "cli.h"
+#include "harness/places.h"
 #include "tool/files.h"
 #include "tool/nearest.h"
 
@@ -17,13 +18,28 @@ static int ends_with(const char *text, const char *end) {
     return a >= b && !strcmp(text + a - b, end);
 }
 
+/* Every config.json is called so, but its folder is not. NULL: it is another file, or its folder has no name for a label. */
+static const char *folder_of(const char *path, char *name, size_t size) {
+    if (strcmp(base_name(path), "config.json")) return NULL;
+    char *place = place_folder(path), *whole = place ? realpath(place, NULL) : NULL; /* the file itself may be a link */
+    const char *folder = whole ? base_name(whole) : "";
+    size_t length = strlen(folder);
+    int fits = length >= 1 && length <= 200 && length < size && !strchr(folder, '@') && is_utf8(folder) && folder[0] != ' ' &&
+               folder[length - 1] != ' ';
+    if (fits) memcpy(name, folder, length + 1);
+    free(place);
+    free(whole);
+    return fits ? name : NULL;
+}
+
 static int read_file(const struct options *options, const char *path, tp_model **model) {
     tp_model_options how = TP_MODEL_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     size_t size;
-    char *text = file_text(path, TP_MODEL_MAX_BYTES, &size);
+    char folder[256], *text = file_text(path, TP_MODEL_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     how.assume = options->assume;
+    how.label = options->name ? options->name : folder_of(path, folder, sizeof folder);
     tp_status status = tp_model_parse_with(text, size, strcmp(path, "-") ? path : "standard input", &how, model, &error);
     free(text);
     return status == TP_OK ? 0 : complain_status(&error);
@@ -97,9 +113,17 @@ static int find_file(const struct folders *folders, const char *name, char path[
     return 0;
 }
 
+/* The config of a folder; 0: it is none, or has none. */
+static int find_config(const char *name, char path[2 * PATH_CAPACITY]) {
+    struct stat there;
+    return !stat(name, &there) && S_ISDIR(there.st_mode) &&
+           snprintf(path, 2 * PATH_CAPACITY, "%s/config.json", name) < 2 * PATH_CAPACITY && !stat(path, &there);
+}
+
 int model_known(const struct options *options, const char *name) {
     struct folders folders;
     char path[2 * PATH_CAPACITY];
+    if (find_config(name, path)) return 1;
     if (is_path(name)) return !access(name, F_OK);
     find_folders(options, &folders);
     return find_file(&folders, name, path);
@@ -108,6 +132,7 @@ int model_known(const struct options *options, const char *name) {
 int model_read(const struct options *options, const char *name, tp_model **model) {
     struct folders folders;
     char path[2 * PATH_CAPACITY];
+    if (find_config(name, path)) return read_file(options, path, model);
     if (is_path(name)) return read_file(options, name, model);
     if (options->models && strlen(options->models) >= PATH_CAPACITY) {
         complain("--models is too long: at most %d characters", PATH_CAPACITY - 1);

@@ -36,12 +36,19 @@ static void check_lock(const tp_lock *lock) {
     tp_cell cell = TP_CELL_INIT;
     tp_lock *again;
     char why[256];
-    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++)
-        tp_lock_cell_find(lock, "avx2", use.problem, &cell);
+    for (int64_t i = 0; tp_lock_use_at(lock, i, &use) == TP_OK; i++) tp_lock_cell_find(lock, "avx2", use.problem, &cell);
     for (int64_t i = 0; tp_lock_cell_at(lock, "avx2", i, &cell) == TP_OK; i++) require(cell.problem[0] != 0);
     require(tp_identity_detect(NULL, &identity, &error) == TP_OK);
     tp_lock_fresh(lock, identity, why, sizeof why);
     tp_identity_destroy(identity);
+    tp_lock_revision revision = TP_LOCK_REVISION_INIT;
+    for (int64_t i = 0; tp_lock_revision_at(lock, i, &revision) == TP_OK && i < 8; i++) {
+        struct text words = {NULL, 0};
+        require(tp_lock_revision_cell(lock, i, revision.cell_count, &cell, NULL) == TP_INVALID);
+        require(tp_lock_diff(lock, 0, lock, i, TP_TEXT, collect, &words) == TP_OK);
+        require(tp_lock_diff(lock, i, lock, 0, TP_JSON, collect, &words) == TP_OK);
+        free(words.bytes);
+    }
     require(tp_lock_write(lock, collect, &once) == TP_OK);
     require(tp_lock_parse(once.bytes, once.size, "again", &again, &error) == TP_OK);
     require(tp_lock_write(again, collect, &twice) == TP_OK);

@@ -138,6 +138,12 @@ static tp_status call_drop(void *subject, const void *about, tp_error *error) {
     return tp_lock_drop(subject, 0, "2026-11-17", "not served any more", error);
 }
 
+static tp_status call_diff(void *subject, const void *about, tp_error *error) {
+    (void)error;
+    return tp_lock_diff(subject, 0, merged, 0, about ? TP_JSON : TP_TEXT, memory_collect, NULL);
+}
+
+static const struct walk lock_differs = {"tp_lock_diff", open_lock, call_diff, NULL, close_lock, 1};
 static const struct walk lock_merge = {"tp_lock_merge", open_lock, call_merge, show_lock, close_lock, 0};
 static const struct walk lock_drop = {"tp_lock_drop", open_lock, call_drop, show_lock, close_lock, 0};
 static const struct walk lock_create = {"tp_lock_create", open_pointer, call_create, show_pointer, close_pointer, 0};
@@ -185,6 +191,13 @@ static void locks(void **state) {
     assert_int_equal(tp_lock_put_model(merged, "another.json", "0123", NULL), TP_OK);
     assert_int_equal(tp_lock_finish(merged, &identity, "2026-11-16", "first", NULL), TP_OK);
     assert_true(exhaust(&lock_merge, NULL, TP_OK) > 20);
+    tp_lock_destroy(merged);
+    tp_cell before = cell_list[0];
+    cell_list[0].bytes = 5, cell_list[0].kernel = "another";
+    merged = full_lock(FINISHED);
+    cell_list[0] = before;
+    assert_true(exhaust(&lock_differs, NULL, TP_OK) > 5);
+    assert_true(exhaust(&lock_differs, "json", TP_OK) > 5);
     tp_lock_destroy(merged);
     assert_true(exhaust(&lock_drop, NULL, TP_OK) > 10);
     struct text old = support_old_lock();

@@ -180,7 +180,7 @@ expect_error bad-dtype 2 "dtype is 'i8'" "$tool" qualify "$one" -t i8
 expect_error bad-page 2 "paged is '0'" "$tool" qualify "$one" --paged 0
 expect_error bad-declare 2 "declared version is 'engine'" "$tool" qualify "$one" --declare engine
 expect_error resume-where 2 'resume needs --journal' "$tool" qualify "$one" --resume
-expect_error same-name 2 'a lock knows models by the names' "$tool" qualify "$one" "$one" --lock "$lock"
+expect_error same-name 2 'a lock knows both as tiny.json' "$tool" qualify "$one" "$one" --lock "$lock"
 expect_error reason-alone 2 'reason is for --update' "$tool" qualify "$one" --reason x
 printf '{"model_type":"brandnew"}' >"$scratch/new.json"
 expect_error unknown-model 3 'brandnew' "$tool" qualify "$one" "$scratch/new.json" --quick

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tileproof lock: what a lock holds, and small changes of it.
+ *
+ *     lock.c     the command: list, show, drop, merge
+ *     select.c   which revision a word means: NAME, NAME@CONFIG, @CONFIG, and /ENGINE behind any of them
+ *     diff.c     two revisions, of one lock or of two, in words
+ */
+#ifndef TILEPROOF_CLI_LOCK_LOCK_H
+#define TILEPROOF_CLI_LOCK_LOCK_H
+
+#include "cli.h"
+
+/* The revision is one that the word means. NULL and "" mean every one. */
+int revision_means(const tp_lock_revision *revision, const char *word);
+/* The index'th revision that the word means; -1: there is none. */
+int64_t revision_find(const tp_lock *lock, const char *word, int64_t index);
+/* None: names those that there are. Returns EXIT_USAGE. */
+int complain_revision(const char *path, const tp_lock *lock, const char *word);
+
+int lock_diff(const struct options *options);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lock/lock.h"
+
+#include <string.h>
+
+static int begins(const char *text, const char *with, size_t length) {
+    return !strncmp(text, with, length);
+}
+
+int revision_means(const tp_lock_revision *revision, const char *word) {
+    if (!word) return 1;
+    size_t name = strcspn(word, "@/");
+    const char *config = word[name] == '@' ? word + name + 1 : "", *slash = strchr(word + name, '/');
+    const char *engine = slash ? slash + 1 : "";
+    size_t config_length = strcspn(config, "/"), engine_length = strcspn(engine, ":");
+    if (name && (strlen(revision->model) != name || !begins(revision->model, word, name))) return 0;
+    if (!begins(revision->config_hash, config, config_length)) return 0;
+    if (engine_length && (strlen(revision->engine) != engine_length || !begins(revision->engine, engine, engine_length)))
+        return 0;
+    const char *device = engine[engine_length] == ':' ? engine + engine_length + 1 : "";
+    return begins(revision->device, device, strlen(device));
+}
+
+int64_t revision_find(const tp_lock *lock, const char *word, int64_t index) {
+    tp_lock_revision one = TP_LOCK_REVISION_INIT;
+    for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++)
+        if (revision_means(&one, word) && !index--) return i;
+    return -1;
+}
+
+int complain_revision(const char *path, const tp_lock *lock, const char *word) {
+    tp_lock_revision one = TP_LOCK_REVISION_INIT;
+    char names[600] = "";
+    for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++) {
+        size_t used = strlen(names);
+        char name[160];
+        snprintf(name, sizeof name, "%.100s@%.12s", one.model, one.config_hash);
+        if (used + strlen(name) + 8 < sizeof names && !strstr(names, name))
+            snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
+    }
+    complain("%s has no revision '%s': it must be NAME, NAME@CONFIG or @CONFIG, with /ENGINE behind it or not; it has %s", path,
+             word, *names ? names : "none");
+    return EXIT_USAGE;
+}

@@ -4,8 +4,8 @@ JOBS ?= $(shell nproc)
 # The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
 PYTHON ?= python3
 
-.PHONY: qualify qualify-all say-qualify test test-all test-hosts test-torch peers pictures build tool setup setup-tool setup-hosts \
-  setup-slow abi mutants compilers stats-proof canary-proof clean
+.PHONY: qualify qualify-all say-qualify test test-all test-hosts test-device test-torch peers engines pictures build tool setup \
+  setup-tool setup-hosts setup-device setup-slow abi mutants compilers stats-proof canary-proof clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
 # qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict. Under three minutes.
@@ -30,13 +30,17 @@ ifeq ($(PYTHON),off)
 endif
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
 
-# What `make test` leaves out: sanitizers, emulation, other hosts, PyTorch, compilers, a sample of mutants.
+# What `make test` leaves out: sanitizers, emulation, other hosts, an OpenCL device, PyTorch, compilers, a sample of mutants.
 test-all: build setup-slow
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -L slow
 
 # Of these, other hosts alone: CPUs without AVX-512 and without AVX2 by qemu-user, one core, a bare environment.
 test-hosts: build setup-hosts
 	@cd build/main && ctest --output-on-failure -j $(JOBS) -L hosts
+
+# The OpenCL backend on PoCL, a real OpenCL on the CPU, and on oclgrind, which looks at every access. Says nothing about a GPU.
+test-device: build setup-device
+	@cd build/main && ctest --output-on-failure -L device
 
 # The Python package with PyTorch, which is kept in the user's cache folder: up to 4.4 GB, once for all clones.
 test-torch: setup
@@ -49,7 +53,12 @@ endif
 # Other libraries beside this one, on this host. PEERS_ARGS="--match causal --quick", or --help.
 peers: build
 	@JOBS=$(JOBS) python3 bench/peers/setup.py
-	@build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+	@PYTHONPATH=build/main/python build/peers/venv/bin/python bench/peers/run.py $(PEERS_ARGS)
+
+# The shipped models by every engine of this host, in one table. ENGINES_ARGS="--quick models/gemma-2-9b.json", or --help.
+engines: build
+	@JOBS=$(JOBS) python3 bench/peers/setup.py onnxruntime openvino torch vllm ggml
+	@python3 scripts/engines.py $(ENGINES_ARGS)
 
 build: setup
 	@mkdir -p build
@@ -76,6 +85,9 @@ setup-tool:
 
 setup-hosts: setup
 	@scripts/setup.sh hosts
+
+setup-device: setup
+	@scripts/setup.sh device
 
 setup-slow: setup
 	@scripts/setup.sh slow

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tileproof.h"
+#include "tileproof_backend.h"
 #include "tileproof_proof.h"
 
 enum exit_code {
@@ -47,6 +47,7 @@ struct options {
     const char *kernel;
     const char *strategy; /* bench: a list */
     const char *machine_file;
+    const char *device; /* tool/device.h */
     const char *mask;
     const char *case_name;
     /* bench: comma lists, see bench/lists.c */
@@ -59,6 +60,7 @@ struct options {
     int accept_unsupported;
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */
+    const char *engine, *runner, *require, *timeout, *python; /* qualify, canary: engine/engine.h */
     const char *models;                    /* model, qualify, replay: where models are found by name */
     int64_t layers, sample, steps, requests; /* replay */
     int64_t context, concurrency, limit;     /* capacity */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of subcommands, and help that teaches by example. */
 #include "cli.h"
+#include "tool/device.h"
 #include "tool/nearest.h"
 
 #include <errno.h>
@@ -249,5 +250,7 @@ int main(int argc, char **argv) {
     }
     const struct command *command = find_command(word);
     if (!command) return complain_command(word);
-    return printed(run_command(command, argc - 2, argv + 2));
+    int code = run_command(command, argc - 2, argv + 2);
+    device_close();
+    return printed(code);
 }

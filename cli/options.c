@@ -2,6 +2,7 @@
 /* One table of options; each row says which subcommands take it. */
 #include "cli.h"
 #include "harness/text_file.h"
+#include "tool/device.h"
 #include "tool/files.h"
 #include "tool/nearest.h"
 #include "tool/shape.h"
@@ -39,6 +40,8 @@ static const struct option_row rows[] = {
     {"--kernel", "NAME", "only this kernel", TEXT, FIELD(kernel), PLANNING},
     {"--strategy", "prefill|decode", "this loop for every sequence; default by its rows", TEXT,
      FIELD(strategy), PLANNING},
+    {"--device", "opencl[:N]", "on a device of tileproof info, by its kernels alone; default the CPU", TEXT, FIELD(device),
+     PLANNING | COMMAND_CHECK | COMMAND_QUALIFY},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
     {"--mask", "RE", "cases whose masks match: none, top-left, or names of tileproof info", TEXT, FIELD(mask),
      COMMAND_CHECK},
@@ -140,6 +143,15 @@ static const struct option_row rows[] = {
      COMMAND_QUALIFY | COMMAND_LOCK},
     {"--declare", "NAME=VERSION[,..]", "versions of yours that make a lock stale", TEXT, FIELD(declare),
      PROOF | COMMAND_LOCK},
+    {"--engine", "NAME[:cpu|:cuda]", "run by torch, flex, onnxruntime, openvino, vllm, ggml or flash_attn", TEXT, FIELD(engine),
+     PROOF},
+    {"--runner", "CMD", "run by any other engine: a program that speaks docs/runner-protocol.md", TEXT, FIELD(runner),
+     PROOF},
+    {"--require", "LIST", "contained,deterministic,empty: engines that are not so fail", TEXT, FIELD(require),
+     PROOF},
+    {"--timeout", "SECONDS", "60s, 2m: for each answer of a runner; default 300s", TEXT, FIELD(timeout), PROOF},
+    {"--python", "CMD", "the Python that has the package and the engine; default python3", TEXT, FIELD(python),
+     PROOF},
     {"--save", "FILE", "the rows as JSON, beside what is printed", TEXT, FIELD(save), COMMAND_QUALIFY},
     {"--journal", "FILE", "finished cells; default beside the lock", TEXT, FIELD(journal),
      COMMAND_QUALIFY},
@@ -393,6 +405,7 @@ tp_choice options_choice(const struct options *options) {
     choice.policy = options_policy(options);
     choice.kernel = options->kernel;
     choice.strategy = options->strategy;
+    choice.device = device_number();
     return choice;
 }
 
@@ -429,6 +442,9 @@ int options_context_like(const struct options *options, const tp_context_options
         wanted.machine = &machine;
     }
     tp_error error = TP_ERROR_INIT;
+    int code = device_open(options);
+    if (code) return code;
+    wanted.backend = device_backend();
     return tp_context_create(&wanted, context, &error) == TP_OK ? 0 : complain_status(&error);
 }
 

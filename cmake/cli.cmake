@@ -13,4 +13,8 @@ const char bench_goals_text[] = {
 add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
+if(TARGET tileproof_opencl_static)
+  target_link_libraries(tileproof_cli PRIVATE tileproof_opencl_static)
+  target_compile_definitions(tileproof_cli PRIVATE TILEPROOF_OPENCL)
+endif()
 target_include_directories(tileproof_cli PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})

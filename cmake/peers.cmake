@@ -6,6 +6,7 @@ target_link_libraries(tileproof_peers PRIVATE tileproof_shared)
 if(TILEPROOF_TESTS AND NOT TILEPROOF_SANITIZE)
   if(TILEPROOF_PYTHON) # NumPy is needed: the Python of the package's tests has it
     add_test(NAME peers COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/peers/run.py $<TARGET_FILE:tileproof_peers>)
+    set_tests_properties(peers PROPERTIES ENVIRONMENT PYTHONPATH=${CMAKE_BINARY_DIR}/python)
   else() # ctest names them as not run
     foreach(name peers python)
       add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false)

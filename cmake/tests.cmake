@@ -49,6 +49,9 @@ if(TARGET tileproof_proof_static)
 endif()
 
 include(cmake/tests_growth.cmake)
+if(TARGET tileproof_opencl_static)
+  include(cmake/tests_opencl.cmake)
+endif()
 
 # The library with one more kernel set on top of its table, which serves one dtype and lacks most functions.
 add_library(tileproof_one_dtype STATIC ${sources} ${CMAKE_BINARY_DIR}/build_hash.c ${CMAKE_SOURCE_DIR}/tests/sets/bf16_only.c

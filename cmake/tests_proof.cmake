@@ -68,7 +68,12 @@ if(NOT TILEPROOF_SANITIZE)
     "libm libjansson libtileproof")
 endif()
 
-# The example of a server is a test, too.
+# The examples of a server and of a runner are tests, too.
+add_executable(example_runner ${CMAKE_SOURCE_DIR}/examples/runner.c)
+target_link_libraries(example_runner PRIVATE m)
+if(TILEPROOF_CLI)
+  add_test(NAME runner COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/runner.sh $<TARGET_FILE:tileproof_cli> $<TARGET_FILE:example_runner>)
+endif()
 add_executable(example_serve ${CMAKE_SOURCE_DIR}/examples/serve.c)
 target_link_libraries(example_serve PRIVATE tileproof_proof_static)
 add_test(NAME serve COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/serve.sh $<TARGET_FILE:example_serve>

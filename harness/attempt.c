@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "harness/fail.h"
+#include "harness/placed.h"
 
 enum { GUARD = 256, GUARD_BYTE = 0x5A, PAGE = 1 << 16 };
 
@@ -66,8 +67,63 @@ static void pthread_for(void *user, size_t count, tp_task task, void *task_conte
     free(tasks);
 }
 
+/* The bytes around a workspace on a device, as they must be before and after a run. */
+static tp_status watch_there(const struct attempt *attempt, int device, char *memory, size_t bytes, int after, tp_error *error) {
+    unsigned char guard[GUARD];
+    tp_status status = TP_OK;
+    for (int end = 0; end < 2 && status == TP_OK; end++) {
+        char *at = end ? memory + GUARD + bytes : memory;
+        memset(guard, GUARD_BYTE, GUARD);
+        status = after ? tp_memory_copy(attempt->context, TP_CPU, guard, device, at, GUARD, error)
+                       : tp_memory_copy(attempt->context, device, at, TP_CPU, guard, GUARD, error);
+        for (int i = 0; status == TP_OK && i < GUARD; i++)
+            if (guard[i] != GUARD_BYTE)
+                return harness_fail(error, TP_WORKSPACE, "the run wrote %s its workspace",
+                                    end ? "beyond the end of" : "before the start of");
+    }
+    return status;
+}
+
+static tp_status poison_there(const struct attempt *attempt, int device, char *memory, size_t bytes, tp_error *error) {
+    if (attempt->poison < 0) return TP_OK;
+    void *poison = malloc(bytes);
+    if (!poison) return harness_fail(error, TP_NO_MEMORY, "out of memory for a workspace of %zu bytes", bytes);
+    memset(poison, attempt->poison, bytes);
+    tp_status status = tp_memory_copy(attempt->context, device, memory, TP_CPU, poison, bytes, error);
+    free(poison);
+    return status;
+}
+
+/* The same on a device: tensors and workspace are copied there, what was written comes back. */
+static tp_status run_there(const struct attempt *attempt, const tp_plan *plan, const struct tensors *tensors,
+                           tp_receipt *receipt, tp_error *error) {
+    int device = tp_plan_device(plan);
+    size_t bytes = tp_plan_workspace(plan, attempt->threads);
+    struct placed placed;
+    void *memory = NULL;
+    tp_exec exec = TP_EXEC_INIT;
+    tp_status status = tp_memory_allocate(attempt->context, device, bytes + 2 * GUARD, &memory, error);
+    if (status != TP_OK) return status;
+    char *start = memory;
+    status = placed_create(&placed, attempt->context, device, tensors, attempt->entry == ENTRY_CALLER, error);
+    if (status == TP_OK) {
+        exec.workspace = start + GUARD;
+        exec.workspace_size = bytes;
+        status = poison_there(attempt, device, exec.workspace, bytes, error);
+        if (status == TP_OK) status = watch_there(attempt, device, start, bytes, 0, error);
+        tp_receipt_init(receipt);
+        if (status == TP_OK) status = tp_plan_run(plan, &placed.call, &exec, receipt, error);
+        if (status == TP_OK) status = watch_there(attempt, device, start, bytes, 1, error);
+        if (status == TP_OK) status = placed_fetch(&placed, error);
+        placed_destroy(&placed);
+    }
+    tp_memory_free(attempt->context, device, memory, bytes + 2 * GUARD, NULL);
+    return status;
+}
+
 tp_status attempt_run_plan(const struct attempt *attempt, const tp_plan *plan,
                            const struct tensors *tensors, tp_receipt *receipt, tp_error *error) {
+    if (tp_plan_device(plan) != TP_CPU) return run_there(attempt, plan, tensors, receipt, error);
     size_t bytes = tp_plan_workspace(plan, attempt->threads);
     if (workspace_grow(attempt->workspace, bytes))
         return harness_fail(error, TP_NO_MEMORY, "out of memory for a workspace of %zu bytes", bytes);

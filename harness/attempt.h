@@ -8,7 +8,7 @@
 enum entry {
     ENTRY_SERIAL, /* our own loop: the tasks run one after another */
     ENTRY_POOL,   /* the context's pool */
-    ENTRY_CALLER  /* our own parallel-for: one pthread a task */
+    ENTRY_CALLER  /* our own parallel-for: one pthread a task; on a device, whose threads are its own: index arrays there */
 };
 
 struct workspace {

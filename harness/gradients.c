@@ -52,6 +52,7 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     gradients->call.d_alibi_stride = call->alibi_stride;
     if (p->sinks) gradients->call.d_sinks = gradients->d_sinks;
     call->gradients = &gradients->call;
+    tensors->gradients = gradients;
     return 0;
 }
 

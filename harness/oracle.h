@@ -12,7 +12,8 @@
  * the floor, which is why |lse| stands there. The largest error of naive is a matter of luck when
  * there are fewer than 32 rows: the first two lines then allow twice as much. A row that sees
  * nothing must have lse -inf and o 0 exactly; a row that is NaN by the contract must be NaN. A row whose values are
- * finite must have a finite bound: an infinite one would let anything pass.
+ * finite must have a finite bound: an infinite one would let anything pass. Foreign arithmetic has no derived bound, and
+ * nobody promised what its empty rows hold: for it the first two lines count, on rows that see a key.
  */
 #ifndef TILEPROOF_HARNESS_ORACLE_H
 #define TILEPROOF_HARNESS_ORACLE_H
@@ -26,6 +27,7 @@ struct oracle {
     double *o, *lse, *bound, *lse_bound;
     double *naive_o, *naive_lse;
     double max_v;
+    int foreign;      /* another library's arithmetic. Set after oracle_create */
     double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after oracle_create */
 };
 

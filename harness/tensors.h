@@ -69,6 +69,8 @@ struct tensors {
         size_t bytes;
     } buffer[TENSOR_COUNT];
     struct mask_data masks; /* what masks and scores read */
+    tp_arithmetic arithmetic; /* of the kernels that o and lse are judged by: what the oracle's bound goes by */
+    const struct gradients *gradients; /* of a backward call */
 };
 
 /* Bytes tensors_create would allocate, as a double so that it cannot overflow. */

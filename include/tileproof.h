@@ -143,9 +143,10 @@ TP_API size_t tp_dtype_bytes(tp_dtype dtype);
 
 /* How a kernel rounds its products and sums: tp_reference's bounds depend on it. Numbers are fixed for ever. */
 typedef enum tp_arithmetic {
-    TP_ARITHMETIC_F32 = 0 /* float32 throughout: elements of 16 bits are widened, which is exact */
+    TP_ARITHMETIC_F32 = 0, /* float32 throughout: elements of 16 bits are widened, which is exact */
+    TP_ARITHMETIC_OPENCL = 1 /* the same in blocks of 32 keys, without chunks or in splits of 512, with a log of 3 ulp */
 } tp_arithmetic;
-TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32"; "arithmetic?" when unknown */
+TP_API const char *tp_arithmetic_name(tp_arithmetic arithmetic); /* "f32", "opencl"; "arithmetic?" when unknown */
 
 /* Where kernels run and memory lies: TP_CPU, or the number of the context's backend, 1..255. */
 typedef enum tp_device { TP_CPU = 0 } tp_device;

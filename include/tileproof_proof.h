@@ -435,6 +435,68 @@ typedef struct tp_qualify_use {
 #define TP_QUALIFY_USE_INIT { sizeof(tp_qualify_use), 0, 0, 0, 0 }
 TP_API tp_status tp_qualification_use(const tp_qualification *q, int64_t index, tp_qualify_use *use);
 
+/* An engine: anything that computes attention, such as another library behind a process of its own (docs/engines.md). It is
+   given the cells of a model, and judged by its outputs.
+
+   A call. Tensors lie dense, [token][head][dim], sequences one after another, whatever layout the problem names: how keys are
+   kept is the engine's own matter. They and the texts live until the function returns. Row r of a sequence has the position
+   r + kv_len - q_len. */
+typedef enum tp_engine_mask {
+    TP_ENGINE_FULL = 0,          /* every row sees every key of its sequence */
+    TP_ENGINE_CAUSAL = 1,        /* keys up to the row's position: bottom-right */
+    TP_ENGINE_CAUSAL_WINDOW = 2, /* and of these the row's own and `window` before it */
+    TP_ENGINE_VISIBLE = 3        /* none of these: `visible` alone says it */
+} tp_engine_mask;
+typedef struct tp_engine_call {
+    uint32_t struct_size;
+    int32_t mask;                /* tp_engine_mask: what the keys that these rows see really are */
+    const char *text;            /* the problem, in words */
+    const tp_problem *problem;   /* heads, dims, dtypes, scale, softcap */
+    int64_t window;
+    int64_t sequences;
+    const int64_t *q_lens, *kv_lens; /* by sequence */
+    int64_t q_tokens, kv_tokens;     /* of all */
+    const void *q, *k, *v;
+    void *o;                     /* filled with NaN beforehand */
+    const uint8_t *visible;      /* [q_len][kv_len] by sequence, one after another: 1: the row sees the key. Always there */
+    const float *sinks;          /* [query head] logits without key and value; NULL: none */
+    const float *slopes;         /* [sequence][query head]: slope * |position - key| is taken from a score; NULL: none */
+    const float *q_factors;      /* [q token]: the row's q is multiplied by it; NULL: none */
+    double time_ns;              /* to measure a call's time; 0: it is not wanted */
+} tp_engine_call;
+
+typedef enum tp_engine_fused { TP_ENGINE_UNKNOWN = 0, TP_ENGINE_FUSED = 1, TP_ENGINE_UNFUSED = 2 } tp_engine_fused;
+/* What was seen of it. Texts live until the engine is called again. */
+typedef struct tp_engine_answer {
+    uint32_t struct_size;
+    int32_t fused;               /* tp_engine_fused: by the kernel that was observed, never by the arguments */
+    const char *kernel;          /* that was observed; "": not observable */
+    const char *observed;        /* who named it: "profiler", "dispatcher", "log" */
+    const char *reasons;         /* the engine's own, for what it did not choose, or why it refused or broke */
+    double time_ns;              /* median of a call; 0: not measured */
+    int64_t temporary;           /* peak bytes besides inputs and outputs; 0: not measured */
+} tp_engine_answer;
+#define TP_ENGINE_ANSWER_INIT { sizeof(tp_engine_answer), 0, "", "", "", 0, 0 }
+
+/* TP_OK: `o` is written. TP_UNSUPPORTED: the engine refuses. TP_NO_MEMORY, TP_MACHINE: no judgement is possible. All else: it
+   broke. `reasons` say why. The answer comes as TP_ENGINE_ANSWER_INIT. */
+typedef tp_status (*tp_engine_run)(void *user, const tp_engine_call *call, tp_engine_answer *answer);
+
+/* Properties, where a cell can show them: keys that a row does not see, and other sequences, are filled with NaN (contained),
+   a call is repeated (deterministic), rows see no key at all (empty rows). What is not kept fails a cell only where it is
+   required. */
+#define TP_REQUIRE_CONTAINED     1u
+#define TP_REQUIRE_DETERMINISTIC 2u
+#define TP_REQUIRE_EMPTY         4u /* rows without a key are 0 */
+#define TP_REQUIRE_ALL           7u
+typedef struct tp_engine {
+    uint32_t struct_size;
+    uint32_t require;            /* TP_REQUIRE_* */
+    tp_engine_run run;
+    void *user;
+} tp_engine;
+#define TP_ENGINE_INIT { sizeof(tp_engine), 0, NULL, NULL }
+
 /* Called before a cell runs (done 0) and when it has its result (done 1); nonzero stops the run. It may look at the
    qualification, not change it. */
 typedef int (*tp_qualify_progress)(void *user, const tp_qualification *q, int64_t cell, int done);
@@ -445,8 +507,13 @@ typedef struct tp_qualify_run_options {
     double time_ns;               /* for the times of one cell; 0: none are taken. With `quick` only timed cells have times */
     tp_qualify_progress progress; /* NULL: none */
     void *user;
+    /* What runs the cells; NULL: this library. Of an engine o alone is judged, by the error of TP_NAIVE in the cell's dtype: at
+       most twice as much. TP_CELL_QUALIFIED_FALLBACK: it was right, and not fused. `policy` does not count. */
+    const tp_engine *engine;
+    int32_t device;               /* that cells run on: TP_CPU, or the context's backend, where no times are taken */
+    int32_t reserved;             /* 0 */
 } tp_qualify_run_options;
-#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL }
+#define TP_QUALIFY_RUN_OPTIONS_INIT { sizeof(tp_qualify_run_options), 0, 0, NULL, NULL, NULL, 0, 0 }
 
 /* Runs every cell that has no result yet, on the context's threads, with its disable list; its own policy does not
    count. What is wrong with a cell is the cell's status and reason, and TP_OK; so is a stop by `progress`, after which cells

@@ -70,8 +70,9 @@ static int sum_cache(tp_capacity_cache *all, const tp_capacity_cache *one) {
     all->token_bytes += one->token_bytes;
     all->pages += one->pages;
     if (one->tokens > all->tokens) all->tokens = one->tokens;
-    return __builtin_add_overflow(all->sequence_bytes, one->sequence_bytes, &all->sequence_bytes) |
-           __builtin_add_overflow(all->bytes, one->bytes, &all->bytes);
+    int beyond = __builtin_add_overflow(all->sequence_bytes, one->sequence_bytes, &all->sequence_bytes);
+    beyond |= __builtin_add_overflow(all->bytes, one->bytes, &all->bytes);
+    return beyond;
 }
 
 static void sum_work(tp_capacity_work *all, const tp_capacity_work *one, const tp_capacity_options *options) {

@@ -8,6 +8,8 @@
  *     qualify_isolated.c   packed sequences as if each were alone, neighbours full of NaN
  *     qualify_trust.c      could this cell have failed at all?
  *     qualify_time.c       its time, and math's beside it
+ *     qualify_engine.c     the same cell run by an engine: right or not, its properties, does its memory fit its kernel's name
+ *     engine_call.c        what an engine is given: dense tensors, and which keys each row sees
  *     qualify_lock.c       cells compared with a lock, or written into it
  */
 #ifndef TP_PROOF_QUALIFY_H
@@ -48,12 +50,14 @@ tp_status tp__group_cells(const tp_layer_group *group, const tp_qualify_options 
 /* One cell while it is at work. */
 typedef struct tp__trial {
     tp_context *context;
+    const tp_engine *engine; /* NULL: this library */
     tp_choice choice;
     int quick;
     double time_ns;
     struct workspace workspace;
     tp_cell cell; /* with what is seen; its texts are those of the slot, of the library and these: */
     char numerics_id[128], output[65], reason[1024];
+    char kernel[256], observed[64], rule[64], engine_reasons[1024], doubt[256]; /* of an engine */
     tp_problem problem;
     tp_lengths lengths;
     struct tensors tensors;
@@ -68,11 +72,36 @@ int tp__trial_fail(tp__trial *trial, tp_cell_status status, const char *format, 
 /* No verdict is possible. Returns 1. */
 int tp__trial_break(tp__trial *trial, tp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Whether this status says something of the cell, or only of this process. */
+int tp__is_verdict(tp_status status);
+/* Tensors and oracle of a problem that has been read. The same 1. */
+int tp__trial_make(tp__trial *trial);
+/* The run's output against the oracle: error, allowed, the hash of the output. The same 1. */
+int tp__trial_compare(tp__trial *trial);
+/* The cell on the engine. The same 1. */
+int tp__trial_engine(tp__trial *trial);
 /* Runs the plan on so many tasks; 1: a verdict, or none is possible. */
 int tp__trial_run(tp__trial *trial, int threads, tp_receipt *receipt);
 /* The same 1. */
 int tp__trial_isolated(tp__trial *trial);
 int tp__trial_trust(tp__trial *trial);
 void tp__trial_time(tp__trial *trial);
+
+/* The call that an engine gets, and the memory behind it. */
+typedef struct tp__dense {
+    tp_engine_call call;
+    tp_problem problem;
+    int64_t *lengths; /* q_lens, kv_lens */
+    char *bytes[4];   /* q, k, v, o */
+    uint8_t *visible;
+    float *slopes, *factors;
+    char text[512];
+} tp__dense;
+/* TP_UNSUPPORTED: the problem has words that an engine cannot be told. Freed by tp__dense_free in any case. */
+tp_status tp__dense_make(tp__dense *dense, const struct tensors *tensors, const char *text, tp_error *error);
+void tp__dense_free(tp__dense *dense);
+/* q, k and v as the tensors have them now; NaN in o. */
+void tp__dense_load(tp__dense *dense, const struct tensors *tensors);
+void tp__dense_store(const tp__dense *dense, struct tensors *tensors);
 
 #endif

@@ -51,7 +51,8 @@ static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *t
     note_kept(text, size, "deterministic", locked->deterministic, now->deterministic);
     note_kept(text, size, "empty rows", locked->empty_rows, now->empty_rows);
     if (text[0]) return TP_CELL_STALE;
-    if (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id)) {
+    int varies = now->deterministic == TP_KEPT_VARIES; /* then other bits say nothing */
+    if (!varies && (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id))) {
         snprintf(text, size, "other bits, within the rule: error %.3g, lock has %.3g; numerics %s, lock has %s", now->error,
                  locked->error, now->numerics_id, locked->numerics_id);
         return TP_CELL_NUMERICS_CHANGED;

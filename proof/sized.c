@@ -14,6 +14,8 @@ static const size_t identity_texts[] = {TEXT(tp_identity, version),  TEXT(tp_ide
                                         TEXT(tp_identity, libc),     TEXT(tp_identity, declared), TEXT(tp_identity, engine),
                                         TEXT(tp_identity, mode),     TEXT(tp_identity, device),   TEXT(tp_identity, cache),
                                         TEXT(tp_identity, versions), TEXT(tp_identity, host)};
+static const size_t answer_texts[] = {TEXT(tp_engine_answer, kernel), TEXT(tp_engine_answer, observed),
+                                      TEXT(tp_engine_answer, reasons)};
 
 /* The last field of 0.2.0 and the bytes then, where pointers have 64 bits. A row never changes: what is added later stands
    behind that field, and never in what was padding. */
@@ -32,6 +34,8 @@ SHAPE(tp__use_shape, tp_qualify_use, cell, 24, NULL, 0);
 SHAPE(tp__options_shape, tp_qualify_options, page_size, 24, NULL, 0);
 SHAPE(tp__run_shape, tp_qualify_run_options, user, 32, NULL, 0);
 SHAPE(tp__model_options_shape, tp_model_options, assume, 16, NULL, 0);
+SHAPE(tp__engine_shape, tp_engine, user, 24, NULL, 0);
+SHAPE(tp__answer_shape, tp_engine_answer, temporary, 48, answer_texts, COUNT(answer_texts));
 SHAPE(tp__update_shape, tp_lock_update, reason, 24, NULL, 0);
 SHAPE(tp__lock_revision_shape, tp_lock_revision, cache, 80, NULL, 0);
 SHAPE(tp__lock_history_shape, tp_lock_history, reason, 80, NULL, 0);

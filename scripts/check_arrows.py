@@ -5,7 +5,8 @@ import pathlib
 import re
 import sys
 
-CORE, BACKEND, PROOF = "tileproof.h", "tileproof_backend.h", "tileproof_proof.h"  # public headers, which stand for the libraries
+# public headers, which stand for the libraries
+CORE, BACKEND, PROOF, OPENCL = "tileproof.h", "tileproof_backend.h", "tileproof_proof.h", "tileproof_opencl.h"
 INSIDE = ["base", "kernels", "masks", "problem", "machine", "device", "reference", "strategies", "plan", "telemetry", "api"]  # of src/
 SEES = {
     "src/base": {CORE, BACKEND},
@@ -21,11 +22,12 @@ SEES = {
     "src/api": {CORE} | {f"src/{folder}" for folder in INSIDE},
     "harness": {CORE},
     "proof": {CORE, PROOF, "harness"},
-    "cli": {CORE, PROOF, "harness"},
+    "opencl": {CORE, BACKEND, OPENCL},
+    "cli": {CORE, BACKEND, PROOF, OPENCL, "harness"},
     "python": {CORE, PROOF},
     "examples": {CORE, PROOF},
-    "tests": {CORE, BACKEND, PROOF, "harness", "proof", "cli"} | {f"src/{folder}" for folder in INSIDE},
-    "include": {CORE},
+    "tests": {CORE, BACKEND, PROOF, OPENCL, "harness", "proof", "cli", "opencl"} | {f"src/{folder}" for folder in INSIDE},
+    "include": {CORE, BACKEND},
 }
 BASES = ["include", "src", "cli", "tests", "."]  # where includes are looked up, behind the file's own folder
 root = pathlib.Path(__file__).resolve().parent.parent

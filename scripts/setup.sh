@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build and the tests need and this machine lacks, and says what it does.
-#     setup.sh [tool | hosts | slow]     tool: only what building the tool needs; hosts: what all needs, and qemu-user;
-#                                        slow: that, and abidiff
+#     setup.sh [tool | hosts | device | slow]     tool: only what building the tool needs; hosts: what all needs, and qemu-user;
+#                                                 device: what all needs, PoCL and oclgrind; slow: all of it, and abidiff
 # Debian or a relative of it, as root or with sudo. Quick when there is nothing to do.
 set -euo pipefail
 
@@ -12,8 +12,10 @@ needs=(
     "command pkg-config:pkg-config" "command valgrind:valgrind" "command objdump:binutils" "command python3:python3" "command git:git"
     "command gnuplot:gnuplot-nox"
     "header pthreadpool.h:libpthreadpool-dev" "header cmocka.h:libcmocka-dev" "header jansson.h:libjansson-dev"
-    "header stdio.h:libc6-dev" "runtime clang:libclang-rt-dev"
+    "header stdio.h:libc6-dev" "runtime clang:libclang-rt-dev" "header CL/cl.h:opencl-c-headers"
 )
+# A real OpenCL on the CPU, its loader, and a simulator that looks at every access.
+device=("icd pocl:pocl-opencl-icd" "library libOpenCL.so.1:ocl-icd-libopencl1" "command oclgrind:oclgrind")
 # The Python package and its tests; NumPy comes by scripts/python_env.py. `make ... PYTHON=off` leaves all of it out.
 python=${PYTHON:-python3}
 if [ "$python" != off ]; then
@@ -23,12 +25,13 @@ fi
 case ${1:-all} in
     tool)
         needs=("command gcc:gcc" "command cmake:cmake" "command ninja:ninja-build" "header stdio.h:libc6-dev"
-            "header pthreadpool.h:libpthreadpool-dev" "header jansson.h:libjansson-dev")
+            "header pthreadpool.h:libpthreadpool-dev" "header jansson.h:libjansson-dev" "header CL/cl.h:opencl-c-headers")
         ;;
     hosts) needs+=("command qemu-x86_64:qemu-user") ;;
-    slow) needs+=("command qemu-x86_64:qemu-user" "command abidiff:abigail-tools") ;;
+    device) needs+=("${device[@]}") ;;
+    slow) needs+=("command qemu-x86_64:qemu-user" "command abidiff:abigail-tools" "${device[@]}") ;;
     all) ;;
-    *) echo "usage: setup.sh [tool | hosts | slow]" >&2; exit 2 ;;
+    *) echo "usage: setup.sh [tool | hosts | device | slow]" >&2; exit 2 ;;
 esac
 
 have() {
@@ -36,6 +39,8 @@ have() {
         command) command -v "$2" >/dev/null ;;
         header) # wherever the compiler finds it
             [ -e "/usr/include/$2" ] || printf '#include <%s>\n' "$2" | ${CC:-cc} -E -x c - >/dev/null 2>&1 ;;
+        icd) ls /etc/OpenCL/vendors/*"$2"* >/dev/null 2>&1 ;;
+        library) ldconfig -p 2>/dev/null | grep -q "$2" || ls /usr/lib/*/"$2" >/dev/null 2>&1 ;;
         pyheader) [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/$2" ] ;;
         pymodule) "$python" -c "import $2" 2>/dev/null ;;
         # clang's sanitizer runtimes are a package of their own

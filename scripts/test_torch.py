@@ -114,6 +114,9 @@ def main():
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", site, made)
     # not the tree: what was installed is tested
     environ = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", "TILEPROOF_MODELS": str(models_library())}
+    tool = ROOT / "build/main/tileproof"  # reads the locks that the package writes
+    if tool.exists():
+        environ["TILEPROOF_TOOL"] = str(tool)
     run(python, ROOT / "python/tests/run.py", part, cwd=BUILD, env=environ)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import numpy as np
+from tileproof.engines.cell import Cell, from_bf16, load, store, to_bf16  # noqa: F401
 
 # Largest error against float64, in parts of the largest output, beyond which a result is wrong and not just
 # rounded. Wide on purpose: ggml sums f16 values in f16, and in the first rows a wrong mask is off by far more.
@@ -111,36 +112,15 @@ def sequences(text):
     return lengths
 
 
-def to_bf16(values):
-    """float32 to bf16 bits, round to nearest even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(bits):
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def store(values, dtype):
-    """float32 values as the elements of a dtype; bf16 as uint16."""
-    if dtype == "bf16":
-        return to_bf16(values)
-    return np.ascontiguousarray(values, np.float16 if dtype == "f16" else np.float32)
-
-
-def load(elements, dtype):
-    return from_bf16(elements) if dtype == "bf16" else elements.astype(np.float32)
-
-
-class Case:
-    """A problem with its data: q, k, v as [token][head][dim], sequences one after another."""
+class Case(Cell):
+    """A problem with its data, as engines are given it."""
 
     def __init__(self, problem, seed=1):
         self.problem = problem
         random = np.random.default_rng(seed)
         q_tokens = sum(q for q, _ in problem.lengths)
         kv_tokens = sum(k for _, k in problem.lengths)
-        self.stored = {
+        stored = {
             name: store(random.standard_normal((tokens, heads, problem.head_dim), np.float32), problem.dtype)
             for name, tokens, heads in (
                 ("q", q_tokens, problem.q_heads),
@@ -150,31 +130,16 @@ class Case:
         }
         if problem.backward:
             d_o = random.standard_normal((q_tokens, problem.q_heads, problem.head_dim), np.float32)
-            self.stored["d_o"] = store(d_o, problem.dtype)
+            stored["d_o"] = store(d_o, problem.dtype)
         # what was stored, as float32: every peer gets these values and no others
-        self.values = {name: load(elements, problem.dtype) for name, elements in self.stored.items()}
-        self.q_start = np.cumsum([0] + [q for q, _ in problem.lengths])
-        self.kv_start = np.cumsum([0] + [k for _, k in problem.lengths])
+        self.values = {name: load(elements, problem.dtype) for name, elements in stored.items()}
+        super().__init__(
+            text=problem.text, dtype=problem.dtype, q_heads=problem.q_heads, kv_heads=problem.kv_heads,
+            head_dim=problem.head_dim, head_dim_v=problem.head_dim, scale=problem.scale, lengths=problem.lengths, stored=stored,
+            mask="causal_window" if problem.windowed else "causal" if problem.masked else "full", window=max(problem.left, 0),
+        )  # fmt: skip
 
     def sequence(self, name, index, stored=False):
         """[token][head][dim] of one sequence."""
         start = self.q_start if name in ("q", "d_o") else self.kv_start
         return (self.stored if stored else self.values)[name][start[index] : start[index + 1]]
-
-    def batch(self, name, stored=False):
-        """[batch][token][head][dim], short sequences padded at their end with zeros."""
-        parts = [self.sequence(name, i, stored) for i in range(self.problem.batch)]
-        longest = max(len(part) for part in parts)
-        whole = np.zeros((len(parts), longest) + parts[0].shape[1:], parts[0].dtype)
-        for i, part in enumerate(parts):
-            whole[i, : len(part)] = part
-        return whole
-
-    def unpad(self, whole):
-        """[batch][token][head][dim] back to [token][head][dim]."""
-        return self.unpad_as("q", whole)
-
-    def unpad_as(self, name, whole):
-        """The same for a tensor with the tokens of this one."""
-        side = 0 if name == "q" else 1
-        return np.concatenate([whole[i, : lengths[side]] for i, lengths in enumerate(self.problem.lengths)])

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets up build/peers: a virtual environment with one pinned requirements file a peer, and ggml built for this host.
-What fails is noted in build/peers/failed and stops nothing else. Quick when there is nothing to do."""
+"""Sets up build/peers: a virtual environment with one pinned requirements file a peer, and ggml built for this host. PyTorch is the
+one that `make test-torch` keeps. What fails is noted in build/peers/failed and stops nothing else. Quick when there is
+nothing to do.
+
+    python3 bench/peers/setup.py [PEER ...]     these alone; default all"""
 import hashlib
 import os
 import pathlib
@@ -9,6 +12,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "scripts"))
+import test_torch  # noqa: E402
+
 BUILD = pathlib.Path("build/peers").resolve()
 PYTHON = BUILD / "venv/bin/python"
 # built from the source package of its Python binding: only ggml in it, for this host's instructions
@@ -30,6 +36,19 @@ def install(name, requirements, log):
     """A requirements file; a first line '# no-deps' leaves out what it would pull in."""
     flags = ["--no-deps"] if requirements.read_text().startswith("# no-deps") else []
     run(PYTHON, "-m", "pip", "install", "-q", "--only-binary", ":all:", *flags, "-r", requirements, log=log)
+
+
+def link_torch(name, requirements, log):
+    """Gigabytes are kept once: the environment of `make test-torch` is on this one's path, behind its own packages."""
+    pin = requirements.read_text().strip()
+    if pin not in test_torch.requirements():
+        raise Failed(f"{requirements.name} has {pin}: it must be that of python/tests/requirements.txt")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    try:
+        theirs, mine = (subprocess.check_output([x, "-I", "-c", ask], text=True).strip() for x in (test_torch.environment(), PYTHON))
+    except SystemExit as error:
+        raise Failed(str(error))
+    pathlib.Path(mine, "kept_torch.pth").write_text(theirs + "\n")
 
 
 def compile_ggml(name, requirements, log):
@@ -66,7 +85,7 @@ def peer(requirements):
         path.unlink(missing_ok=True)
     print(f"peers: setting up {name}", file=sys.stderr, flush=True)
     try:
-        (compile_ggml if name in SOURCES else install)(name, requirements, log)
+        (compile_ggml if name in SOURCES else link_torch if name == "torch" else install)(name, requirements, log)
         stamp.write_text(want)
     except Failed as error:
         failed.write_text(f"{error}\n")
@@ -78,7 +97,8 @@ def main():
         shutil.rmtree(BUILD / "venv", ignore_errors=True)
         sys.exit("peers: python3 -m venv failed (Debian: python3-venv)")
     for requirements in sorted((HERE / "requirements").glob("*.txt"), key=lambda x: (x.stem != "base", x.stem)):
-        peer(requirements)
+        if requirements.stem == "base" or requirements.stem in (sys.argv[1:] or [requirements.stem]):
+            peer(requirements)
     if (BUILD / "failed" / "base").exists():
         sys.exit("peers: numpy could not be installed")
 

@@ -1,22 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of two parties, interleaved in one process."""
-import dataclasses
 import time
-from typing import Callable
 
-
-class NotServed(Exception):
-    """A peer has no path for this problem; the text says why."""
-
-
-@dataclasses.dataclass
-class Variant:
-    """One way in which a party can serve a problem."""
-
-    name: str
-    run: Callable[[], object]
-    output: Callable[[], object]  # of the last run, float32 [token][head][dim]
-    reset: Callable[[], object] = lambda: None  # before each turn, not timed
+from tileproof.engines.cell import NotServed, Variant  # noqa: F401
 
 
 def settle(limit=0.5):

@@ -28,11 +28,11 @@ def open_peer(name, build):
     if failed.exists():
         raise RuntimeError(failed.read_text().strip())
     if name in ("ggml", "ik_llama"):
-        from peer_ggml import Peer
+        from tileproof.engines.ggml import Peer
 
         version = (build / name / "version").read_text().strip()
         return Peer(build / name / "lib", f"{name} ({version})", fork=name == "ik_llama")
-    return importlib.import_module("peer_" + name)
+    return importlib.import_module(f"tileproof.engines.{name}")
 
 
 def open_peers(names, build):

@@ -24,6 +24,7 @@ int check_gradients(struct check_env *env, struct tensors *tensors, struct gradi
     tensors->call.gradients = &gradients->call;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
+    choice.device = env->device;
     struct attempt attempt = {env->context, &choice, &env->workspace, entry, threads, poison};
     gradients_poison(gradients, poison);
     tp_status status = attempt_run(&attempt, tensors, &receipt, &error);

@@ -160,7 +160,7 @@ static void add_masked(struct check_list *list) {
         check_add(list, "hostile", "pages", pages, plain,
                   "h4/2 seqs=1x40/300,2x1/1030,1x5/90 d40 %s padded %s", d, words[i]);
         check_add(list, "hostile", "forced", forced, plain, "h4/2 seqs=1x20/90,2x1/1030 d40 %s packed-q paged=16 %s",
-                  d, words[i]);
+                  d, words[i])->loops = 1;
     }
 }
 
@@ -230,8 +230,9 @@ void check_add_cache(struct check_list *list) {
                   "paged=16 invariant", d);
         check_add(list, "hostile", "pages", pages, short_lists,
                   "h4/2 q9 k300 d24 %s sparse-sorted=50 causal softcap=3 sinks qscale=0.4,16,1", d);
-        check_add(list, "hostile", "forced", forced, plain, "h4/2 q3 k1100 d40 %s causal", d);
+        check_add(list, "hostile", "forced", forced, plain, "h4/2 q3 k1100 d40 %s causal", d)->loops = 1;
         check_add(list, "hostile", "forced", forced, plain,
-                  "h4/2 seqs=1x40/90,3x1/1030 d40 %s packed-q paged=16 causal", d);
+                  "h4/2 seqs=1x40/90,3x1/1030 d40 %s packed-q paged=16 causal", d)
+            ->loops = 1;
     }
 }

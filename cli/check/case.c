@@ -88,6 +88,7 @@ int check_make(struct check_env *env, struct tensors *tensors, const tp_problem 
     if (tensors_create(tensors, problem, lengths, style) ||
         tensors_fill(tensors, env->seed ^ hash_text(env->test->name)))
         return check_fail(env, "the tensors could not be allocated");
+    tensors->arithmetic = env->arithmetic;
     return 0;
 }
 
@@ -113,6 +114,7 @@ int check_attend_by(struct check_env *env, struct tensors *tensors, enum entry e
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
     choice.strategy = env->strategy;
+    choice.device = env->device;
     struct attempt attempt = {.context = env->context,
                               .choice = &choice,
                               .workspace = &env->workspace,
@@ -237,13 +239,26 @@ static int try_subject(struct check_env *env, struct subject *subject) {
                              sizeof env->reason);
 }
 
+/* A kernel of a device says itself what it takes. */
+static int takes(const struct check_env *env, const tp_kernel_info *kernel, const tp_problem *problem) {
+    if (env->device == TP_CPU) return kernel_takes(kernel, problem);
+    tp_choice choice = TP_CHOICE_INIT;
+    tp_decision *decision = NULL;
+    choice.policy = TP_PERMIT;
+    choice.kernel = kernel->name;
+    choice.device = env->device;
+    tp_status status = tp_explain(env->context, problem, &choice, &decision, NULL);
+    tp_decision_destroy(decision);
+    return status != TP_UNSUPPORTED;
+}
+
 void check_run_case(struct check_env *env, const struct check_kernels *kernels,
                     struct outcome_of *outcomes) {
     struct subject subject = {0};
     int broken = make_subject(env, &subject);
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
-        if (!kernel_takes(env->kernel, &env->test->problem)) {
+        if (!takes(env, env->kernel, &env->test->problem) || (env->device != TP_CPU && env->test->loops)) {
             outcomes[i].outcome = BEYOND_LIMIT;
             continue;
         }

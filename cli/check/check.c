@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check/random.h"
+#include "tool/device.h"
 
 #include <pthread.h>
 #include <regex.h>
@@ -38,7 +39,8 @@ static void print_finished(struct walk *walk) {
 
 static void *work(void *argument) {
     struct walk *walk = argument;
-    struct check_env env = {.context = walk->context, .seed = walk->seed};
+    struct check_env env = {.context = walk->context, .seed = walk->seed, .device = device_number()};
+    env.arithmetic = (tp_arithmetic)walk->kernels->selected[0]->arithmetic;
     for (;;) {
         pthread_mutex_lock(&walk->lock);
         size_t at = walk->next++;
@@ -84,9 +86,9 @@ static int select_kernels(const char *pattern, uint32_t isa, struct check_kernel
     regex_t regex;
     if (compile("--kernel", pattern, &regex)) return EXIT_USAGE;
     const tp_kernel_info *kernel;
-    for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
+    for (int i = 0; (kernel = device_kernel_at(i)); i++) {
         if (!matches(&regex, kernel->name)) continue;
-        if ((kernel->needs & isa) == kernel->needs && kernels->count < MAX_KERNELS)
+        if (!*device_absent() && (kernel->needs & isa) == kernel->needs && kernels->count < MAX_KERNELS)
             kernels->selected[kernels->count++] = kernel;
         else if (kernels->absent_count < MAX_KERNELS)
             kernels->absent[kernels->absent_count++] = kernel;
@@ -94,7 +96,7 @@ static int select_kernels(const char *pattern, uint32_t isa, struct check_kernel
     regfree(&regex);
     if (kernels->count + kernels->absent_count) return 0;
     fprintf(stderr, "tileproof: --kernel is '%s': it matches none of", pattern);
-    for (int i = 0; (kernel = tp_kernel_at(i)); i++) fprintf(stderr, " %s", kernel->name);
+    for (int i = 0; (kernel = device_kernel_at(i)); i++) fprintf(stderr, " %s", kernel->name);
     fputc('\n', stderr);
     return EXIT_USAGE;
 }
@@ -161,6 +163,10 @@ static int run_trials(const struct options *options) {
     tp_error error = TP_ERROR_INIT;
     if (options->case_name || options->mask || options->list || options->quick) {
         complain("--case, --mask, --list and --quick choose among the cases: not with --random, --budget or a problem");
+        return EXIT_USAGE;
+    }
+    if (options->device) {
+        complain("--device runs the cases: not with --random, --budget or a problem, whose trials run in child processes");
         return EXIT_USAGE;
     }
     if (options->problem[0] && (options->random > 0 || options->budget)) {

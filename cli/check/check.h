@@ -37,6 +37,7 @@ struct check_case {
     char mask[64];
     int group; /* index of the list's group names */
     int slow;  /* left out of --quick */
+    int loops; /* asks for a loop by name, which the CPU alone has */
     int64_t rows;
     tp_problem problem;
     tp_lengths lengths;
@@ -58,6 +59,8 @@ struct check_env {
     const tp_kernel_info *kernel;
     const struct check_case *test;
     const char *strategy; /* asked for; NULL: by rows */
+    int device;           /* that the kernels run on: all on the same */
+    tp_arithmetic arithmetic; /* theirs */
     uint64_t seed;
     struct workspace workspace;
     char reason[640];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What must stay the same (threads, layouts, the caller's float mode) and what must change. */
 #include "check/check.h"
+#include "harness/placed.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -155,7 +156,7 @@ static int untouched(struct check_env *env) {
 }
 
 /* The one call gives the plan's bits, plans once (except for math, whose workspace depends on the
-   very lengths), and names the kernel. */
+   very lengths, and on a device), and names the kernel. */
 static int one_call(struct check_env *env) {
     struct tensors planned, called = {0};
     tp_receipt receipt;
@@ -163,18 +164,23 @@ static int one_call(struct check_env *env) {
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = TP_PERMIT;
     choice.kernel = env->kernel->name;
+    choice.device = env->device;
     int failed = check_make_own(env, &planned) || check_make_own(env, &called) || check_attend(env, &planned);
     for (int i = 0; !failed && i < 2; i++) {
+        struct placed placed = {.call = called.call};
+        tp_status status = TP_OK;
+        if (env->device != TP_CPU) status = placed_create(&placed, env->context, env->device, &called, 0, &error);
         tp_receipt_init(&receipt);
-        tp_status status =
-            tp_attention(env->context, &called.problem, &choice, &called.call, &receipt, &error);
+        if (status == TP_OK) status = tp_attention(env->context, &called.problem, &choice, &placed.call, &receipt, &error);
+        if (status == TP_OK) status = placed_fetch(&placed, &error);
+        placed_destroy(&placed);
         if (status != TP_OK)
             failed =
                 check_fail(env, "expected TP_OK, got %s: %s", tp_status_name(status), error.text);
         else if (!receipt.kernel || strcmp(receipt.kernel, env->kernel->name))
             failed = check_fail(env, "expected kernel %s, the receipt names %s", env->kernel->name,
                                 receipt.kernel ? receipt.kernel : "none");
-        else if (i == 1 && receipt.planned && strcmp(env->kernel->strategy, "math"))
+        else if (i == 1 && receipt.planned && env->device == TP_CPU && strcmp(env->kernel->strategy, "math"))
             failed =
                 check_fail(env, "the second call: expected a cached decision, it was made anew");
         else

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "tool/device.h"
+
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,
                          const char *reason, uint64_t seed) {
     printf("FAILED  %s  kernel %s\n  problem  %s\n  %s\n", test->name, kernel->name, test->text,
@@ -78,7 +80,8 @@ long check_print_table(const struct check_list *list, const struct check_kernels
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
         tp_isa_print(kernels->absent[k]->needs, needs, sizeof needs);
-        printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
+        printf("not run here: %s (%s%s)\n", kernels->absent[k]->name, *device_absent() ? "" : "needs ",
+               *device_absent() ? device_absent() : needs);
     }
     printf("%ld passed, %ld failed", all.passed, all.failed);
     if (all.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", all.beyond);

@@ -232,6 +232,7 @@ int command_canary(const struct options *options) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;
     }
+    if (options->runner || (options->engine && strcmp(options->engine, "tileproof"))) return canary_engine(options);
     if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns))) return code;
     if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
     c.races = options->against || c.drill.slowed > 0;

@@ -47,6 +47,8 @@ int canary_is_over(const struct canary *c); /* the budget */
 /* One line for everybody who uses the problem; NULL: for the lock as a whole. */
 void canary_note(struct canary *c, const char *check, const char *status, const char *problem,
                  const char *detail);
+/* canary_engine.c: what the lock has of an engine, once more. Exit code. */
+int canary_engine(const struct options *options);
 /* canary_speed.c: verdicts of timed cells, noted and in the code. Exit code of what broke, reason printed. */
 int canary_speed(struct canary *c, const struct options *options);
 

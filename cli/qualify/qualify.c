@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "tool/device.h"
 #include "harness/stats.h"
 
 static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
@@ -117,6 +118,9 @@ int qualify_context(const struct options *options, const char *disable, tp_conte
     wanted.threads = (int32_t)options->threads;
     wanted.policy = options_policy(options);
     wanted.disable = disable && *disable ? disable : NULL;
+    int code = device_open(options);
+    if (code) return code;
+    wanted.backend = device_backend();
     return tp_context_create(&wanted, context, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 
@@ -148,9 +152,11 @@ static int run_cells(struct qualification *all, const struct options *options, s
     int code = qualify_context(options, options->disable, &context);
     if (code) return code;
     wanted.policy = options_policy(options);
+    wanted.device = device_number();
     wanted.time_ns = options->quick ? cell_time_quick_ns : cell_time_ns;
     wanted.progress = on_progress;
     wanted.user = &run;
+    wanted.engine = all->engine ? &all->engine->api : NULL;
     qualify_announce(all, options, tp_context_threads(context));
     run.left = all->seconds_left;
     stop_watch();
@@ -162,7 +168,8 @@ static int run_cells(struct qualification *all, const struct options *options, s
     return run.code;
 }
 
-static int finish(struct qualification *all, const struct options *options, tp_lock *lock,
+/* here: this process; now: with the engine that ran. */
+static int finish(struct qualification *all, const struct options *options, tp_lock *lock, const tp_identity *here,
                   const tp_identity *now) {
     int code = all->use_count ? EXIT_FINE : EXIT_REFUSED;
     if (code)
@@ -173,8 +180,8 @@ static int finish(struct qualification *all, const struct options *options, tp_l
     else if (lock)
         code = qualify_compare(all, lock, now);
     all->kept = lock && options->update && code;
-    int printed = qualify_report(all, options, now);
-    if (!printed && options->save) printed = qualify_save(all, options->save, now);
+    int printed = qualify_report(all, options, here);
+    if (!printed && options->save) printed = qualify_save(all, options->save, here);
     for (int64_t i = 0; i < all->cell_count; i++)
         code = worse_exit(code, cell_exit_code(tp_qualification_cell(all->q, i)->status));
     if (printed) code = printed;
@@ -186,17 +193,27 @@ int command_qualify(const struct options *options) {
     struct qualification all = {0};
     tp_qualify_options wishes;
     struct journal journal = {.file = NULL};
-    tp_identity *now = NULL;
+    tp_identity *here = NULL, now = {.struct_size = 0};
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
-    if (!code && tp_identity_detect(options->declare, &now, &error) != TP_OK)
-        code = complain_status(&error);
+    if (!code && options->device && options->engine) {
+        complain("--device is for kernels of this library: not with --engine, whose own device is");
+        code = EXIT_USAGE;
+    }
+    if (!code) code = device_open(options);
     if (!code) code = read_models(&all, options);
+    if (!code) code = engine_open(options, &all.engine);
+    if (!code && tp_identity_detect(options->declare, &here, &error) != TP_OK) code = complain_status(&error);
+    if (!code) engine_identity(all.engine, here, &now);
+    if (!code && options->device) {
+        now.device = device_name();
+        now.host = device_host();
+    }
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
-    if (!code) code = journal_begin(&journal, options, now, &all);
+    if (!code) code = journal_begin(&journal, options, here, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
@@ -204,11 +221,12 @@ int command_qualify(const struct options *options) {
                  journal.file ? ": --resume goes on" : "");
         code = EXIT_AMBIGUOUS;
     } else if (!code) {
-        code = finish(&all, options, lock, now);
+        code = finish(&all, options, lock, here, &now);
     }
     journal_close(&journal, whole && !all.kept);
+    engine_close(all.engine);
     tp_lock_destroy(lock);
-    tp_identity_destroy(now);
+    tp_identity_destroy(here);
     tp_qualification_destroy(all.q);
     for (int i = 0; i < all.model_count; i++) tp_model_destroy(all.models[i]);
     free(all.models);

@@ -5,16 +5,19 @@
  *
  *     qualify.c        the command: models to cells, journal, run, lock
  *     report.c         the matrix, and a row for each cell
+ *     report_engine.c  the table of a run by an engine
  *     summary.c        how long it will take, progress, the short table, the verdict
  *     journal.c        finished cells of a run that was stopped; journal_text.c: as a text
  *     lockfile.c       locks as files, cells compared with them or written into them; exit codes of statuses
  *     canary.c         the command: everything a lock says, once more
+ *     canary_engine.c  the same of an engine's revisions
  *     canary_speed.c   old library against new
  */
 #ifndef TILEPROOF_CLI_QUALIFY_QUALIFY_H
 #define TILEPROOF_CLI_QUALIFY_QUALIFY_H
 
 #include "cli.h"
+#include "engine/engine.h"
 
 /* A run of the command. */
 struct qualification {
@@ -26,6 +29,7 @@ struct qualification {
     double seconds_asked, seconds_left, host_factor; /* as estimated */
     int threads; /* that share the reference: what is estimated with */
     int64_t resumed;
+    struct engine *engine; /* that runs the cells; NULL: this library */
     int kept; /* the lock could not be written: the journal stays */
 };
 /* One of use_count. */
@@ -33,6 +37,8 @@ tp_qualify_use qualification_use(const struct qualification *all, int64_t index)
 /* The context in which cells run. Exit code, reason printed. */
 int qualify_context(const struct options *options, const char *disable, tp_context **context);
 
+/* report_engine.c: a row for each layer group and phase: what ran, right or not, memory, time, properties. */
+void qualify_engine_table(const struct qualification *all);
 int qualify_report(const struct qualification *all, const struct options *options, const tp_identity *identity);
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity);
 /* Of a status, 0 the best. */

@@ -22,7 +22,28 @@ static const struct column columns[] = {
     {"scratch", NULL, 1, 0},        {"panels_full", NULL, 1, 0}, {"panels_partial", NULL, 1, 0},
     {"panels_skipped", NULL, 1, 0},  {"numerics_id", NULL, 1, 0}, {"output", NULL, 1, 0},
     {"dtype_assumed", NULL, 1, 0},  {"isa", NULL, 1, 0},      {"build", NULL, 1, 0},
+    {"engine", NULL, 1, 0},         {"mode", NULL, 1, 0},     {"device", NULL, 1, 0},
+    {"versions", NULL, 1, 0},       {"rule", NULL, 1, 0},     {"observed", NULL, 1, 0},
+    {"engine_reasons", NULL, 1, 0}, {"doubt", NULL, 1, 0},    {"contained", NULL, 1, 0},
+    {"deterministic", NULL, 1, 0},  {"empty_rows", NULL, 1, 0}, {"temporary", NULL, 1, 0},
 };
+
+static void add_text(struct table *table, const char *text) { table_text(table, text[0] ? text : NULL); }
+
+static void add_engine(struct table *table, const struct greeting *engine, const tp_cell *cell) {
+    table_text(table, engine ? engine->name : "tileproof");
+    add_text(table, engine ? engine->mode : "");
+    table_text(table, engine ? engine->device : "cpu");
+    add_text(table, engine ? engine->versions : "");
+    add_text(table, cell->rule);
+    add_text(table, cell->observed);
+    add_text(table, cell->engine_reasons);
+    add_text(table, cell->doubt);
+    add_text(table, tp_kept_name((tp_kept)cell->contained));
+    add_text(table, tp_kept_name((tp_kept)cell->deterministic));
+    add_text(table, tp_kept_name((tp_kept)cell->empty_rows));
+    table_integer(table, cell->temporary ? cell->temporary : cell->scratch);
+}
 
 static void add_row(struct table *table, const struct qualification *all, tp_qualify_use use,
                     const tp_identity *identity) {
@@ -55,6 +76,7 @@ static void add_row(struct table *table, const struct qualification *all, tp_qua
     table_flag(table, !group->dtype);
     table_text(table, identity->isa);
     table_text(table, identity->build);
+    add_engine(table, all->engine ? &all->engine->greeting : NULL, cell);
 }
 
 static int print_rows(const struct qualification *all, enum table_format format,
@@ -152,7 +174,9 @@ static void print_matrix(const struct qualification *all) {
 
 static int print_text(const struct qualification *all, int whole, const tp_identity *identity) {
     int counts[8] = {0}, assumed = assumed_dtypes(all);
-    if (whole)
+    if (all->engine)
+        qualify_engine_table(all);
+    else if (whole)
         print_matrix(all);
     else
         qualify_summary(all);
@@ -165,7 +189,7 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     printf(", in %.0f s", all->seconds);
     if (all->resumed) printf(" (%lld from the journal)", (long long)all->resumed);
     printf(".\n");
-    if (whole) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
+    if (whole && !all->engine) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
     if (assumed)
         printf("%d models name no dtype: the one of --dtype was assumed for them.\n", assumed);
     const char *isolated = whole ? "; " : ";\n"; /* short lines for a terminal */

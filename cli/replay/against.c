@@ -98,7 +98,7 @@ int report_compare(const struct replay *replay, const struct rows *rows) {
            mean / 1e6, rows->fleet_mean / 1e6);
     for (size_t i = 0; i < rows->count; i++) {
         const struct row *row = &rows->row[i];
-        struct before before;
+        struct before before = {0};
         char text[512];
         if (!find_before(replay, row, &before)) {
             printf("  %s %s %s: not in the earlier report\n", replay->requests->model[row->model], phase_names[row->phase],

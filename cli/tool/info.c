@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli.h"
+#include "tool/device.h"
 
 static int function_count(void) {
     int count = 0;
@@ -85,7 +85,8 @@ static void print_text(const tp_machine *machine) {
     each_block(decode_f32, print_block);
     printf("\nkey blocks, 16 bits ");
     each_block(decode_16, print_block);
-    printf("\nkey chunk    %d\n", TP_DECODE_CHUNK_KEYS);
+    printf("\nkey chunk    %d\n\n", TP_DECODE_CHUNK_KEYS);
+    device_list_text();
 }
 
 static void print_json(const tp_machine *machine) {
@@ -121,7 +122,9 @@ static void print_json(const tp_machine *machine) {
     each_block(decode_f32, print_block_json);
     printf("\n  ],\n  \"decode_key_blocks_16_bit\": [");
     each_block(decode_16, print_block_json);
-    printf("\n  ],\n  \"decode_key_chunk\": %d\n}\n", TP_DECODE_CHUNK_KEYS);
+    printf("\n  ],\n  \"decode_key_chunk\": %d", TP_DECODE_CHUNK_KEYS);
+    device_list_json();
+    printf("\n}\n");
 }
 
 int command_info(const struct options *options) {

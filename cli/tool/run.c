@@ -179,6 +179,7 @@ int command_run(const struct options *options) {
         } else if (subject.back && gradients_forward(&subject.tensors, context, &error) != TP_OK) {
             code = complain_status(&error);
         } else {
+            subject.tensors.arithmetic = (tp_arithmetic)tp_plan_decision(plan)->arithmetic;
             code = run_plan(options, &attempt, plan, &subject);
         }
         tensors_destroy(&subject.tensors);

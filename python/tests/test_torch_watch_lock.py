@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks and drift, metrics, trace lines, the command line, flash_attn's functions, profiles of CUDA."""
+import hashlib
 import json
 import os
 import pathlib
@@ -19,6 +20,9 @@ from tileproof.watch.lock import Lock, LockError
 from tileproof.watch.profile import ProfileError, counts, kernel_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from test_torch_watch import setUpModule, tearDownModule  # noqa: F401
+
+
+TOOL = os.environ.get("TILEPROOF_TOOL")  # the tool of the same build, where there is one
 
 
 def read(path):
@@ -110,7 +114,7 @@ class Drift(Case):
     def test_another_engine_is_stale(self):
         lock = self.locked()
         text = json.loads(read(lock))
-        text["identity"]["torch"] = "1.0"
+        text["revisions"][0]["versions"]["torch"] = "1.0"
         self.path("lock.json", json.dumps(text))
         with warnings.catch_warnings(record=True) as told, tileproof.watch(lock=lock) as seen:
             warnings.simplefilter("always")
@@ -122,7 +126,7 @@ class Drift(Case):
 
     def test_a_lock_of_qualify(self):
         cells = [{"problem": "prefill b1 h2/1 q509 k509 d16 f32 causal", "kernel": "avx2"}]
-        ours, theirs = ({"engine": {"name": x}, "groups": [{"cells": c}]} for x, c in (("tileproof", cells), ("torch", [{}])))
+        ours, theirs = ({"revision": {"config": "00"}, "engine": {"name": x}, "groups": [{"cells": cells}]} for x in ("tileproof", "torch"))
         for text in (
             {"schema": "tileproof.lock/2", "revisions": [ours, theirs]},
             {"schema": "tileproof.lock/1", "isas": {"avx2": {"cells": cells}}},
@@ -137,6 +141,44 @@ class Drift(Case):
                 tileproof.attention(self.x, self.x, self.x, layout="bhsd")
             self.assertEqual(seen.drifted, 2)
 
+    def test_the_schema_is_the_one_of_locks(self):
+        lock = json.loads(read(self.locked()))
+        revision, = lock["revisions"]
+        self.assertEqual((lock["schema"], revision["engine"]["name"], revision["engine"]["mode"]), ("tileproof.lock/2", "torch", "eager"))
+        self.assertEqual(revision["versions"]["torch"], torch.__version__)
+        self.assertIn("cpu", revision["hosts"][0])
+        cell, = revision["groups"][0]["cells"]
+        self.assertEqual((cell["status"], cell["kernel"], cell["phase"]), ("NOT_RUN", "flash_for_cpu", "prefill"))
+        seal = lock.pop("checksum")
+        flat = json.dumps(lock, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        self.assertEqual(seal, hashlib.sha256(flat.encode()).hexdigest())
+        self.assertNotIn("\n", next(x for x in read(self.path("lock.json")).splitlines() if '"problem"' in x)[1:])
+        if TOOL:  # which checks every field
+            told = subprocess.run([TOOL, "lock", "show", self.path("lock.json"), "/torch"], text=True, capture_output=True)
+            self.assertIn("flash_for_cpu", told.stdout, told.stderr)
+
+    def test_what_was_saved_before_the_one_schema(self):
+        with tileproof.watch() as seen:
+            self.attend(is_causal=True)
+        cell = {"engine": "torch", "class": next(iter(seen.to_dict()["rows"]))["class"], "mode": "eager", "kernel": "flash_for_cpu"}
+        lock = self.path("old.lock", json.dumps({"schema": "tileproof.watch-lock/1", "identity": seen.identity, "cells": [cell]}))
+        with tileproof.watch(lock=lock, on_drift="count") as again:
+            self.attend(is_causal=True)
+            self.attend()
+        self.assertEqual((again.drifted, again.stale), (1, []))
+
+    def test_saved_beside_qualified(self):
+        """Engines that a watcher saved are held against what it saw, others against what was qualified."""
+        lock = json.loads(read(self.locked()))
+        cells = [{"problem": "prefill b1 h2/1 q509 k509 d16 f32", "kernel": "avx2"}]
+        lock["revisions"].append({"revision": {"config": "00"}, "engine": {"name": "tileproof"}, "groups": [{"cells": cells}]})
+        self.path("lock.json", json.dumps(lock))
+        with tileproof.watch(lock=self.path("lock.json"), on_drift="count") as seen:
+            self.attend(is_causal=True)
+            self.assertEqual(seen.drifted, 0)
+            self.attend()
+            self.assertEqual(seen.drifted, 1)
+
     def test_locks_that_cannot_be_read(self):
         for text, why in (
             (None, "No such file"), ("{", "no JSON"), ("[]", "the file is"), ("{}", "schema is None"),
@@ -145,7 +187,7 @@ class Drift(Case):
             ('{"schema": "tileproof.watch-lock/1", "identity": {}, "cells": [{"class": 1}]}', r"cells\[0\].engine"),
             ('{"schema": "tileproof.lock/1", "isas": []}', "isas is"),
             ('{"schema": "tileproof.lock/2", "revisions": {}}', "revisions is"),
-            ('{"schema": "tileproof.lock/2", "revisions": [{"engine": 1}]}', r"revisions\[0\].engine is 1"),
+            ('{"schema": "tileproof.lock/2", "revisions": [{"revision": {}, "engine": 1}]}', r"revisions\[0\].engine is 1"),
             ('{"schema": "tileproof.lock/3"}', "schema is 'tileproof.lock/3'"),
         ):  # fmt: skip
             path = self.path(f"bad{len(why)}.lock", text) if text is not None else self.path("none.lock")

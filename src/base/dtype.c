@@ -22,7 +22,11 @@ const char *tp_dtype_name(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].
 size_t tp_dtype_bytes(tp_dtype dtype) { return known(dtype) ? dtypes[dtype].bytes : 0; }
 
 const char *tp_arithmetic_name(tp_arithmetic arithmetic) {
-    return arithmetic == TP_ARITHMETIC_F32 ? "f32" : "arithmetic?";
+    switch (arithmetic) {
+    case TP_ARITHMETIC_F32: return "f32";
+    case TP_ARITHMETIC_OPENCL: return "opencl";
+    }
+    return "arithmetic?";
 }
 
 /* Of a dtype without a conversion nothing is read. */

@@ -329,6 +329,8 @@ static void bound_of(tp__reference_row *row, const grid *g, double *bound, doubl
     double moved = w.log < LOG_MAX ? fmax(log(w.grown / row->sum), -log(w.shrunk / row->sum))
                                     : w.log + log(row->sum);
     double error = moved - log1p(-sum_error);
+    if (row->rounding->log > 0) /* of the row sum, which is at most the number of keys; of the maximum where it becomes natural */
+        error += row->rounding->log * log((double)row->count + 1) + 2 * UNIT * (fabs(row->lse) + log((double)row->count + 1));
     error *= SECOND_ORDER;
     *lse_bound = fmax(*lse_bound, error + UNIT * (fabs(row->lse) + error) + TINY);
 }
@@ -355,7 +357,12 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     }
     int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
                                                                        : row->problem->head_dim_v;
-    const grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS},
-                          {tp_decode_block_keys(dim, (tp_dtype)row->problem->k_dtype), TP_DECODE_CHUNK_KEYS}};
+    int64_t block = row->rounding->block;
+    grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS},
+                    {tp_decode_block_keys(dim, (tp_dtype)row->problem->k_dtype), TP_DECODE_CHUNK_KEYS}};
+    if (block > 0) {
+        grids[0] = (grid){block, (row->sequence.kv_len / block + 1) * block};
+        grids[1] = (grid){block, row->rounding->split};
+    }
     for (int i = row->problem->invariant ? 1 : 2; i-- > 0;) bound_of(row, &grids[i], bound, lse_bound);
 }

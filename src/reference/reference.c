@@ -39,7 +39,7 @@ tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors, tp_
     TP_REQUIRE(precision == TP_DOUBLE || precision == TP_NAIVE, error, TP_INVALID,
                "precision is %d: it must be TP_DOUBLE (0) or TP_NAIVE (1)", (int)precision);
     TP_REQUIRE(tp__rounding_of(arithmetic) != NULL, error, TP_INVALID,
-               "arithmetic is %d: it must be TP_ARITHMETIC_F32 (0), or what a receipt says", (int)arithmetic);
+               "arithmetic is %d: it must be one of tp_arithmetic, as a receipt says", (int)arithmetic);
     TP_REQUIRE(count >= 0, error, TP_INVALID, "count is %lld: it must be >= 0", (long long)count);
     TP_REQUIRE(rows != NULL || count == 0, error, TP_INVALID,
                "rows is NULL: it must hold count = %lld rows", (long long)count);

@@ -27,6 +27,9 @@ typedef struct tp__rounding {
     double key;    /* of an element of k as it meets q */
     double weight; /* of a weight as it meets its value; the row sum takes it before */
     double value;  /* of an element of v as it meets a weight */
+    double log;    /* of the log of the row sum, where lse is computed in float; 0: in double, and rounded once */
+    int64_t block, split; /* keys between two updates of the running maximum, and keys of a split, where one kernel merges
+                      splits and another has none; 0: as the CPU's loops cut them */
 } tp__rounding;
 
 /* NULL: no such arithmetic. */

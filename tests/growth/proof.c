@@ -76,6 +76,39 @@ static int on_progress(void *user, const tp_qualification *q, int64_t cell, int 
     return 0;
 }
 
+static tp_status on_engine(void *user, const tp_engine_call *call, tp_engine_answer *answer) {
+    GIVEN(call, tp_engine_call);
+    GIVEN(answer, tp_engine_answer);
+    assert_true(call->q_tokens > 0 && call->problem->struct_size > 0 && call->time_ns == 0);
+    answer->reasons = user;
+    return TP_UNSUPPORTED;
+}
+
+/* Cells that an engine of the program's runs, or refuses. */
+static void engines(void **state) {
+    (void)state;
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_model *model = parse();
+    tp_qualification *q;
+    tp_qualify_run_options *run = PLACE_INIT(tp_qualify_run_options, TP_QUALIFY_RUN_OPTIONS_INIT);
+    tp_engine *engine = PLACE_INIT(tp_engine, TP_ENGINE_INIT);
+    tp_context *context = growth_context(NULL);
+    char why[] = "it has no kernel";
+    GOOD(tp_qualify_create(&model, 1, NULL, &q, error));
+    engine->run = on_engine, engine->user = why;
+    run->engine = engine;
+#define RUN_ENGINE tp_qualify_run_cell(q, 0, context, run, error)
+    REFUSES(engine, tp_engine, RUN_ENGINE);
+    REFUSES_SIZE(engine, tp_engine, RUN_ENGINE);
+    GOOD(RUN_ENGINE);
+    assert_int_equal(tp_qualification_cell(q, 0)->status, TP_CELL_UNSUPPORTED);
+    assert_string_equal(tp_qualification_cell(q, 0)->reason, why);
+    tp_qualification_destroy(q);
+    tp_context_destroy(context);
+    tp_model_destroy(model);
+    growth_free();
+}
+
 /* From a model to a lock, and back to what it says. */
 static void qualification(void **state) {
     (void)state;
@@ -255,7 +288,7 @@ static void every_struct_is_met(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models),
-        cmocka_unit_test(qualification),
+        cmocka_unit_test(engines), cmocka_unit_test(qualification),
         cmocka_unit_test(cells_and_locks),
         cmocka_unit_test(capacity),
         cmocka_unit_test(every_struct_is_met),

@@ -33,12 +33,15 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import python_env
 import test_torch
 
+KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = {"patch": "tests of patch(), with PyTorch", "watch": "tests of the watcher, with PyTorch"}  # parts of python/tests/run.py
+DEVICE = "tests of the OpenCL backend"
 FIRST = [
+    ("opencl/", DEVICE),
     ("python/tileproof/watch/", TORCH["watch"]),
     ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),
@@ -151,17 +154,31 @@ class Worker:
         return sh(self.make, self.tree)
 
     def test(self, only=None):
+        if only == DEVICE:
+            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|faults|values)$"], self.build, LIMIT)
         part = next((name for name, text in TORCH.items() if text == only), None)
         if part is not None:
             command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
             return sh(command, self.build, LIMIT, PYTHONPATH=str(self.build / "python"))
         return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
 
+    def run_kernel(self, mutant):
+        """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
+        plant = {"OPENCL_FIND": mutant["find"], "OPENCL_REPLACE": mutant["replace"]}
+        for words in (["./opencl_values", "brief"], ["--oclgrind", "./opencl_values", "small"]):
+            code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, LIMIT, **plant)
+            if code != 0:
+                said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)
+                return "killed", "time limit" if code == "timeout" else " ".join(words) + " " + " ".join(said[:1])[:120]
+        return "SURVIVED", ""
+
     def run(self, mutant):
         path = self.tree / mutant["file"]
         original = path.read_text()
         if original.count(mutant["find"]) != 1:
             return "MISTAKE", f"'{mutant['find']}' stands {original.count(mutant['find'])} times in {mutant['file']}"
+        if mutant["file"].startswith(KERNELS):
+            return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
             code, text = self.compile()
@@ -197,6 +214,11 @@ def main():
     if os.environ.get("PYTHON") == "off":
         left = [m for m in mutants if not m["file"].startswith(OF_PYTHON)]
         print(f"mutants: not run here: {len(mutants) - len(left)} of {' and '.join(OF_PYTHON)} (PYTHON=off)", file=sys.stderr)
+        mutants = left
+    if not shutil.which("oclgrind") or not any(pathlib.Path("/etc/OpenCL/vendors").glob("*")):
+        left = [m for m in mutants if not m["file"].startswith("opencl/")]
+        if len(left) < len(mutants):
+            print(f"mutants: not run here: {len(mutants) - len(left)} of opencl/ (make test-device installs PoCL)", file=sys.stderr)
         mutants = left
     if options.list:
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))

@@ -76,7 +76,7 @@ class Data(unittest.TestCase):
 
     def test_padding_and_back(self):
         case = case_of(TEXTS[4])
-        whole = case.batch("q")
+        whole = case.padded("q")
         self.assertEqual(whole.shape, (4, 31, 4, 64))
         self.assertTrue((case.unpad(whole) == case.values["q"]).all())
         self.assertTrue((whole[0, 5:] == 0).all())

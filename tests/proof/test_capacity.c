@@ -100,6 +100,11 @@ static void layers_that_share_keys(void **state) {
     model = support_model(whole);
     assert_int_equal(model->groups[0]->kv_shared, 0);
     tp_model_destroy(model);
+    /* layers 21 to 34, of which 24, 29 and 34 are full; of the first fourteen two would be */
+    snprintf(whole, sizeof whole, text, ", \"num_kv_shared_layers\": 14");
+    model = support_model(whole);
+    assert_true(model->groups[0]->kv_shared == 11 && model->groups[1]->kv_shared == 3);
+    tp_model_destroy(model);
     /* no more layers than that: nothing is shared */
     snprintf(whole, sizeof whole, text, ", \"num_hidden_layers\": 15");
     model = support_model(whole);

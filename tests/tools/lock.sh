@@ -154,7 +154,7 @@ cmp -s race.lock kept.lock && ok=1 || ok=0
 report held-unchanged "$ok" ""
 "$tool" lock drop race.lock mone --reason x --wait 600s >waits.out 2>&1 9>&- &
 waiter=$!
-until grep -q 'waiting for it' waits.out; do sleep 0.05; done
+for _ in $(seq 2400); do grep -q 'waiting for it' waits.out && break; sleep 0.05; done
 exec 9>&-
 wait "$waiter"
 report waits-and-writes "$([ $? = 0 ] && grep -q 'dropped mone' waits.out && echo 1)" "$(cat waits.out)"

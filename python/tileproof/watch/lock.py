@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process is held against: a lock. Two kinds are read:
+"""What a process is held against: a lock of the one schema, tileproof.lock/2 (docs/lock.md), with two kinds of revisions:
 
-- what a watcher saved (tileproof.watch-lock/1): for each engine, class and mode (eager, compiled) the kernels that served;
-- the lock of `tileproof qualify` (tileproof.lock/2, and 1 before it): classes of models, with this library's kernels. Calls of this library are
-  held against class and kernel; calls of other engines against query heads, head dims and dtype alone, because models put
-  their masks into tensors, and repeat KV heads, before another engine sees them.
+- what a watcher saved: for each engine and mode (eager, compiled) the classes that were seen and the kernels that served. Nobody judged
+  their numbers: their cells are NOT_RUN, and `problem` is the class;
+- what `tileproof qualify` wrote: problems of models. Calls of this library are held against class and kernel; calls of other engines that no
+  watcher saved against query heads, head dims and dtype alone, because models put their masks into tensors, and repeat KV heads,
+  before another engine sees them.
+
+tileproof.lock/1 and tileproof.watch-lock/1, which came before, are read.
 
 A call whose class the lock has not drifts by class; one that another kernel serves drifts by kernel."""
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
 import os
 import re
@@ -16,8 +21,11 @@ from typing import Any, Iterable, Optional
 
 from .problem import class_of
 
-SCHEMA = "tileproof.watch-lock/1"
-QUALIFIED = ("tileproof.lock/2", "tileproof.lock/1")
+SCHEMA = "tileproof.lock/2"
+QUALIFIED_BEFORE, SAVED_BEFORE = "tileproof.lock/1", "tileproof.watch-lock/1"
+WATCHED = "watched"  # in place of a config's hash, and the reason of every cell
+OF_HOST = ("cpu", "cpu_capability", "gpu", "driver")  # of an identity; the rest are versions
+PHASES = ("prefill", "decode", "varlen", "mixed", "multimodal")
 
 
 class LockError(ValueError):
@@ -58,19 +66,19 @@ def _need(value: Any, kind: type, path: str, field: str) -> Any:
     return value
 
 
-def _lists_of_cells(read: dict, path: str) -> Iterable[tuple[str, Any]]:
-    """Where cells of this library stand in a lock of tileproof qualify, with the name of the place."""
-    if read["schema"] == QUALIFIED[1]:
+def _lists_of_cells(read: dict, path: str) -> Iterable[tuple[str, Any, Optional[dict]]]:
+    """Lists of cells of a lock, each with its place and revision; of the schema before, None."""
+    if read["schema"] == QUALIFIED_BEFORE:
         for isa, entry in _need(read.get("isas"), dict, path, "isas").items():
-            yield f"isas.{isa}.cells", _need(entry, dict, path, f"isas.{isa}").get("cells")
+            yield f"isas.{isa}.cells", _need(entry, dict, path, f"isas.{isa}").get("cells"), None
         return
     for i, entry in enumerate(_need(read.get("revisions"), list, path, "revisions")):
         where = f"revisions[{i}]"
         _need(entry, dict, path, where)
-        if _need(entry.get("engine"), dict, path, f"{where}.engine").get("name") != "tileproof":
-            continue
+        for key in ("revision", "engine"):
+            _need(entry.get(key), dict, path, f"{where}.{key}")
         for j, group in enumerate(_need(entry.get("groups"), list, path, f"{where}.groups")):
-            yield f"{where}.groups[{j}].cells", _need(group, dict, path, f"{where}.groups[{j}]").get("cells")
+            yield f"{where}.groups[{j}].cells", _need(group, dict, path, f"{where}.groups[{j}]").get("cells"), entry
 
 
 class Lock:
@@ -85,16 +93,17 @@ class Lock:
         _need(read, dict, path, "the file")
         self.path, self.identity = path, None
         self._cells: dict[tuple, set] = {}  # (engine, class, mode) -> kernels
-        self._shapes: Optional[set] = None  # of a qualification's lock
+        self._shapes: Optional[set] = None  # of what was qualified; None: nothing was
+        self._watched: set = set()  # engines whose calls were saved
         schema = read.get("schema")
-        if schema == SCHEMA:
-            self._read_saved(read)
-        elif schema in QUALIFIED:
-            self._read_qualified(read)
+        if schema == SAVED_BEFORE:
+            self._read_saved_before(read)
+        elif schema in (SCHEMA, QUALIFIED_BEFORE):
+            self._read(read)
         else:
-            raise LockError(f"{path}: schema is {schema!r}: it must be {SCHEMA!r} (--save-lock) or {QUALIFIED[0]!r} (tileproof qualify)")
+            raise LockError(f"{path}: schema is {schema!r}: it must be {SCHEMA!r}, as --save-lock and tileproof qualify write it")
 
-    def _read_saved(self, read: dict) -> None:
+    def _read_saved_before(self, read: dict) -> None:
         self.identity = _need(read.get("identity"), dict, self.path, "identity")
         for i, cell in enumerate(_need(read.get("cells"), list, self.path, "cells")):
             _need(cell, dict, self.path, f"cells[{i}]")
@@ -103,13 +112,29 @@ class Lock:
             )
             self._cells.setdefault((engine, name, mode), set()).add(kernel)
 
-    def _read_qualified(self, read: dict) -> None:
-        self._shapes = set()
-        for where, cells in _lists_of_cells(read, self.path):
+    def _read(self, read: dict) -> None:
+        for where, cells, entry in _lists_of_cells(read, self.path):
+            watched = entry is not None and entry["revision"].get("config") == WATCHED
+            if watched:
+                self._read_identity(entry)
             for cell in _need(cells, list, self.path, where):
-                name = class_of(_need(cell.get("problem"), str, self.path, "a cell's problem"))[0]
-                self._shapes.add(_shape(name))
-                self._cells.setdefault(("tileproof", name, "eager"), set()).add(str(cell.get("kernel", "")))
+                problem = _need(_need(cell, dict, self.path, where).get("problem"), str, self.path, "a cell's problem")
+                kernel, name = str(cell.get("kernel", "")), problem if watched else class_of(problem)[0]
+                if watched:
+                    engine = entry["engine"]
+                    self._cells.setdefault((str(engine.get("name")), name, str(engine.get("mode"))), set()).add(kernel)
+                    continue
+                self._shapes = (self._shapes or set()) | {_shape(name)}
+                if entry is None or entry["engine"].get("name") == "tileproof":
+                    self._cells.setdefault(("tileproof", name, ""), set()).add(kernel)
+        self._watched = {engine for engine, _, mode in self._cells if mode}
+
+    def _read_identity(self, entry: dict) -> None:
+        """The last one counts: a watcher saves all engines of its process with one."""
+        hosts = _need(entry.get("hosts"), list, self.path, "hosts")
+        self.identity = dict(_need(entry.get("versions"), dict, self.path, "versions"))
+        for host in hosts[:1]:
+            self.identity.update(_need(host, dict, self.path, "hosts[0]"))
 
     def stale(self, identity: dict) -> list[str]:
         """What differs between the engine of the lock and this one, as texts."""
@@ -124,16 +149,16 @@ class Lock:
 
     def drift(self, engine: str, problem_class: str, mode: str, kernel: str) -> Optional[tuple[str, str]]:
         """(class or kernel, text); None: as locked."""
-        if self._shapes is not None and engine != "tileproof":
+        if self._shapes is not None and engine != "tileproof" and engine not in self._watched:
             if _shape(problem_class) in self._shapes:
                 return None
             heads, dim, dtype = _shape(problem_class)
             return "class", f"{self.path} has no problem of {heads} query heads, {dim} and {dtype}: {problem_class}"
-        if self._shapes is not None:
-            mode = "eager"  # the same kernels serve compiled graphs
         kernels = self._cells.get((engine, problem_class, mode))
         if kernels is None:
-            others = sorted({m for e, c, m in self._cells if (e, c) == (engine, problem_class)})
+            kernels = self._cells.get((engine, problem_class, ""))  # qualified: the same kernels serve compiled graphs
+        if kernels is None:
+            others = sorted({m for e, c, m in self._cells if (e, c) == (engine, problem_class) and m})
             had = f", but {' and '.join(others)}" if others else ""
             return "class", f"{self.path} does not have {problem_class!r} of {engine} {mode}{had}"
         if kernel not in kernels:
@@ -141,11 +166,48 @@ class Lock:
         return None
 
 
-def save(path: str, identity: dict, cells: Iterable[tuple[str, str, str, str]]) -> None:
-    """cells: (engine, class, mode, kernel). A line a cell, in a stable order."""
-    names = ("engine", "class", "mode", "kernel")
-    lines = [json.dumps(dict(zip(names, x))) for x in sorted(set(cells))]
-    text = '{\n "schema": %s,\n "identity": %s,\n "cells": [\n  %s\n ]\n}\n' % (
-        json.dumps(SCHEMA), json.dumps(identity, sort_keys=True), ",\n  ".join(lines),
-    )  # fmt: skip
-    write_file(path, text.replace('"cells": [\n  \n ]', '"cells": []'))
+def _checksum(lock: dict) -> str:
+    """As docs/lock.md says; what a watcher saves has no number but 1.0."""
+    return hashlib.sha256(json.dumps(lock, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """What holds no other object or list stands on one line, as `tileproof qualify` writes it."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(isinstance(x, (dict, list)) for x in inner):
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    deeper, dump = indent + " ", lambda x: json.dumps(x, ensure_ascii=False)
+    rows = [dump(k) + ": " + _lines(v, deeper) for k, v in value.items()] if isinstance(value, dict) else [_lines(x, deeper) for x in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    return begin + ",".join(f"\n{deeper}{row}" for row in rows) + f"\n{indent}{end}"
+
+
+def _revision(model: str, date: str, identity: dict, key: tuple[str, str], cells: list) -> dict:
+    engine, mode = key
+    texts = {name: str(value) for name, value in identity.items()}
+    made = [
+        {"problem": name, "phase": phase if phase in PHASES else "prefill", "purpose": WATCHED, "gain": 1.0, "status": "NOT_RUN",
+         "kernel": kernel, "reason": "watched: its numbers were not judged", "observed": "watcher"}
+        for name, phase, kernel in cells
+    ]  # fmt: skip
+    return {
+        "revision": {"model": model or WATCHED, "config": WATCHED, "date": date},
+        "engine": {"name": engine, "mode": mode, "device": f"cuda:{texts['gpu']}" if "gpu" in texts else "cpu", "cache": "plain"},
+        "versions": {name: value for name, value in texts.items() if name not in OF_HOST},
+        "hosts": [{name: value for name, value in texts.items() if name in OF_HOST}],
+        "groups": [{"part": "text", "layers": "all", "cells": made}],
+    }
+
+
+def save(path: str, identity: dict, cells: Iterable[tuple[str, str, str, str, str]], model: str = "") -> None:
+    """cells: (engine, class, mode, kernel, phase). A line a cell, in a stable order; a revision for each engine and mode."""
+    found: dict[tuple[str, str], list] = {}
+    for engine, name, mode, kernel, phase in sorted(set(cells)):
+        found.setdefault((engine, mode), []).append((name, phase, kernel))
+    date = datetime.date.today().isoformat()
+    revisions = [_revision(model, date, identity, key, list_) for key, list_ in found.items()]
+    count = sum(map(len, found.values()))
+    past = {"date": date, "cells": f"{count} new, 0 changed, 0 same", "reason": "saved by tileproof.watch"}
+    lock = {"schema": SCHEMA, "revisions": revisions, "history": [past]}
+    whole = {"schema": SCHEMA, "checksum": _checksum(lock), "revisions": revisions, "history": [past]}
+    write_file(path, _lines(whole) + "\n")

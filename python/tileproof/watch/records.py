@@ -276,9 +276,9 @@ class Watch:
         return metrics.text(self)
 
     def save_lock(self, path: str) -> None:
-        """What was seen, as a lock for later runs."""
-        cells = [(x.engine, x.described.problem_class, x.place.mode, x.kernel) for x in self.records.values() if x.calls]
-        save(path, self.identity, cells)
+        """What was seen, as a lock for later runs, in the schema of `tileproof lock`."""
+        cells = [(x.engine, x.described.problem_class, x.place.mode, x.kernel, x.described.phase) for x in self.records.values() if x.calls]
+        save(path, self.identity, cells, self.model)
 
     def __repr__(self) -> str:
         seen = ", ".join(f"{n} on {name}" for name, n in sorted(self.kernels().items())) or "nothing"

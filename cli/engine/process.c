@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "engine/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness/stats.h"
+
+enum { CHILD_SOCKET = 3, CHILD_FILE = 4, FIRST_FREE = 16, NOT_STARTED = 127, GENTLE_MS = 1000, SLICE_MS = 250 };
+
+static int say(char why[PROCESS_WHY], const char *what, const char *detail) {
+    snprintf(why, PROCESS_WHY, "%s%s", what, detail);
+    return 1;
+}
+
+static void close_all(struct process *p) {
+    if (p->socket >= 0) close(p->socket);
+    if (p->file >= 0) close(p->file);
+    p->socket = p->file = -1;
+}
+
+/* How it ended, as a reason. */
+static int say_ended(int status, char why[PROCESS_WHY]) {
+    if (WIFSIGNALED(status))
+        snprintf(why, PROCESS_WHY, "the runner died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) == NOT_STARTED)
+        snprintf(why, PROCESS_WHY, "the runner could not be started, or exited with %d", NOT_STARTED);
+    else
+        snprintf(why, PROCESS_WHY, "the runner exited with %d before it answered", WEXITSTATUS(status));
+    return 1;
+}
+
+/* Only what may be called between fork and exec in a process with threads. */
+static void become_runner(int socket, int file, char *const words[]) {
+    struct sigaction usual = {.sa_handler = SIG_DFL};
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigaction(SIGINT, &usual, NULL);
+    sigaction(SIGTERM, &usual, NULL);
+    sigaction(SIGPIPE, &usual, NULL);
+    int nothing = open("/dev/null", O_RDONLY);
+    /* above the places that they go to, in whatever order those are taken */
+    socket = fcntl(socket, F_DUPFD, FIRST_FREE);
+    file = fcntl(file, F_DUPFD, FIRST_FREE);
+    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0 ||
+        dup2(socket, CHILD_SOCKET) < 0 || dup2(file, CHILD_FILE) < 0)
+        _exit(NOT_STARTED);
+    close(socket);
+    close(file);
+    execvp(words[0], words);
+    _exit(NOT_STARTED);
+}
+
+int process_start(struct process *p, char *const words[], char why[PROCESS_WHY]) {
+    int sockets[2] = {-1, -1};
+    p->socket = p->file = -1;
+    p->used = 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) return say(why, "no socket for a runner: ", strerror(errno));
+    p->socket = sockets[0];
+    p->file = memfd_create("tileproof cell", MFD_CLOEXEC);
+    pid_t pid = p->file < 0 ? -1 : fork();
+    if (!pid) become_runner(sockets[1], p->file, words);
+    int failed = errno;
+    close(sockets[1]);
+    if (pid < 0) {
+        close_all(p);
+        return say(why, "a runner could not be started: ", strerror(failed));
+    }
+    setpgid(pid, pid); /* whoever of the two comes first */
+    p->pid = pid;
+    return 0;
+}
+
+/* It closed its end: did it end, too? */
+static int say_gone(struct process *p, char why[PROCESS_WHY]) {
+    int status;
+    double end = now_ns() + GENTLE_MS * 1e6;
+    while (now_ns() < end) {
+        if (waitpid(p->pid, &status, WNOHANG) == p->pid) {
+            kill(-p->pid, SIGKILL); /* what it started */
+            p->pid = 0;
+            close_all(p);
+            return say_ended(status, why);
+        }
+        poll(NULL, 0, 5);
+    }
+    return say(why, "the runner closed its socket", "");
+}
+
+/* 0: ready. Time in which tool and runner were both stopped, as in a machine that slept, does not count: it shows as a wait
+   that took longer than it was asked to. */
+static int await(struct process *p, short events, double *left_ns, char why[PROCESS_WHY]) {
+    while (*left_ns > 0) {
+        struct pollfd ready = {.fd = p->socket, .events = events};
+        double begin = now_ns();
+        int count = poll(&ready, 1, SLICE_MS);
+        double took = now_ns() - begin, most = 2 * SLICE_MS * 1e6;
+        *left_ns -= took < most ? took : most;
+        if (count > 0) return 0;
+        /* interrupted: a stop is asked for, which comes after this cell */
+        if (count < 0 && errno != EINTR) return say(why, "a runner cannot be waited for: ", strerror(errno));
+    }
+    snprintf(why, PROCESS_WHY, "the runner did not answer in %g s", p->timeout);
+    return 1;
+}
+
+int process_send(struct process *p, const char *text, size_t size, char why[PROCESS_WHY]) {
+    double left_ns = p->timeout * 1e9;
+    while (size) {
+        if (await(p, POLLOUT, &left_ns, why)) return 1;
+        ssize_t sent = send(p->socket, text, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (sent < 0) return say_gone(p, why);
+        text += sent;
+        size -= (size_t)sent;
+    }
+    return 0;
+}
+
+int process_receive(struct process *p, char line[PROCESS_LINE], char why[PROCESS_WHY]) {
+    double left_ns = p->timeout * 1e9;
+    for (;;) {
+        char *newline = memchr(p->received, '\n', p->used);
+        if (newline) {
+            size_t length = (size_t)(newline - p->received);
+            memcpy(line, p->received, length);
+            line[length] = 0;
+            p->used -= length + 1;
+            memmove(p->received, newline + 1, p->used);
+            return strlen(line) == length ? 0 : say(why, "the runner wrote a line with a zero byte", "");
+        }
+        if (p->used == sizeof p->received) return say(why, "the runner wrote a line of 4,096 bytes or more", "");
+        if (await(p, POLLIN, &left_ns, why)) return 1;
+        ssize_t got = recv(p->socket, p->received + p->used, sizeof p->received - p->used, MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        if (got <= 0) return say_gone(p, why);
+        p->used += (size_t)got;
+    }
+}
+
+int process_spoke(struct process *p) {
+    struct pollfd ready = {.fd = p->socket, .events = POLLIN};
+    return p->used > 0 || poll(&ready, 1, 0) > 0;
+}
+
+int process_write(struct process *p, const void *bytes, size_t size, int64_t at, char why[PROCESS_WHY]) {
+    for (size_t done = 0; done < size;) {
+        ssize_t count = pwrite(p->file, (const char *)bytes + done, size - done, (off_t)(at + (int64_t)done));
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return say(why, "the tensors could not be written: ", strerror(errno));
+        done += (size_t)count;
+    }
+    return 0;
+}
+
+int process_read(struct process *p, void *bytes, size_t size, int64_t at, char why[PROCESS_WHY]) {
+    for (size_t done = 0; done < size;) {
+        ssize_t count = pread(p->file, (char *)bytes + done, size - done, (off_t)(at + (int64_t)done));
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return say(why, "the runner cut the file of tensors short", "");
+        done += (size_t)count;
+    }
+    return 0;
+}
+
+void process_stop(struct process *p, int gently) {
+    int status;
+    if (p->socket >= 0) close(p->socket); /* the end of its input */
+    p->socket = -1;
+    double end = now_ns() + (gently ? GENTLE_MS * 1e6 : 0);
+    while (p->pid && now_ns() < end) {
+        if (waitpid(p->pid, &status, WNOHANG) == p->pid) {
+            kill(-p->pid, SIGKILL);
+            p->pid = 0;
+        } else {
+            poll(NULL, 0, 5);
+        }
+    }
+    if (p->pid) {
+        kill(-p->pid, SIGKILL);
+        while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) continue;
+    }
+    p->pid = 0;
+    close_all(p);
+}

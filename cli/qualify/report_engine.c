@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an engine did, a row for each layer group and phase. */
+#include "qualify/qualify.h"
+
+#include <math.h>
+#include <string.h>
+
+struct engine_row {
+    int status, cells;
+    double share, peak, time_ns; /* largest error over what was allowed; largest memory; of the timed cell */
+    int32_t contained, deterministic, empty_rows; /* the worst that was seen */
+    char kernels[96];
+};
+
+static void worst(int32_t *property, int32_t seen) {
+    if (seen > *property) *property = seen;
+}
+
+static struct engine_row sum(const struct qualification *all, int model, int group, uint32_t phase) {
+    struct engine_row row = {.status = TP_CELL_QUALIFIED};
+    for (int64_t i = 0; i < all->use_count; i++) {
+        tp_qualify_use use = qualification_use(all, i);
+        const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
+        if (use.model != model || use.group != group || use.phase != phase) continue;
+        row.cells++;
+        if (cell_rank(cell->status) > cell_rank(row.status)) row.status = cell->status;
+        if (cell->allowed > 0) row.share = fmax(row.share, cell->error / cell->allowed);
+        if (cell->timed && cell->time_ns > 0) row.time_ns = cell->time_ns;
+        row.peak = fmax(row.peak, (double)cell->temporary);
+        add_name(row.kernels, sizeof row.kernels, cell->kernel[0] ? cell->kernel : cell->observed);
+        worst(&row.contained, cell->contained);
+        worst(&row.deterministic, cell->deterministic);
+        worst(&row.empty_rows, cell->empty_rows);
+    }
+    return row;
+}
+
+static void print_row(const char *model, const char *layers, uint32_t phase, const struct engine_row *row) {
+    char memory[32] = "", time[32] = "";
+    if (row->peak > 0) readable_bytes(row->peak, memory);
+    if (row->time_ns > 0) snprintf(time, sizeof time, "%.3g ms", row->time_ns * 1e-6);
+    printf("| %s | %s | %s | %s | %s %d | %.0f %% | %s | %s | %s | %s | %s |\n", model, layers, tp_qualify_phase_name(phase),
+           row->kernels[0] ? row->kernels : "none", tp_cell_status_name((tp_cell_status)row->status), row->cells,
+           100 * row->share, memory, time, tp_kept_name((tp_kept)row->contained), tp_kept_name((tp_kept)row->deterministic),
+           tp_kept_name((tp_kept)row->empty_rows));
+}
+
+void qualify_engine_table(const struct qualification *all) {
+    const struct greeting *engine = &all->engine->greeting;
+    printf("%s on %s%s%s:", engine->name, engine->device, engine->mode[0] ? ", " : "", engine->mode);
+    for (const char *at = engine->versions; *at; at += strcspn(at, "\n") + (at[strcspn(at, "\n")] == '\n'))
+        printf(" %.*s", (int)strcspn(at, "\n"), at);
+    printf(
+        "\n\n| model | layers | phase | kernel observed | status, cells | error | temporary | time | contained | deterministic "
+        "| empty rows |\n|---|---|---|---|---|---:|---:|---:|---|---|---|\n");
+    for (int i = 0; i < all->model_count; i++)
+        for (int j = 0; j < all->models[i]->group_count; j++) {
+            const tp_layer_group *group = all->models[i]->groups[j];
+            char layers[8 * TP_MODEL_MAX_LAYERS], place[8 * TP_MODEL_MAX_LAYERS + 16];
+            tp_layer_group_layers(group, layers, sizeof layers);
+            snprintf(place, sizeof place, "%s %s", tp_part_name((tp_part)group->part), layers);
+            for (uint32_t phase = 1; phase & TP_QUALIFY_ALL; phase <<= 1) {
+                struct engine_row row = sum(all, i, j, phase);
+                if (row.cells) print_row(all->models[i]->label, place, phase, &row);
+            }
+        }
+    printf("\nerror: the largest, of what is allowed, which is twice that of a naive kernel in the same dtype. temporary: the "
+           "largest "
+           "of a row's cells.\n");
+}

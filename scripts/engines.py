@@ -84,16 +84,18 @@ def size(count):
 
 
 def worst(rows):
-    return max((row["status"] for row in rows), key=ORDER.index)
+    """Its mark. A runner that died, hung or broke the protocol gave no result that could be wrong."""
+    row = max(rows, key=lambda row: ORDER.index(row["status"]))
+    broke = row["status"] == "NUMERIC_FAIL" and "the runner " in (row["reason"] or "")
+    return "**BROKE**" if broke else MARKS[row["status"]]
 
 
 def cell(rows):
     """One place of the table."""
     if not rows:
         return ""
-    status = worst(rows)
     kernels = "+".join(dict.fromkeys(row["kernel"] or row["observed"] or "" for row in rows if row["status"] != "UNSUPPORTED"))
-    parts = [x for x in (kernels, MARKS.get(status, status)) if x]
+    parts = [x for x in (kernels, worst(rows)) if x]
     memory = max((row["temporary"] or 0 for row in rows), default=0)
     times = [row["time_ns"] for row in rows if row["time_ns"]]
     parts += [size(memory)] if memory else []
@@ -121,7 +123,7 @@ def notes(found, names):
             for kind, text in (("status", row["reason"] if row["status"] not in ("QUALIFIED", "QUALIFIED_FALLBACK") else None),
                                ("why not fused", row["engine_reasons"]), ("doubt", row["doubt"])):  # fmt: skip
                 if text:
-                    what = f"{MARKS.get(row['status'], row['status'])}: {text}" if kind == "status" else f"{kind}: {text}"
+                    what = f"{worst([row])}: {text}" if kind == "status" else f"{kind}: {text}"
                     reasons.setdefault(what[:300], []).append(f"{row['model'].removesuffix('.json')} {row['phase']}")
         lines += [f"- {name}: {what} ({', '.join(dict.fromkeys(where))})" for what, where in reasons.items()]
     return lines

@@ -135,14 +135,16 @@ int canary_is_over(const struct canary *c) {
 /* Timed cells first: with a short budget every group and phase has then been seen. */
 static void check_cells(struct canary *c) {
     tp_cell cell = TP_CELL_INIT;
-    for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
+    int met;
+    for (int64_t i = 0; !c->broken && (met = canary_cell_at(c, i, &cell)); i++) {
+        if (met < 0) continue;
         c->cells++;
         check_choice(c, i, &cell);
     }
     if (c->refused) return; /* what is refused cannot be run, and the rest says nothing of it */
     for (int timed = 1; timed >= 0; timed--)
-        for (int64_t i = 0; !c->broken && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
-            if (cell.timed != timed || cell_rank(cell.status) > 1) continue;
+        for (int64_t i = 0; !c->broken && (met = canary_cell_at(c, i, &cell)); i++) {
+            if (met < 0 || cell.timed != timed || cell_rank(cell.status) > 1) continue;
             if (stop_asked() || canary_is_over(c)) {
                 c->left++;
                 continue;
@@ -185,20 +187,22 @@ static int run(struct canary *c, const struct options *options) {
     char stale[1024];
     tp_qualify_options wishes = TP_QUALIFY_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
-    int fresh = tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
-    c->stale = !fresh;
+    int code;
     canary_models_find(c);
+    int fresh = c->deployed_count ? canary_models_fresh(c, stale, sizeof stale)
+                                  : tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
+    c->stale = !fresh;
     if (fresh && !c->unknown && options->if_changed) {
         tp_cell cell = TP_CELL_INIT;
         printf("nothing changed since the lock was made\n");
         canary_models_say(c);
-        while (tp_lock_cell_at(c->lock, c->now->isa, c->cells, &cell) == TP_OK) c->cells++;
+        for (int64_t i = 0; (code = canary_cell_at(c, i, &cell)); i++) c->cells += code > 0;
         return EXIT_FINE;
     }
     wishes.quick = options->quick;
     c->options = (tp_qualify_run_options)TP_QUALIFY_RUN_OPTIONS_INIT;
     c->options.policy = options_policy(options);
-    int code = qualify_context(options, c->drill.disable, &c->context);
+    code = qualify_context(options, c->drill.disable, &c->context);
     if (code) return code;
     if (tp_qualify_create_again(c->lock, c->now->isa, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
     stop_watch();

@@ -55,6 +55,10 @@ int canary_speed(struct canary *c, const struct options *options);
 /* canary_models.c. Exit codes, reasons printed. */
 int canary_models_read(struct canary *c, const struct options *options);
 void canary_models_find(struct canary *c); /* which revisions they are */
+int canary_models_fresh(const struct canary *c, char *text, size_t size); /* 0: the text says why */
+/* The index'th cell of the lock, as the deployed revisions have it, or the last one where none are named. 0: behind the last; -1:
+   another revision's. */
+int canary_cell_at(const struct canary *c, int64_t index, tp_cell *cell);
 int canary_models_run(struct canary *c, const struct options *options); /* those that the lock does not have */
 void canary_models_say(const struct canary *c);
 void canary_models_free(struct canary *c);

@@ -60,6 +60,29 @@ void canary_models_find(struct canary *c) {
     }
 }
 
+int canary_models_fresh(const struct canary *c, char *text, size_t size) {
+    text[0] = 0;
+    for (int i = 0; i < c->deployed_count; i++) {
+        int64_t revision = c->deployed[i].revision;
+        if (revision >= 0 && tp_lock_revision_fresh(c->lock, revision, c->now, text, size) != TP_OK) return 0;
+    }
+    return 1;
+}
+
+int canary_cell_at(const struct canary *c, int64_t index, tp_cell *cell) {
+    tp_cell own = TP_CELL_INIT;
+    if (tp_lock_cell_at(c->lock, c->now->isa, index, cell) != TP_OK) return 0;
+    if (!c->deployed_count) return 1;
+    for (int i = 0; i < c->deployed_count; i++)
+        for (int64_t k = 0;
+             c->deployed[i].revision >= 0 && tp_lock_revision_cell(c->lock, c->deployed[i].revision, k, &own, NULL) == TP_OK; k++)
+            if (!strcmp(own.problem, cell->problem)) {
+                *cell = own;
+                return 1;
+            }
+    return -1;
+}
+
 void canary_models_free(struct canary *c) {
     for (int i = 0; i < c->deployed_count; i++) {
         tp_model_destroy(c->deployed[i].model);

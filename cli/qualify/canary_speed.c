@@ -116,13 +116,13 @@ static int is_first(struct bucket *buckets, int *count, const tp_cell *cell) {
 /* first: one of each bucket, and all of them; otherwise the others, as long as time is left. */
 static int race_all(struct canary *c, const struct side sides[2], int first, int64_t seed) {
     struct bucket buckets[MAX_BUCKETS];
-    int seen = 0, waiting = 0, code = EXIT_FINE;
+    int seen = 0, waiting = 0, code = EXIT_FINE, met;
     tp_cell cell = TP_CELL_INIT;
-    for (int64_t i = 0; tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++)
-        waiting += cell.timed && cell.output[0] && is_first(buckets, &seen, &cell) == first;
+    for (int64_t i = 0; (met = canary_cell_at(c, i, &cell)); i++)
+        waiting += met > 0 && cell.timed && cell.output[0] && is_first(buckets, &seen, &cell) == first;
     seen = 0;
-    for (int64_t i = 0; !code && tp_lock_cell_at(c->lock, c->now->isa, i, &cell) == TP_OK; i++) {
-        if (!cell.timed || !cell.output[0] || is_first(buckets, &seen, &cell) != first) continue;
+    for (int64_t i = 0; !code && (met = canary_cell_at(c, i, &cell)); i++) {
+        if (met < 0 || !cell.timed || !cell.output[0] || is_first(buckets, &seen, &cell) != first) continue;
         double left = c->budget_ns > 0 ? c->budget_ns - (now_ns() - c->begin) : cell_budget_ns * waiting;
         if (stop_asked() || (!first && left < cell_budget_ns)) {
             c->not_raced++;

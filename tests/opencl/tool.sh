@@ -16,18 +16,22 @@ code=0
 OCL_ICD_VENDORS=$work/none "$tool" explain --device opencl q64 d64 causal >"$work/out" || code=$?
 [ "$code" = 3 ] || fail "explain without a device: exit $code"
 grep -qE 'opencl +fused .*(no OpenCL device|not found).*\[absent\]' "$work/out" || { cat "$work/out"; fail "no reason"; }
-OCL_ICD_VENDORS=$work/none "$tool" info | grep -qE '^opencl +(no OpenCL device|libOpenCL.so.1 not found)' || fail "info without a device"
-OCL_ICD_VENDORS=$work/none "$tool" check --device opencl --quick | grep -qE 'not run here: opencl \(.*\)' || fail "check without a device"
+OCL_ICD_VENDORS=$work/none "$tool" info >"$work/out"
+grep -qE '^opencl +(no OpenCL device|libOpenCL.so.1 not found)' "$work/out" || fail "info without a device"
+OCL_ICD_VENDORS=$work/none "$tool" check --device opencl --quick >"$work/out"
+grep -qE 'not run here: opencl \(.*\)' "$work/out" || fail "check without a device"
 code=0
 "$tool" explain --device cuda q64 2>"$work/out" || code=$?
 [ "$code" = 2 ] && grep -q "it must be opencl" "$work/out" || fail "another device"
-if ! "$tool" info | grep -q '^opencl:0 '; then
-    "$tool" info | grep '^opencl' || true
+"$tool" info >"$work/out"
+if ! grep -q '^opencl:0 ' "$work/out"; then
+    grep '^opencl' "$work/out" || true
     echo "not run here: no OpenCL device"
     exit 77
 fi
 "$tool" info --json | python3 -c 'import json, sys; d = json.load(sys.stdin)["opencl"]; assert d["devices"][0]["usable"] and "never run on a GPU" in d["evidence"]'
-"$tool" explain --device opencl q64 d64 causal | grep -qE '^kernel +opencl' || fail "explain"
+"$tool" explain --device opencl q64 d64 causal >"$work/out"
+grep -qE '^kernel +opencl' "$work/out" || fail "explain"
 code=0
 "$tool" explain --device opencl q64 d640 causal >"$work/out" || code=$?
 [ "$code" = 3 ] && grep -q 'head_dim 640, need <= 256' "$work/out" || fail "a head dim that is not served"

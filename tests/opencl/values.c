@@ -130,8 +130,9 @@ static void same_bits(void **state) {
 /* Keys that only other rows of a tile see, and rows that see nothing, may hold NaN. */
 static void nan_where_no_row_looks(void **state) {
     (void)state;
-    static const char *const texts[] = {"h2/1 q40 k40 d33 f32 window=3,0", "backward h2/1 q40 k40 d33 f32 window=3,0"};
-    for (int t = 0; t < 2; t++) {
+    static const char *const texts[] = {"h2/1 q40 k40 d33 f32 window=3,0", "backward h2/1 q40 k40 d33 f32 window=3,0",
+                                        "h2/1 q40 k40 d33 f32 causal"};
+    for (int t = 0; t < 3; t++) {
         static const struct tensors_style style = {.lse = 1};
         struct tensors a;
         struct gradients g;
@@ -151,7 +152,7 @@ static void nan_where_no_row_looks(void **state) {
         if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
         for (int64_t row = 0; row < 40; row++)
             for (int64_t x = 0; x < 33; x++) {
-                int sees = row >= 20 && row <= 23;
+                int sees = row >= 20 && (row <= 23 || t == 2);
                 if (isnan(tensors_get(&a, TENSOR_O, 0, row, 0, x)) != sees) fail_msg("row %lld", (long long)row);
             }
         if (t == 1) {
@@ -169,20 +170,50 @@ static void nan_where_no_row_looks(void **state) {
     }
 }
 
+/* The last rows of a call, alone: other tiles, other first keys of a tile, the same bits. */
+static void rows_do_not_know_their_tile(void **state) {
+    (void)state;
+    static const char *const texts[] = {"q40 k130 d33 f32 window=70,0 invariant", "q20 k130 d33 f32 window=70,0 invariant"};
+    static const struct tensors_style style = {.lse = 1};
+    struct tensors a[2];
+    tp_choice choice = rig_choice();
+    struct workspace none = {0};
+    struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
+    for (int i = 0; i < 2; i++) {
+        tp_problem problem;
+        tp_lengths lengths = {.struct_size = sizeof lengths};
+        tp_receipt receipt;
+        tp_error error = TP_ERROR_INIT;
+        assert_int_equal(tp_problem_parse(texts[i], &problem, &lengths, NULL), TP_OK);
+        assert_int_equal(tensors_create(&a[i], &problem, &lengths, &style) || tensors_fill(&a[i], 5), 0);
+        for (int64_t row = 0; i == 1 && row < 20; row++)
+            memcpy(tensors_at(&a[1], TENSOR_Q, 0, row, 0, 0), tensors_at(&a[0], TENSOR_Q, 0, row + 20, 0, 0), 33 * sizeof(float));
+        if (attempt_run(&attempt, &a[i], &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+    }
+    for (int64_t row = 0; row < 20; row++) {
+        assert_memory_equal(tensors_at(&a[1], TENSOR_O, 0, row, 0, 0), tensors_at(&a[0], TENSOR_O, 0, row + 20, 0, 0),
+                            33 * sizeof(float));
+        assert_memory_equal(tensors_at(&a[1], TENSOR_LSE, 0, row, 0, 0), tensors_at(&a[0], TENSOR_LSE, 0, row + 20, 0, 0),
+                            sizeof(float));
+    }
+    tensors_destroy(&a[0]);
+    tensors_destroy(&a[1]);
+}
+
 /* What oclgrind can look at in seconds. */
 static void small(void **state) {
     (void)state;
-    ALL("h2/1 q5 k40 d32 f32 causal alibi sinks invariant", "h2/1 q9 k33 d33/32 f32 window=9,0", "h2/1 q1 k520 d32 f32 paged=16",
-        "backward h2/1 q9 k34 d32 f32 causal alibi sinks");
+    ALL("h2/1 q5 k40 d32 f32 causal alibi sinks invariant", "h2/1 q9 k33 d33/40 f32 window=9,0", "h2/1 q1 k520 d32 f32 paged=16",
+        "backward h2/1 q9 k34 d33/40 f32 causal alibi sinks");
 }
 
 /* Few specialisations, many calls: a planted bug in any line is met here. */
 static void brief(void **state) {
     (void)state;
-    ALL("h2/1 q33 k65 d33 f32 causal", "b2 h4/2 q40 k70 d33 f32 window=9,3 sinks", "h2/1 q70 k40 d33 f32 causal chunk=9 alibi",
-        "h2/1 q40 k50 d33 f32 softcap=5 top-left causal", "b3 h4/2 seqs=1x40/70,1x33/33,1x1/50 d33 f32 packed causal",
-        "b2 h4/2 seqs=1x40/70,1x20/20 d33 f32 padded causal", "b2 h2/1 q40 k70 d33 f32 paged=7 window=20,0",
-        "h2/1 q1 k513 d33 f32", "h2/1 q1 k1024 d33 f32 window=30,0",
+    ALL("h2/1 q33 k65 d33 f32 causal", "h2/1 q33 k65 d33 f32 window=1,0", "b2 h4/2 q40 k70 d33 f32 window=9,3 sinks",
+        "h2/1 q70 k40 d33 f32 causal chunk=9 alibi", "h2/1 q40 k50 d33 f32 softcap=5 top-left causal",
+        "b3 h4/2 seqs=1x40/70,1x33/33,1x1/50 d33 f32 packed causal", "b2 h4/2 seqs=1x40/70,1x20/20 d33 f32 padded causal",
+        "b2 h2/1 q40 k70 d33 f32 paged=7 window=20,0", "h2/1 q1 k513 d33 f32", "h2/1 q1 k1024 d33 f32 window=30,0",
         "b2 h4/2 seqs=1x2/1300,1x4/7 d33 f32 packed-q paged=16 causal sinks", "h2/1 q40 k50 d33 bf16 causal");
     static const struct tensors_style wide = {.lse = 1, .index64 = 1, .ragged = 1};
     rig_check_right(&r, "b2 h4/4 q40 k40 d33 f32 causal packed", &wide, RIG_ON_DEVICE);
@@ -191,7 +222,8 @@ static void brief(void **state) {
 }
 
 int main(int count, char **words) {
-    const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(nan_where_no_row_looks)};
+    const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(nan_where_no_row_looks),
+                                         cmocka_unit_test(rows_do_not_know_their_tile)};
     const struct CMUnitTest few[] = {cmocka_unit_test(small)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_around_tiles),
@@ -202,6 +234,7 @@ int main(int count, char **words) {
         cmocka_unit_test(layouts),
         cmocka_unit_test(split_kv),
         cmocka_unit_test(gradients),
+        cmocka_unit_test(rows_do_not_know_their_tile),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(nan_where_no_row_looks),
     };

@@ -95,12 +95,18 @@ static double score(const struct engine *e, const tp_engine_call *c, const struc
     return e->rounds_scores ? (double)to_bf16((float)s) : s;
 }
 
+static int shows(const tp_engine_call *c, const struct place *at, int64_t key) {
+    int64_t position = at->row + c->kv_lens[at->seq] - c->q_lens[at->seq];
+    return c->mask == TP_ENGINE_FULL || (key <= position && (c->mask == TP_ENGINE_CAUSAL || key >= position - c->window));
+}
+
 static void attend(struct engine *e, const tp_engine_call *c, const struct place *at) {
     const tp_problem *p = c->problem;
     int64_t keys = c->kv_lens[at->seq], kv = at->head / (p->q_heads / p->kv_heads), dim = p->head_dim_v;
     double most = c->sinks ? (double)c->sinks[at->head] : -INFINITY, sum = 0, o[64] = {0};
     uint8_t seen[4200];
     memcpy(seen, at->seen, (size_t)keys);
+    for (int64_t key = 0; c->mask != TP_ENGINE_VISIBLE && key < keys; key++) assert_int_equal(seen[key], shows(c, at, key));
     int64_t position = at->row + keys - c->q_lens[at->seq];
     if (e->fault == OFF_BY_ONE_KEY && position > 0 && position < keys) seen[position] = 0;
     for (int64_t key = 0; key < keys; key++)
@@ -138,6 +144,8 @@ static tp_status serve(void *user, const tp_engine_call *call, tp_engine_answer 
     if (e->fault == REFUSES_) return TP_UNSUPPORTED;
     if (e->fault == BREAKS) return TP_INVALID;
     if (e->fault == NO_ROOM) return TP_NO_MEMORY;
+    /* masks that have a name are told by it; a chunk that hides something has none */
+    assert_true(call->mask != TP_ENGINE_VISIBLE || strstr(call->text, "chunk"));
     for (at.seq = 0; at.seq < call->sequences; at.seq++) {
         for (at.row = 0; at.row < call->q_lens[at.seq]; at.row++, at.seen += call->kv_lens[at.seq])
             for (at.head = 0; at.head < call->problem->q_heads; at.head++) attend(e, call, &at);

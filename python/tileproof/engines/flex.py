@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from . import host, measure
-from .cell import Answer, Cell, Variant
+from .cell import Answer, Cell, NotServed, Variant
 from .torch import bhsd, elements, need_device, seen, temporary, together
 
 GENERATED = re.compile(r"^(graph_\d+_)?(kernel|cpp_\w+|triton_\w+)|flex_attention")
@@ -21,6 +21,8 @@ def call(cell: Cell, device: str) -> Callable[[], Any]:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     batch, (q_len, kv_len) = cell.batch, cell.lengths[0]
+    if cell.sinks is not None and device == "cpu":
+        raise NotServed("sinks need return_lse, which compiled flex_attention does not have on the CPU")
     q = bhsd(cell.scaled_q().reshape(batch, q_len, cell.q_heads, -1), cell.dtype, device)
     k, v = (bhsd(cell.stored[x].reshape(batch, kv_len, cell.kv_heads, -1), cell.dtype, device) for x in "kv")
     shift, left, cap = kv_len - q_len, cell.window, cell.softcap
@@ -57,8 +59,9 @@ def profiled(run: Callable[[], Any]) -> tuple[Any, str]:
     """(result, generated kernels) of a call, by torch.profiler."""
     with torch.profiler.profile() as prof:
         result = run()
-    names = dict.fromkeys(x.name for x in prof.events() if GENERATED.search(x.name) and not x.name.startswith("aten::"))
-    return result, "+".join(names)
+    found = [x.name for x in prof.events() if GENERATED.search(x.name) and not x.name.startswith("aten::")]
+    # numbers of graphs count what was compiled before, and say nothing of the kernel
+    return result, "+".join(dict.fromkeys(re.sub(r"_?\d+(?=_|$)", "", x) for x in found))
 
 
 class Engine:

@@ -95,9 +95,11 @@ static const struct command commands[] = {
      "  tileproof canary tileproof.lock --against old/libtileproof.so.0 --budget 60s\n"
      "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96   exit 3: what that would cost\n",
      COMMAND_CANARY, command_canary},
-    {"trace", " convert FILE", "calls that --trace wrote, for chrome://tracing and ui.perfetto.dev",
+    {"trace", " convert|summary FILE", "calls that --trace wrote: for ui.perfetto.dev, or summed up",
      "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 20 --trace calls.jsonl\n"
-     "  tileproof trace convert calls.jsonl -o calls.json\n",
+     "  tileproof trace convert calls.jsonl -o calls.json      for chrome://tracing and ui.perfetto.dev\n"
+     "  tileproof trace summary calls.jsonl          p50, p90, p99 by model, kernel and class; any size\n"
+     "  zcat calls.jsonl.gz | tileproof trace summary - -o json\n",
      COMMAND_TRACE, command_trace},
     {"capacity", " CONFIG", "KV bytes, pages, workspace; what fits; the ceiling of this host",
      "  tileproof capacity llama-3.1-8b --context 128k --concurrency 8\n"

@@ -122,7 +122,7 @@ endif()
 
 # The longest first, so that the last ones to end are short: seconds of one core.
 foreach(row random_cli=40 random_daily=40 cli=30 python=20 files=15 backward_nan=12 bytes=12 qualify=10 canary=10 compare=8 bench=8
-        ops=8 capacity_cli=8 verdict=6 replay_cli=8 mask_cache=5 threads=5 bound=4 guard=4 backward=4 train=4 mask_kinds=3 mask_results=3 memory=3)
+        ops=14 capacity_cli=8 verdict=6 replay_cli=8 mask_cache=5 threads=5 bound=4 guard=4 backward=4 train=4 mask_kinds=3 mask_results=3 memory=3)
   string(REPLACE "=" ";" row ${row})
   list(GET row 0 name)
   list(GET row 1 seconds)

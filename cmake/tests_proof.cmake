@@ -45,12 +45,16 @@ if(TILEPROOF_CLI)
     ${CMAKE_SOURCE_DIR}/tests/proof/old.lock)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME trace_summary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace_summary.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME capacity_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/capacity.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
-  # Says "not run here" where promtool is missing.
-  add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
+  # Alerts on metrics of a server in each state of an incident. Says "not run here" where promtool is missing.
+  add_executable(ops_server ${CMAKE_SOURCE_DIR}/tests/ops/server.c)
+  target_link_libraries(ops_server PRIVATE tileproof_proof_static)
+  add_test(NAME ops COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/run.sh $<TARGET_FILE:tileproof_cli> $<TARGET_FILE:ops_server>
+    ${CMAKE_SOURCE_DIR}/ops)
   set_tests_properties(ops PROPERTIES SKIP_RETURN_CODE 77)
   add_test(NAME ops_units COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/units.sh $<TARGET_FILE:tileproof_cli> ${CMAKE_SOURCE_DIR}/ops)
   add_test(NAME incident COMMAND bash ${CMAKE_SOURCE_DIR}/tests/ops/incident.sh $<TARGET_FILE:tileproof_cli>
@@ -84,6 +88,7 @@ add_test(NAME fuzz_lock COMMAND fuzz_lock_replay ${fuzz_dir}/lock)
 add_test(NAME fuzz_model COMMAND fuzz_model_replay ${fuzz_dir}/model ${CMAKE_SOURCE_DIR}/models)
 # What the tool reads line by line: its readers alone.
 set(lines_sources ${fuzz_dir}/fuzz_lines.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c ${CMAKE_SOURCE_DIR}/cli/tool/trace_calls.c
+  ${CMAKE_SOURCE_DIR}/cli/tool/line_stream.c ${CMAKE_SOURCE_DIR}/cli/trace/sketch.c ${CMAKE_SOURCE_DIR}/cli/trace/summary.c
   ${CMAKE_SOURCE_DIR}/cli/replay/read.c)
 add_executable(fuzz_lines_replay ${lines_sources} ${fuzz_dir}/replay.c)
 target_include_directories(fuzz_lines_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
@@ -100,7 +105,7 @@ if(TILEPROOF_FUZZ)
   target_include_directories(fuzz_lines PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
   target_compile_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_options(fuzz_lines PRIVATE -fsanitize=fuzzer,address,undefined)
-  target_link_libraries(fuzz_lines PRIVATE ${JANSSON_LIBRARY})
+  target_link_libraries(fuzz_lines PRIVATE ${JANSSON_LIBRARY} m)
   foreach(kind model lock journal)
     add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources} ${harness_sources})
     target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})

@@ -11,6 +11,9 @@ endforeach()
 if(TILEPROOF_CLI)
   tileproof_slow(new_mask bash ${source}/tests/masks/dilated.sh ${source} ${CMAKE_BINARY_DIR}/new_mask)
 endif()
+if(TARGET ops_server) # says "not run here" where prometheus is missing
+  tileproof_slow(ops_prometheus python3 ${source}/tests/ops/prometheus.py $<TARGET_FILE:ops_server> ${source}/ops)
+endif()
 # What these start asks PYTHON which Python to take; off: none.
 if(TILEPROOF_PYTHON)
   set(python ${Python_EXECUTABLE})

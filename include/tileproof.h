@@ -219,9 +219,11 @@ typedef struct tp_context_options {
     const tp_backend *backend; /* kernels on a device, whose number tp_choice and tp_tensors name; its table is copied, what
                                   it points to must outlive the context. NULL: the CPU alone     */
     const tp_allocator *allocator; /* copied; NULL: posix_memalign and free                      */
+    int32_t counted;           /* 0: calls are counted by label, with histograms of their time; -1: only in tp_counters */
+    int32_t reserved2;         /* 0 */
 } tp_context_options;
 #define TP_CONTEXT_OPTIONS_INIT \
-    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL }
+    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0 }
 
 /* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so
    many threads as a trial and ends them, because libpthreadpool waits for ever when one of its threads cannot be
@@ -899,14 +901,27 @@ static inline int tp_context_count_next(const tp_context *context, int64_t *at, 
 }
 
 /* What is known of the lock and the canary. Metrics and trace show it; it changes no decision. */
-typedef enum tp_lock_status { TP_LOCK_ABSENT = 0, TP_LOCK_MATCHES = 1, TP_LOCK_STALE = 2 } tp_lock_status;
-TP_API const char *tp_lock_status_name(tp_lock_status status); /* "absent", "matches", "stale" */
+typedef enum tp_lock_status {
+    TP_LOCK_ABSENT = 0,        /* nothing is known                                                */
+    TP_LOCK_MATCHES = 1,       /* it vouches for this host, library and model                     */
+    TP_LOCK_STALE = 2,         /* another host, library or declared version                       */
+    TP_LOCK_OTHER_CONFIG = 3,  /* the lock has the model with another config                      */
+    TP_LOCK_UNKNOWN_MODEL = 4, /* the lock does not have the model                                */
+    TP_LOCK_REFUSED = 5,       /* a cell of the model did not pass, or is not there               */
+    TP_LOCK_UNREADABLE = 6,    /* lock or config could not be read                                */
+    TP_LOCK_FAILED = 7         /* it could not be compared: memory ran out, or bad declared versions */
+} tp_lock_status;
+TP_API const char *tp_lock_status_name(tp_lock_status status); /* "absent", "matches", "stale", "other-config" and so on */
 typedef struct tp_lock_state {
     uint32_t struct_size;
     int32_t status;         /* tp_lock_status */
     int64_t scratch_bytes;  /* the most workspace that any cell of the lock used; 0: not known */
-    int64_t canary_success; /* Unix seconds of the last canary that passed; 0: none did */
+    int64_t canary_success; /* Unix seconds of the last canary that passed; 0: not known */
+    const char *model;      /* whose state it is: 1..63 printable ASCII characters, copied. NULL: of all models */
 } tp_lock_state;
+/* A model's state stands beside those of other models; scratch and canary are the context's, and 0 there leaves them as
+   they are. The state of all models takes the place of every model's, and a model's takes the place of that one. Up to 32
+   models are told apart, those of tags among them; further ones are "other". */
 TP_API tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error);
 
 /* Everything above as Prometheus text (version 0.0.4). */

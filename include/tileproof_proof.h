@@ -624,8 +624,10 @@ TP_API tp_status tp_capacity_work_at(const tp_capacity *capacity, int group, int
 
 /* At load: may this context serve this model by this lock? TP_UNSUPPORTED names the model and, where it is one
    group's fault, part, layers, phase and reason: the lock is stale for this host, the config is another, or a
-   cell is not qualified. Otherwise every cell's class and kernel become permits of policy locked, and the
-   context knows the state of its lock. declared as for tp_identity_detect. */
+   cell is not qualified. Otherwise every cell's class and kernel become permits of policy locked. However it
+   ends, the context knows the model's state (tp_context_lock_state, by the model's label), so that metrics, trace and alerts
+   do. A lock or config that could not be read is NULL: TP_INVALID, and the state is unreadable. declared as for
+   tp_identity_detect. */
 TP_API tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
                               const char *declared, tp_error *error);
 

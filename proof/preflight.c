@@ -125,34 +125,52 @@ static tp_status choose(const tp_lock *lock, const tp_model *model, const tp_ide
     }
     if (*chosen >= 0) return TP_OK;
     if (found) return refuse(model, NULL, error, "STALE", why);
-    *state = TP_LOCK_ABSENT;
+    *state = named ? TP_LOCK_OTHER_CONFIG : TP_LOCK_UNKNOWN_MODEL;
     return refuse(model, NULL, error, "not qualified",
                   named ? "the lock has it with another config" : "the lock does not have it");
 }
 
-tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model, const char *declared, tp_error *error) {
+/* Permits, or how it ended in state->status. */
+static tp_status compare(tp_context *context, const tp_lock *lock, const tp_model *model, const char *declared,
+                         tp_lock_state *state, tp_error *error) {
     tp_identity *here;
     permits p = {0};
-    tp_lock_state state = {.struct_size = sizeof state};
     int64_t revision;
-    int32_t why;
     char isa[64];
-    if (!context || !lock || !model) return tp__proof_fail(error, TP_INVALID, "context, lock and model must be given");
+    state->status = TP_LOCK_UNREADABLE;
+    if (!lock || !model)
+        return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given; NULL stands for one that could not be read",
+                              lock ? "model" : "lock");
+    state->status = TP_LOCK_FAILED;
     TP_TRY(tp_identity_detect(declared, &here, error));
     /* a context may plan for another machine */
     tp__lock_key(tp_context_machine(context)->isa, isa);
     here->isa = isa;
-    tp_status status = choose(lock, model, here, &revision, &why, error);
+    tp_status status = choose(lock, model, here, &revision, &state->status, error);
     tp_identity_destroy(here);
     if (status != TP_OK) {
-        state.status = why;
-        if (why == TP_LOCK_STALE && status == TP_UNSUPPORTED) tp_context_lock_state(context, &state, NULL);
+        if (status != TP_UNSUPPORTED) state->status = TP_LOCK_FAILED; /* memory ran out */
         return status;
     }
     status = collect(lock, revision, model, &p, error);
-    if (status == TP_OK) status = max_scratch(context, lock, isa, &state.scratch_bytes, error);
+    state->status = status == TP_UNSUPPORTED ? TP_LOCK_REFUSED : TP_LOCK_FAILED;
+    if (status == TP_OK) status = max_scratch(context, lock, isa, &state->scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
-    state.status = TP_LOCK_MATCHES;
-    return status == TP_OK ? tp_context_lock_state(context, &state, error) : status;
+    if (status == TP_OK) state->status = TP_LOCK_MATCHES;
+    return status;
+}
+
+/* However it ends, metrics and trace say so: a refusal that nobody sees leaves the alert quiet. */
+tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
+                       const char *declared, tp_error *error) {
+    tp_lock_state state = {.struct_size = sizeof state};
+    if (!context) return tp__proof_fail(error, TP_INVALID, "context is NULL: it must be given");
+    tp_status status = compare(context, lock, model, declared, &state, error);
+    if (model) state.model = model->label;
+    if (tp_context_lock_state(context, &state, NULL) == TP_INVALID) {
+        state.model = "other"; /* a file's name need not be a label */
+        tp_context_lock_state(context, &state, NULL);
+    }
+    return status;
 }

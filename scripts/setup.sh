@@ -51,21 +51,22 @@ have() {
 sudo=
 if [ "$(id -u)" -ne 0 ]; then sudo=sudo; fi
 
-# The tests of ops/ want promtool, and say "not run here" without it. Its package would start a server, so it is
-# unpacked, not installed; and asked for once.
-promtool_dir=$(cd "$(dirname "$0")/.." && pwd)/build/tools
-get_promtool() {
+# The tests of ops/ want promtool and prometheus, and say "not run here" without them. Their package would start a server, so it
+# is unpacked, not installed; and asked for once.
+tools=$(cd "$(dirname "$0")/.." && pwd)/build/tools
+get_prometheus() {
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
-    cd "$promtool_dir" || return 1
+    cd "$tools" || return 1
     apt-get -qq download prometheus 2>/dev/null ||
         { $sudo apt-get -qq update && apt-get -qq download prometheus; } 2>/dev/null || return 1
-    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool ./usr/bin/prometheus
     rm -f prometheus_*.deb
 }
-if [ "${1:-all}" != tool ] && ! command -v promtool >/dev/null && [ ! -e "$promtool_dir" ]; then
-    mkdir -p "$promtool_dir"
-    echo "set-up: getting promtool from Debian's package prometheus into build/tools"
-    (get_promtool) || echo "set-up: without promtool the tests of ops/ are not run here"
+if [ "${1:-all}" != tool ] && ! command -v prometheus >/dev/null && [ ! -e "$tools/asked-for-prometheus" ]; then
+    mkdir -p "$tools"
+    : >"$tools/asked-for-prometheus"
+    echo "set-up: getting promtool and prometheus from Debian's package prometheus into build/tools"
+    (get_prometheus) || echo "set-up: without promtool and prometheus the tests of ops/ are not run here"
 fi
 
 missing=()

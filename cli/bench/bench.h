@@ -121,7 +121,8 @@ enum goal_metric {
     GOAL_WORKSPACE_MIB,
     GOAL_PLAN_US,
     GOAL_OVERHEAD_US,
-    GOAL_RECEIPT_PCT
+    GOAL_RECEIPT_PCT,
+    GOAL_COUNTING_US
 };
 enum { GOAL_CASES = 3, HANDOVER_ROWS = 27 };
 
@@ -129,7 +130,9 @@ enum { GOAL_CASES = 3, HANDOVER_ROWS = 27 };
 enum call_kind {
     CALL_PLAIN,   /* cached tp_attention with few keys, */
     CALL_TASKS,   /* its tasks alone, */
-    CALL_RECEIPT, /* and with a receipt */
+    CALL_RECEIPT, /* and with a receipt; */
+    CALL_COUNTED, /* with tags, */
+    CALL_UNCOUNTED, /* and on a context that does not count calls */
     CALL_FULL,    /* with all keys */
     CALL_PLAN,    /* tp_plan_create: the best of an attempt */
     CALL_COUNT

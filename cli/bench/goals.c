@@ -126,6 +126,7 @@ static void attempt_goal(struct goals_run *run, struct goal *goal) {
     case GOAL_PLAN_US:
     case GOAL_OVERHEAD_US:
     case GOAL_RECEIPT_PCT:
+    case GOAL_COUNTING_US:
         status = bench_calls(goal->cases[0].words, kernel_of(run, &goal->cases[0]),
                              (uint64_t)run->options->seed, goal->calls, &error);
         break;

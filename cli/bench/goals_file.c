@@ -47,6 +47,7 @@ static const struct metric_row {
     {"plan_us", GOAL_PLAN_US, ARGUMENT_NONE, "plan_us", 1},
     {"overhead_us", GOAL_OVERHEAD_US, ARGUMENT_NONE, "overhead_us", 1},
     {"receipt_pct", GOAL_RECEIPT_PCT, ARGUMENT_NONE, "receipt_pct", 1},
+    {"counting_us", GOAL_COUNTING_US, ARGUMENT_NONE, "counting_us", 1},
 };
 enum { METRIC_COUNT = sizeof metrics / sizeof *metrics };
 

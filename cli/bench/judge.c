@@ -100,6 +100,10 @@ static void judge_calls(struct goal *goal, struct judged *judged) {
         judged->figure = plain - tasks;
         snprintf(text, size, "with few keys: call %.2f us, its tasks %.2f us; all keys %.1f us",
                  plain, tasks, full);
+    } else if (goal->metric == GOAL_COUNTING_US) {
+        double counted = ns[CALL_COUNTED].min * 1e-3, not = ns[CALL_UNCOUNTED].min * 1e-3;
+        judged->figure = counted - not;
+        snprintf(text, size, "with few keys and tags: call %.3f us, not counted %.3f us", counted, not);
     } else {
         judged->figure = 100 * receipt / full;
         snprintf(text, size, "the receipt takes %.2f us, the call %.1f us", receipt, full);
@@ -120,7 +124,8 @@ void goal_judge(struct goal *goal, const struct limits *limits, struct judged *j
         break;
     case GOAL_PLAN_US:
     case GOAL_OVERHEAD_US:
-    case GOAL_RECEIPT_PCT: judge_calls(goal, judged); break;
+    case GOAL_RECEIPT_PCT:
+    case GOAL_COUNTING_US: judge_calls(goal, judged); break;
     default: judge_cases(goal, limits, judged);
     }
     const tp_kernel_info *ran = goal->cases[0].ran ? kernel_named(goal->cases[0].ran) : NULL;

@@ -12,15 +12,11 @@ struct drill {
     double slowed;    /* 0: none */
 };
 
-/* How a lock stands to a model: tp_lock_status, whose names metrics have. */
-enum { LOCK_ABSENT, LOCK_MATCHES, LOCK_STALE, LOCK_OTHER_CONFIG, LOCK_UNKNOWN_MODEL, LOCK_REFUSED, LOCK_UNREADABLE, LOCK_FAILED };
-const char *lock_state_name(int state);
-
 /* A config that --model names. */
 struct deployed {
     tp_model *model;
     int64_t revision, last; /* its own in the lock; the last one of its name. -1: none */
-    int state;
+    int state; /* tp_lock_status */
     tp_lock *seen; /* its cells, where the lock does not have it; NULL: they were not run */
 };
 

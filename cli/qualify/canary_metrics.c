@@ -13,12 +13,6 @@
 enum { MAX_BYTES = 1 << 20 };
 static const char success[] = "tileproof_canary_last_success_timestamp_seconds";
 
-const char *lock_state_name(int state) {
-    static const char *const names[] = {"absent",        "matches", "stale",      "other-config",
-                                        "unknown-model", "refused", "unreadable", "failed"};
-    return names[state];
-}
-
 /* Of the file that is to be replaced: a canary that fails does not forget when one passed. */
 static long long last_success(const char *path) {
     tp_error error = TP_ERROR_INIT;
@@ -53,14 +47,14 @@ static void put_escaped(FILE *out, const char *text) {
 }
 
 static void put_state(FILE *out, const char *model, int now) {
-    for (int state = 0; state <= LOCK_FAILED; state++) {
+    for (int state = 0; state <= TP_LOCK_FAILED; state++) {
         fprintf(out, "tileproof_lock_state{");
         if (*model) {
             fprintf(out, "model=\"");
             put_escaped(out, model);
             fprintf(out, "\",");
         }
-        fprintf(out, "state=\"%s\"} %d\n", lock_state_name(state), state == now);
+        fprintf(out, "state=\"%s\"} %d\n", tp_lock_status_name((tp_lock_status)state), state == now);
     }
 }
 
@@ -68,7 +62,7 @@ static void put_state(FILE *out, const char *model, int now) {
 static int put_locked(FILE *out, const struct canary *c) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT, next = TP_LOCK_REVISION_INIT;
     char why[1024];
-    int worst = LOCK_MATCHES;
+    int worst = TP_LOCK_MATCHES;
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
         int last = 1;
         if (strcmp(one.engine, "tileproof") || strcmp(one.device, "cpu") || strcmp(one.isa, c->now->isa)) continue;
@@ -77,7 +71,7 @@ static int put_locked(FILE *out, const struct canary *c) {
                     strcmp(one.isa, next.isa);
         if (!last) continue;
         int fresh = tp_lock_revision_fresh(c->lock, i, c->now, why, sizeof why) == TP_OK;
-        int state = !fresh ? LOCK_STALE : cell_rank(one.status) > 1 ? LOCK_REFUSED : LOCK_MATCHES;
+        int state = !fresh ? TP_LOCK_STALE : cell_rank(one.status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
         put_state(out, one.model, state);
         if (state > worst) worst = state;
     }
@@ -85,18 +79,18 @@ static int put_locked(FILE *out, const struct canary *c) {
 }
 
 static int put_states(FILE *out, const struct canary *c) {
-    int worst = LOCK_MATCHES;
+    int worst = TP_LOCK_MATCHES;
     put_head(out, "tileproof_lock_state", "1 for the state that the lock is in for a model, 0 for the others.");
     if (!c->lock) {
-        put_state(out, "", LOCK_UNREADABLE);
-        return LOCK_UNREADABLE;
+        put_state(out, "", TP_LOCK_UNREADABLE);
+        return TP_LOCK_UNREADABLE;
     }
     if (!c->deployed_count) worst = put_locked(out, c);
     for (int i = 0; i < c->deployed_count; i++) {
         put_state(out, c->deployed[i].model->label, c->deployed[i].state);
         if (c->deployed[i].state > worst) worst = c->deployed[i].state;
     }
-    return c->stale && worst == LOCK_MATCHES ? LOCK_STALE : worst;
+    return c->stale && worst == TP_LOCK_MATCHES ? TP_LOCK_STALE : worst;
 }
 
 static long long not_run(const struct canary *c) {
@@ -117,7 +111,7 @@ static void put_all(FILE *out, const struct canary *c, long long passed, int cod
     int worst = put_states(out, c);
     put_plain(out, "tileproof_lock_loaded", "1 when a lock was loaded.", c->lock != NULL);
     put_plain(out, "tileproof_lock_stale", "1 when the lock does not vouch for this host, library and every model.",
-              worst != LOCK_MATCHES);
+              worst != TP_LOCK_MATCHES);
 }
 
 int canary_metrics_check(const struct options *options) {

@@ -30,11 +30,11 @@ static void find_state(const struct canary *c, struct deployed *d) {
     char why[1024];
     tp_lock_revision known = TP_LOCK_REVISION_INIT;
     find_revisions(c, d);
-    d->state = d->last < 0 ? LOCK_UNKNOWN_MODEL : LOCK_OTHER_CONFIG;
+    d->state = d->last < 0 ? TP_LOCK_UNKNOWN_MODEL : TP_LOCK_OTHER_CONFIG;
     if (d->revision < 0) return;
     tp_lock_revision_at(c->lock, d->revision, &known);
     int fresh = tp_lock_revision_fresh(c->lock, d->revision, c->now, why, sizeof why) == TP_OK;
-    d->state = !fresh ? LOCK_STALE : cell_rank(known.status) > 1 ? LOCK_REFUSED : LOCK_MATCHES;
+    d->state = !fresh ? TP_LOCK_STALE : cell_rank(known.status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
 }
 
 int canary_models_read(struct canary *c, const struct options *options) {
@@ -62,11 +62,10 @@ void canary_models_find(struct canary *c) {
 
 int canary_models_fresh(const struct canary *c, char *text, size_t size) {
     text[0] = 0;
-    for (int i = 0; i < c->deployed_count; i++)
-        if (c->deployed[i].state == LOCK_STALE) {
-            tp_lock_revision_fresh(c->lock, c->deployed[i].revision, c->now, text, size);
-            return 0;
-        }
+    for (int i = 0; i < c->deployed_count; i++) {
+        int64_t revision = c->deployed[i].revision;
+        if (revision >= 0 && tp_lock_revision_fresh(c->lock, revision, c->now, text, size) != TP_OK) return 0;
+    }
     return 1;
 }
 

@@ -70,9 +70,7 @@ int line_fields(const struct line_field *fields, int count, const json_t *object
     return 0;
 }
 
-/* One line of the text; the reason is without file and line. */
-static int read_line(const char *line, size_t length, line_function one, void *user, int number,
-                     char reason[LINES_REASON]) {
+int line_read(const char *line, size_t length, line_function one, void *user, int number, char reason[LINES_REASON]) {
     json_error_t broken;
     if (length > LINES_MAX_LINE)
         return line_wrong(reason, "the line has %zu bytes: it must have at most %u", length, LINES_MAX_LINE);
@@ -84,7 +82,7 @@ static int read_line(const char *line, size_t length, line_function one, void *u
     return wrong;
 }
 
-static int blank(const char *line, size_t length) {
+int line_blank(const char *line, size_t length) {
     size_t i = 0;
     while (i < length && strchr(" \t\r", line[i]) && line[i]) i++;
     return i == length;
@@ -99,9 +97,9 @@ int lines_read(const char *text, size_t size, const char *name, line_function on
         size_t length = end ? (size_t)(end - line) : size - at;
         number++;
         at += length + 1;
-        if (blank(line, length)) continue;
+        if (line_blank(line, length)) continue;
         found = 1;
-        wrong = read_line(line, length, one, user, number, inner);
+        wrong = line_read(line, length, one, user, number, inner);
     }
     if (!wrong && !found) wrong = line_wrong(inner, "the file holds no line");
     /* cut rather than overflow: the name may be long */

@@ -35,6 +35,9 @@ int line_fields(const struct line_field *fields, int count, const json_t *object
 
 /* One object: nonzero, with a reason, stops. A function that keeps the object takes a reference. */
 typedef int (*line_function)(void *user, json_t *object, int line, char reason[LINES_REASON]);
+/* One line, which is an object. Nonzero: reason says why not, without file and line. */
+int line_read(const char *line, size_t length, line_function one, void *user, int number, char reason[LINES_REASON]);
+int line_blank(const char *line, size_t length);
 /* Every line that is not blank. Nonzero: reason holds "NAME:LINE: ...", also when there is none. */
 int lines_read(const char *text, size_t size, const char *name, line_function one, void *user,
                char reason[LINES_REASON]);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tileproof trace convert: a trace of calls as events that chrome://tracing and Perfetto show. */
+/* tileproof trace: a trace of calls as events that chrome://tracing and Perfetto show (convert), or summed up (summary). */
 #include "cli.h"
 #include "tool/files.h"
 #include "tool/trace_calls.h"
+#include "trace/summary.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,10 @@ static int write_events(const struct traced_calls *calls, const char *path) {
     return code;
 }
 
-int command_trace(const struct options *options) {
+static int convert(const struct options *options) {
     struct traced_calls calls;
     char reason[LINES_REASON];
     size_t size;
-    if (options->file_count != 2 || strcmp(options->files[0], "convert")) {
-        complain("trace takes the word convert and one file: tileproof trace convert calls.jsonl -o calls.json");
-        return EXIT_USAGE;
-    }
     const struct named_file out = {"-o", options->format}, in = {"the trace", options->files[1]};
     int code = file_clash(&out, &in);
     if (code) return code;
@@ -47,4 +44,12 @@ int command_trace(const struct options *options) {
     }
     free(text);
     return code;
+}
+
+int command_trace(const struct options *options) {
+    const char *word = options->file_count == 2 ? options->files[0] : "";
+    if (!strcmp(word, "convert")) return convert(options);
+    if (!strcmp(word, "summary")) return trace_summary(options->files[1], options->format);
+    complain("trace takes the word convert or summary and one file: tileproof trace summary calls.jsonl");
+    return EXIT_USAGE;
 }

@@ -14,6 +14,7 @@ static const struct line_field fields[] = {
     {"status", LINE_TEXT, AT(status), 0, 63, 0},
     {"kernel", LINE_TEXT, AT(kernel), 0, 63, 0},
     {"problem", LINE_TEXT, AT(problem), 0, 1023, 0},
+    {"class", LINE_TEXT, AT(problem_class), 0, 1023, 1},
     {"phase", LINE_TEXT, AT(phase), 0, 63, 0},
     {"bucket", LINE_TEXT, AT(bucket), 0, 63, 0},
     {"fallback", LINE_FLAG, AT(fallback), 0, 0, 0},
@@ -27,11 +28,16 @@ static const struct line_field fields[] = {
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
+int traced_call(const json_t *object, struct traced *call, char reason[LINES_REASON]) {
+    *call = (struct traced){.layer = -1, .thread = 1};
+    return line_fields(fields, FIELD_COUNT, object, call, reason);
+}
+
 static int read_call(void *user, json_t *object, int line, char reason[LINES_REASON]) {
     struct traced_calls *calls = user;
-    struct traced call = {.layer = -1, .thread = 1};
+    struct traced call;
     (void)line;
-    if (line_fields(fields, FIELD_COUNT, object, &call, reason)) return 1;
+    if (traced_call(object, &call, reason)) return 1;
     if (calls->count == calls->capacity) {
         size_t capacity = calls->capacity ? 2 * calls->capacity : 64;
         struct traced *more = realloc(calls->call, capacity * sizeof *more);

@@ -7,7 +7,7 @@
 
 struct traced {
     int64_t ts_ns, time_ns, thread, layer, bytes, workspace;
-    const char *status, *kernel, *problem, *phase, *bucket, *lock, *model, *request;
+    const char *status, *kernel, *problem, *problem_class, *phase, *bucket, *lock, *model, *request; /* NULL: not said */
     const json_t *refused;
     int fallback;
     json_t *object; /* holds the texts */
@@ -17,6 +17,9 @@ struct traced_calls {
     struct traced *call;
     size_t count, capacity;
 };
+
+/* One line's object; its texts live as long as that. Nonzero: reason says why not. */
+int traced_call(const json_t *object, struct traced *call, char reason[LINES_REASON]);
 
 /* Nonzero: reason says why; what was read is freed. */
 int traced_read(struct traced_calls *calls, const char *text, size_t size, const char *name,

@@ -229,7 +229,21 @@ class Output(Case):
         self.assertTrue(all(r'model="a \"b\"\n"' in x for x, _ in calls), calls)
         self.assertRegex(text, r'tileproof_fallbacks_total\{.*kernel="math",.*reason="dropout".*\} 1\n')
         for name in re.findall(r"^(\w+)(?:\{| )", text, re.M):
-            self.assertIn(f"# TYPE {name} ", text)
+            self.assertIn(f"# TYPE {re.sub('(?<=call_seconds)_(bucket|sum|count)$', '', name)} ", text)
+        # six calls of one phase and bucket: bounds that double, counts that never fall
+        within = [(bound, int(n)) for bound, n in re.findall(r'^tileproof_call_seconds_bucket\{engine="torch",.*le="(.*)"\} (\d+)$', text, re.M)]
+        self.assertEqual([bound for bound, _ in within], [f"{1024e-9 * 2**i:.9f}" for i in range(26)] + ["+Inf"])
+        self.assertEqual([n for _, n in within], sorted(n for _, n in within))
+        self.assertEqual(within[-1][1], 6)
+        self.assertRegex(text, r"(?m)^tileproof_call_seconds_count\{.*\} 6$")
+
+    def test_a_time_is_within_the_first_bound_that_is_not_below_it(self):
+        from tileproof.watch import records
+
+        for ns, bound in ((0, 0), (1, 0), (1024, 0), (1025, 1), (2048, 1), (2049, 2), (1 << 35, 25), ((1 << 35) + 1, 26), (1 << 60, 26)):
+            record = records.Record("torch", "math", False, None, None)
+            record.took(ns)
+            self.assertEqual(record.times.index(1), bound, ns)
 
     def test_only_the_first_records_are_told_apart(self):
         from tileproof.watch import records

@@ -30,7 +30,10 @@ static tp_status check_options(const tp_context_options *options, tp_error *erro
                "cached_plans is %d: it must be in 0..%d", options->cached_plans, PLANS_MAX);
     TP_REQUIRE(options->recorded >= -1 && options->recorded <= RECORDED_MAX, error, TP_INVALID,
                "recorded is %d: it must be in -1..%d", options->recorded, RECORDED_MAX);
-    TP_REQUIRE(options->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", options->reserved);
+    TP_REQUIRE(options->counted == 0 || options->counted == -1, error, TP_INVALID,
+               "counted is %d: it must be 0 (calls are counted) or -1 (they are not)", options->counted);
+    TP_REQUIRE(options->reserved == 0 && options->reserved2 == 0, error, TP_INVALID,
+               "reserved is %d and reserved2 %d: they must be 0", options->reserved, options->reserved2);
     return TP_OK;
 }
 
@@ -102,11 +105,12 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->cache = tp__cache_create(max);
     made->permits = tp__permits_create(&made->catalog);
     made->counts = tp__counts_create(&made->catalog.names);
+    if (options->counted == 0) made->histograms = tp__histograms_create();
     if (options->recorded >= 0)
         made->recorder = tp__recorder_create(options->recorded > 0 ? options->recorded : RECORDED_DEFAULT);
     if (options->disable != NULL) made->disable = strdup(options->disable);
     int failed = made->cache == NULL || made->permits == NULL || made->counts == NULL ||
-                 (options->recorded >= 0 && made->recorder == NULL) ||
+                 (options->counted == 0 && made->histograms == NULL) || (options->recorded >= 0 && made->recorder == NULL) ||
                  (options->disable != NULL && made->disable == NULL) || !tp__birth_note(&made->birth);
     status = failed ? tp__fail(error, TP_NO_MEMORY, "no memory for what a context holds")
                     : start_pool(made, error); /* last: all other memory has been had */
@@ -136,6 +140,7 @@ void tp_context_destroy(tp_context *context) {
     }
     tp__permits_destroy(context->permits);
     tp__counts_destroy(context->counts);
+    tp__histograms_destroy(context->histograms);
     tp__recorder_destroy(context->recorder);
     tp__device_destroy(context->device, here);
     tp__birth_forget(&context->birth);

@@ -9,6 +9,8 @@
 #include "api/birth.h"
 #include "api/watch.h"
 #include "plan/plan.h"
+#include "telemetry/histogram.h"
+#include "telemetry/locks.h"
 #include "tileproof.h"
 
 typedef struct tp__cache tp__cache;
@@ -36,10 +38,10 @@ struct tp_context {
     tp__permits *permits;
     atomic_uint permits_generation;
     tp__counts *counts;
+    tp__histograms *histograms; /* NULL: calls are not counted */
     tp__recorder *recorder; /* NULL: none */
     atomic_int trace_ended; /* its sink asked to stop */
-    atomic_int lock_status;
-    atomic_llong lock_scratch, canary_success;
+    tp__locks locks;
     atomic_llong workspace_held;
     /* tp_attention only, under this lock */
     pthread_mutex_t lock;

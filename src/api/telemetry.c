@@ -2,6 +2,7 @@
 /* Entry points to what a context has counted and recorded. */
 #include "api/context.h"
 #include "base/structs.h"
+#include "problem/sequence.h"
 #include "telemetry/metrics.h"
 
 tp_status tp_context_counters_sized(const tp_context *context, tp_counters *counters, size_t size) {
@@ -27,22 +28,22 @@ int tp_context_count_next_sized(const tp_context *context, int64_t *at, tp_count
 }
 
 const char *tp_lock_status_name(tp_lock_status status) {
-    static const char *const names[] = {"absent", "matches", "stale"};
-    return (unsigned)status < 3 ? names[status] : "lock?";
+    static const char *const names[TP__LOCK_STATUSES] = {"absent",        "matches", "stale",      "other-config",
+                                                         "unknown-model", "refused", "unreadable", "failed"};
+    return (unsigned)status < TP__LOCK_STATUSES ? names[status] : "lock?";
 }
 
 tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error) {
     TP_REQUIRE(context != NULL, error, TP_INVALID, "context is NULL");
     TP_TRY(tp__context_here(context, error));
     TP_STRUCT_IN(tp_lock_state, state, error);
-    TP_REQUIRE(state->status >= TP_LOCK_ABSENT && state->status <= TP_LOCK_STALE, error, TP_INVALID,
-               "lock status is %d: it must be absent (0), matches (1) or stale (2)", state->status);
+    TP_REQUIRE(state->status >= TP_LOCK_ABSENT && state->status < TP__LOCK_STATUSES, error, TP_INVALID,
+               "lock status is %d: it must be in 0..%d, absent (0) to failed (7)", state->status, TP__LOCK_STATUSES - 1);
     TP_REQUIRE(state->scratch_bytes >= 0 && state->canary_success >= 0, error, TP_INVALID,
                "scratch_bytes is %lld and canary_success %lld: they must be >= 0",
                (long long)state->scratch_bytes, (long long)state->canary_success);
-    atomic_store(&context->lock_status, state->status);
-    atomic_store(&context->lock_scratch, state->scratch_bytes);
-    atomic_store(&context->canary_success, state->canary_success);
+    TP_TRY(tp__tag_check("model", state->model, error));
+    tp__locks_set(&context->locks, tp__counts_model(context->counts, state->model), state);
     return TP_OK;
 }
 
@@ -50,9 +51,8 @@ tp_status tp_metrics_write(const tp_context *context, tp_write write, void *cook
     if (context == NULL || write == NULL) return TP_INVALID;
     TP_TRY(tp__context_here(context, NULL));
     tp__metrics m = {.counts = context->counts,
-                     .lock = {.status = atomic_load(&context->lock_status),
-                              .scratch_bytes = atomic_load(&context->lock_scratch),
-                              .canary_success = atomic_load(&context->canary_success)},
+                     .histograms = context->histograms,
+                     .locks = &context->locks,
                      .workspace_bytes = atomic_load(&context->workspace_held),
                      .policy = context->policy,
                      .threads = context->threads,

@@ -46,9 +46,9 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
                  const tp_decision *decision, const tp__reasons *why) {
     tp__record *r = &watch->record;
     const char *model = tags != NULL ? tags->model : NULL, *request = tags != NULL ? tags->request : NULL;
-    r->labels.model = (uint8_t)tp__counts_model(context->counts, model);
-    r->lock = atomic_load_explicit(&context->lock_status, memory_order_relaxed);
+    if (context->histograms != NULL) r->labels.model = (uint8_t)tp__counts_model(context->counts, model);
     if (context->recorder == NULL && !watch->listening) return; /* nobody will ask */
+    r->lock = tp__locks_of(&context->locks, context->counts, r->labels.model);
     r->layer = tags != NULL ? tags->layer : -1;
     r->fallback = decision->fallback;
     strcpy(r->model, model != NULL ? model : "");
@@ -59,6 +59,12 @@ static void fill(tp__watch *watch, tp_context *context, const tp_problem *proble
     watch->problem = problem;
     if (watch->detail) watch->decision = tp__decision_hold(decision);
     watch->told = watch->detail || (watch->listening && r->status != TP_OK);
+}
+
+static void count(tp_context *context, const tp__record *r, const tp__amounts *amounts) {
+    if (context->histograms == NULL) return; /* calls are not counted */
+    tp__counts_add(context->counts, r->labels, amounts);
+    if (amounts != NULL) tp__histograms_add(context->histograms, r->labels, amounts->time_ns);
 }
 
 void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *problem, const tp_tags *tags,
@@ -75,7 +81,7 @@ void tp__watch_refused(tp__watch *watch, tp_context *context, const tp_problem *
     r->status = decision->status;
     tp__reasons why = tp__reasons_of(decision);
     fill(watch, context, problem, tags, decision, &why);
-    tp__counts_add(context->counts, r->labels, NULL);
+    count(context, r, NULL);
     watch->event = decision->status == TP_NOT_LOCKED ? TP_EVENT_NOT_LOCKED : TP_EVENT_REFUSED;
 }
 
@@ -95,12 +101,12 @@ void tp__watch_ran(tp__watch *watch, const tp_plan *plan, const tp_problem *prob
         return; /* no call was completed */
     }
     atomic_fetch_add(&context->calls, 1);
-    tp__counts_add(context->counts, r->labels, &ran->amounts);
+    count(context, r, &ran->amounts);
     if (!plan->decision->fallback) return;
     atomic_fetch_add(&context->fallbacks, 1);
     r->labels.kind = TP_COUNT_FALLBACKS;
     r->labels.reason = (uint8_t)tp__first_reason(plan->decision);
-    tp__counts_add(context->counts, r->labels, NULL);
+    count(context, r, NULL);
 }
 
 static void tell(tp__watch *watch, tp_context *context, const tp_tags *tags, tp_status status) {

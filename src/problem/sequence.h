@@ -88,6 +88,8 @@ tp_status tp__tensors_check_on(const tp_problem *problem, const tp_tensors *tens
 
 /* Whose call it is: tags.c, part of the above. */
 tp_status tp__tags_check(const tp_tags *tags, tp_error *error);
+/* One of its texts, or another that is to be a label; NULL is none. */
+tp_status tp__tag_check(const char *what, const char *text, tp_error *error);
 
 /* What masks and scores read of the tensors: mask_data.c, part of the above. */
 tp_status tp__mask_data_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);

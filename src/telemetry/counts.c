@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define CELLS 1024 /* a power of two */
-#define MODELS 32
 #define MODEL_SIZE 64
 
 typedef struct cell {
@@ -19,8 +18,8 @@ struct tp__counts {
     const tp__kernel_names *names;
     cell cell[CELLS + 3]; /* behind the table, by kind: what found no room */
     atomic_int models;
-    char model[MODELS + 1][MODEL_SIZE]; /* from 1 */
-    pthread_mutex_t lock;               /* for adding a model */
+    char model[TP__MODELS + 1][MODEL_SIZE]; /* from 1 */
+    pthread_mutex_t lock;                   /* for adding a model */
 };
 
 tp__counts *tp__counts_create(const tp__kernel_names *names) {
@@ -42,8 +41,10 @@ void tp__counts_destroy(tp__counts *counts) {
     free(counts);
 }
 
+int tp__counts_models(const tp__counts *counts) { return atomic_load_explicit(&counts->models, memory_order_acquire); }
+
 static int find_model(const tp__counts *counts, const char *name) {
-    int known = atomic_load_explicit(&counts->models, memory_order_acquire);
+    int known = tp__counts_models(counts);
     for (int i = 1; i <= known; i++)
         if (strcmp(counts->model[i], name) == 0) return i;
     return 0;
@@ -53,10 +54,11 @@ int tp__counts_model(tp__counts *counts, const char *name) {
     if (name == NULL) return 0;
     int found = find_model(counts, name);
     if (found > 0) return found;
+    if (strcmp(name, "other") == 0) return TP__OTHER; /* one series of that name */
     pthread_mutex_lock(&counts->lock);
     found = find_model(counts, name);
     int known = atomic_load(&counts->models);
-    if (found == 0 && known < MODELS && strlen(name) < MODEL_SIZE) {
+    if (found == 0 && known < TP__MODELS && strlen(name) < MODEL_SIZE) {
         strcpy(counts->model[known + 1], name);
         found = known + 1;
         atomic_store_explicit(&counts->models, found, memory_order_release);

@@ -23,6 +23,11 @@ typedef struct tp__labels {
 #define TP__NO_KERNEL 0xfe /* of calls without pairs, and of refusals */
 #define TP__OTHER 0xff     /* a label that stands for all that found no room */
 
+/* Places for what is kept by model: 0 not said, then those that are known, last TP__OTHER. */
+enum { TP__MODELS = 32, TP__MODEL_SLOTS = TP__MODELS + 2 };
+static inline int tp__model_slot(int model) { return model == TP__OTHER ? TP__MODELS + 1 : model; }
+static inline uint8_t tp__slot_model(int slot) { return (uint8_t)(slot == TP__MODELS + 1 ? TP__OTHER : slot); }
+
 /* Phase, bucket and dtype of a call or, without tensors, of the problem's bounds. */
 tp__labels tp__labels_of(const tp_problem *problem, const tp_tensors *tensors);
 const char *tp__phase_name(int phase);
@@ -39,6 +44,7 @@ void tp__counts_destroy(tp__counts *counts);
 /* The number of a model, which is noted if it is new and there is room; 0 for NULL. */
 int tp__counts_model(tp__counts *counts, const char *name);
 const char *tp__counts_model_name(const tp__counts *counts, int model);
+int tp__counts_models(const tp__counts *counts); /* how many are known; their numbers begin at 1 */
 
 typedef struct tp__amounts {
     int64_t time_ns, bytes, workspace;

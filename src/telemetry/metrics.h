@@ -2,13 +2,15 @@
 #ifndef TP_TELEMETRY_METRICS_H
 #define TP_TELEMETRY_METRICS_H
 
-#include "telemetry/counts.h"
+#include "telemetry/histogram.h"
+#include "telemetry/locks.h"
 
 /* All that the exposition says. */
 typedef struct tp__metrics {
     const tp__counts *counts;
+    const tp__histograms *histograms;
+    const tp__locks *locks;
     tp_counters totals;
-    tp_lock_state lock;
     int64_t workspace_bytes;
     int32_t policy;
     int32_t threads;

@@ -7,37 +7,9 @@
 #include <string.h>
 
 #include "support/call.h"
+#include "support/sink.h"
 
 #define BEST (call_kernel(0))
-
-typedef struct sink {
-    char text[1 << 20];
-    size_t used;
-    int pieces, stop_at; /* stop_at: the piece whose answer is "stop"; 0: none */
-} sink;
-
-static int collect(void *cookie, const char *bytes, size_t size) {
-    sink *s = cookie;
-    if (s->used + size >= sizeof s->text) return 1;
-    memcpy(s->text + s->used, bytes, size);
-    s->used += size;
-    s->text[s->used] = '\0';
-    return ++s->pieces == s->stop_at;
-}
-
-static sink *sink_new(void) { return calloc(1, sizeof(sink)); }
-
-static int lines_of(const char *text) {
-    int n = 0;
-    for (; *text != '\0'; text++) n += *text == '\n';
-    return n;
-}
-
-static int times_in(const char *text, const char *part) {
-    int n = 0;
-    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) n++;
-    return n;
-}
 
 static tp_context *context_with(tp_context_options options) {
     tp_context *context;
@@ -208,83 +180,13 @@ static void counts_are_bounded(void **state) {
     tp_context_destroy(context);
 }
 
-static void expect_line(const char *text, const char *line) {
-    const char *at = strstr(text, line);
-    if (at == NULL || (at != text && at[-1] != '\n')) fail_msg("no line '%s' in:\n%s", line, text);
-}
-
-static void metrics_are_prometheus_text(void **state) {
-    (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_SERVE});
-    call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
-    tp_tags tags = TP_TAGS_INIT;
-    tp_lock_state lock = {sizeof lock, TP_LOCK_STALE, 4096, 1700000000};
-    sink *s = sink_new();
-    char line[256];
-    tags.model = "a \"b\" \\c";
-    c->tensors.tags = &tags;
-    assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, wide), TP_OK);
-    assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
-    assert_int_equal(s->text[s->used - 1], '\n');
-    snprintf(line, sizeof line,
-             "tileproof_calls_total{kernel=\"%s\",device=\"cpu\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
-             "model=\"a \\\"b\\\" \\\\c\"} 2\n",
-             BEST);
-    expect_line(s->text, line);
-    expect_line(s->text, "tileproof_fallbacks_total{kernel=\"math\",device=\"cpu\",phase=\"decode\",dtype=\"f32\","
-                         "bucket=\"few-rows\",reason=\"head_dim\"} 1\n");
-    expect_line(s->text, "tileproof_lock_loaded 0\n");
-    expect_line(s->text, "tileproof_lock_stale 0\n");
-    expect_line(s->text, "tileproof_plans_total 2\n");
-    expect_line(s->text, "tileproof_plan_cache_hits_total 1\n");
-    assert_int_equal(times_in(s->text, "# HELP "), times_in(s->text, "# TYPE "));
-    tp_count fast = sum(context, TP_COUNT_CALLS, BEST, NULL, NULL, NULL, NULL);
-    snprintf(line, sizeof line,
-             "tileproof_call_seconds_total{kernel=\"%s\",device=\"cpu\",phase=\"prefill\",dtype=\"bf16\",bucket=\"many-rows\","
-             "model=\"a \\\"b\\\" \\\\c\"} %.9f\n",
-             BEST, (double)fast.time_ns / 1e9);
-    expect_line(s->text, line);
-    assert_int_equal(tp_context_lock_state(context, &lock, NULL), TP_OK);
-    s->used = 0;
-    assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
-    expect_line(s->text, "tileproof_lock_loaded 1\n");
-    expect_line(s->text, "tileproof_lock_stale 1\n");
-    expect_line(s->text, "tileproof_lock_scratch_bytes 4096\n");
-    expect_line(s->text, "tileproof_canary_last_success_timestamp_seconds 1700000000\n");
-    lock.status = TP_LOCK_MATCHES;
-    assert_int_equal(tp_context_lock_state(context, &lock, NULL), TP_OK);
-    s->used = 0;
-    assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
-    expect_line(s->text, "tileproof_lock_loaded 1\n");
-    expect_line(s->text, "tileproof_lock_stale 0\n");
-    sink *stopped = sink_new();
-    stopped->stop_at = 3;
-    assert_int_equal(tp_metrics_write(context, collect, stopped), TP_INVALID);
-    assert_int_equal(stopped->pieces, 3);
-    assert_int_equal(tp_metrics_write(NULL, collect, s), TP_INVALID);
-    assert_int_equal(tp_metrics_write(context, NULL, s), TP_INVALID);
-    tp_error error = TP_ERROR_INIT;
-    assert_int_equal(tp_context_lock_state(context, &(tp_lock_state){sizeof lock, 3, 0, 0}, &error), TP_INVALID);
-    assert_non_null(strstr(error.text, "lock status is 3"));
-    assert_int_equal(tp_context_lock_state(context, &(tp_lock_state){sizeof lock, 1, -1, 0}, &error), TP_INVALID);
-    assert_int_equal(tp_context_lock_state(context, &(tp_lock_state){4, 1, 0, 0}, &error), TP_INVALID);
-    assert_int_equal(tp_context_lock_state(NULL, &lock, &error), TP_INVALID);
-    free(stopped);
-    free(s);
-    tp_context_destroy(context);
-    call_free(c);
-    call_free(wide);
-}
-
 static void a_trace_has_one_line_a_call(void **state) {
     (void)state;
     sink *s = sink_new();
     tp_context *context =
         context_with((tp_context_options){.policy = TP_REFUSE, .trace = collect, .trace_cookie = s});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
-    tp_lock_state lock = {sizeof lock, TP_LOCK_MATCHES, 0, 0};
+    tp_lock_state lock = {sizeof lock, TP_LOCK_MATCHES, 0, 0, NULL};
     tp_tags tags = {sizeof tags, 7, "org/m", "req \"1\""};
     char kernel[64];
     assert_int_equal(attend(context, c), TP_OK);
@@ -500,7 +402,6 @@ int main(void) {
         cmocka_unit_test(calls_are_counted_by_label),
         cmocka_unit_test(fallbacks_and_refusals_are_counted_with_reasons),
         cmocka_unit_test(counts_are_bounded),
-        cmocka_unit_test(metrics_are_prometheus_text),
         cmocka_unit_test(a_trace_has_one_line_a_call),
         cmocka_unit_test(the_recorder_keeps_the_last_decisions),
         cmocka_unit_test(bad_tags_are_refused),

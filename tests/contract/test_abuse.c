@@ -189,7 +189,7 @@ static void bad_options(void **state) {
         tp_context_options options;
         const char *names;
     } cases[] = {
-        {{.struct_size = sizeof(tp_context_options) - 1}, "struct_size"},
+        {{.struct_size = offsetof(tp_context_options, counted) - 1}, "struct_size"},
         {{.struct_size = sizeof(tp_context_options), .threads = -1}, "-1"},
         {{.struct_size = sizeof(tp_context_options), .threads = 1025}, "1025"},
         {{.struct_size = sizeof(tp_context_options), .policy = 4}, "policy is 4"},
@@ -201,6 +201,9 @@ static void bad_options(void **state) {
         {{.struct_size = sizeof(tp_context_options), .recorded = -2}, "recorded is -2"},
         {{.struct_size = sizeof(tp_context_options), .recorded = 65537}, "recorded is 65537"},
         {{.struct_size = sizeof(tp_context_options), .reserved = 1}, "reserved is 1"},
+        {{.struct_size = sizeof(tp_context_options), .reserved2 = 1}, "reserved2 1"},
+        {{.struct_size = sizeof(tp_context_options), .counted = 1}, "counted is 1: it must be 0"},
+        {{.struct_size = sizeof(tp_context_options), .counted = -2}, "counted is -2: it must be 0"},
     };
     for (int n = 0; n < COUNT(cases); n++) {
         tp_error error = TP_ERROR_INIT;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer target: any bytes as a trace of requests and as a trace of calls. Either what was read keeps the rules,
-   or there is a reason that names the line. */
+/* libFuzzer target: any bytes as a trace of requests and as a trace of calls, read whole, and line by line for its summary.
+   Either what was read keeps the rules, or there is a reason that names the line. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "replay/replay.h"
+#include "tool/line_stream.h"
 #include "tool/trace_calls.h"
+#include "trace/summary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -53,8 +55,61 @@ static void check_calls(const char *text, size_t size) {
     traced_free(&calls);
 }
 
+/* Bytes in pieces of any size. */
+struct pieces {
+    const char *text;
+    size_t left, piece;
+};
+
+static ssize_t next_piece(void *user, char *to, size_t room) {
+    struct pieces *p = user;
+    size_t n = p->piece = p->piece * 7 % 61 + 1;
+    if (n > p->left) n = p->left;
+    if (n > room) n = room;
+    memcpy(to, p->text, n);
+    p->text += n;
+    p->left -= n;
+    return (ssize_t)n;
+}
+
+static void check_groups(const struct summary *s) {
+    int64_t lines[BYS] = {0};
+    for (int i = 0; i < s->group_count; i++) {
+        const struct group *g = s->group[i];
+        double p50 = sketch_quantile(&g->times, 0.5), p99 = sketch_quantile(&g->times, 0.99);
+        lines[g->by] += g->calls + g->refused;
+        require(g->fallbacks <= g->calls && g->times.count == g->calls);
+        require(0 <= p50 && p50 <= p99 && p99 <= (double)g->times.max);
+        require(g->times.sum <= (double)g->calls * (double)g->times.max * (1 + 1e-9));
+    }
+    for (int by = 0; by < BYS; by++) require(lines[by] == s->lines);
+}
+
+/* Every line is a call, wrong or blank, and every call is in one group of each kind. */
+static void check_summary(const char *text, size_t size) {
+    struct summary summary;
+    struct line_stream stream;
+    struct pieces pieces = {text, size, size};
+    int64_t wrong = 0;
+    int got;
+    require(!summary_open(&summary) && !line_stream_open(&stream, next_piece, &pieces));
+    while ((got = line_stream_next(&stream)) > 0) require(!summary_line(&summary, stream.line, stream.length, stream.number));
+    require(!got && stream.bytes == (int64_t)size && summary.lines + summary.wrong + summary.blank == stream.number);
+    require(stream.number >= 0 && (stream.number > 0 || size == 0));
+    summary_sort(&summary);
+    check_groups(&summary);
+    for (int i = 0; i < summary.fault_count; i++) {
+        wrong += summary.fault[i].lines;
+        require(summary.fault[i].what[0] && summary.fault[i].first > 0 && summary.fault[i].first <= stream.number);
+    }
+    require(wrong == summary.wrong);
+    line_stream_close(&stream);
+    summary_close(&summary);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_requests((const char *)data, size);
     check_calls((const char *)data, size);
+    check_summary((const char *)data, size);
     return 0;
 }

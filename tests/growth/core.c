@@ -290,7 +290,7 @@ static void watching(void **state) {
     assert_int_equal(tp_context_count_next_sized(context, &(int64_t){0}, count, 8), 0);
     tp_lock_state *lock = PLACE(tp_lock_state);
     memset(lock, 0, sizeof *lock);
-    lock->struct_size = sizeof *lock, lock->status = TP_LOCK_MATCHES;
+    lock->struct_size = sizeof *lock, lock->status = TP_LOCK_MATCHES, lock->model = "small";
     GOOD(tp_context_lock_state(context, lock, error));
     REFUSES(lock, tp_lock_state, tp_context_lock_state(context, lock, error));
     REFUSES_SIZE(lock, tp_lock_state, tp_context_lock_state(context, lock, error));

@@ -69,6 +69,8 @@ FIRST = [
     ("harness/oracle", "qualify"),
     ("harness/tensors", "proof_memory_harness|random_rule"),
     ("harness/", "verdict|random_rule|random"),
+    ("cli/trace/", "trace_summary|fuzz_lines"),
+    ("cli/tool/line_stream", "trace_summary|fuzz_lines"),
     ("cli/capacity", "capacity_cli"),
     ("cli/replay", "replay_cli"),
     ("units-", "capacity_cli"),
@@ -78,6 +80,7 @@ FIRST = [
     ("proof/capacity", "capacity.*"),
     ("kv-shared", "capacity"),
     ("proof/", "model_.*|json|lock|preflight|cells|hashes|proof_memory.*"),
+    ("src/telemetry/", "metrics|watch|policy|device"),
     ("growth-", "growth_.*"),
     ("sets-", "one_dtype"),
     ("isa-bits", "machine"),
@@ -163,7 +166,7 @@ class Worker:
     def run_kernel(self, mutant):
         """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
         plant = {"OPENCL_FIND": mutant["find"], "OPENCL_REPLACE": mutant["replace"]}
-        for words in (["./opencl_values", "brief"], ["--oclgrind", "./opencl_values", "small"]):
+        for words in (["./opencl_values", "brief"], ["./opencl_calls"], ["--oclgrind", "./opencl_values", "small"]):
             code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, LIMIT, **plant)
             if code != 0:
                 said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)

@@ -100,6 +100,16 @@ static const char *compare_gradients(const rig *r, struct tensors *t, const tp_l
     return reason;
 }
 
+/* Pairs that rows see, one by one. */
+static int64_t pairs_of(const struct tensors *t) {
+    int64_t pairs = 0;
+    for (int64_t seq = 0; seq < t->sequences; seq++)
+        for (int64_t row = 0; row < t->q_lens[seq]; row++)
+            for (int64_t key = 0; key < t->kv_lens[seq]; key++)
+                pairs += tp_mask_visible(&t->problem, &t->call, seq, 0, row, key) == 1;
+    return pairs * t->problem.q_heads;
+}
+
 static const char *compare(const rig *r, struct tensors *t, rig_indices where, tp_receipt *receipt, char reason[640]) {
     struct oracle oracle;
     struct measured_error measured;
@@ -108,6 +118,9 @@ static const char *compare(const rig *r, struct tensors *t, rig_indices where, t
     if (status == TP_OK) status = run(r, t, where, receipt, &error);
     if (status != TP_OK)
         snprintf(reason, 640, "%s: %s", tp_status_name(status), error.text);
+    else if (receipt->pairs_visible != pairs_of(t))
+        snprintf(reason, 640, "the device counted %lld pairs, rows see %lld", (long long)receipt->pairs_visible,
+                 (long long)pairs_of(t));
     else if (!tensors_badly_written(t, reason, 640) && !oracle_compare(&oracle, t, t->arithmetic, &measured, reason, 640))
         reason[0] = 0;
     oracle_destroy(&oracle);

@@ -170,6 +170,32 @@ static void nan_where_no_row_looks(void **state) {
     }
 }
 
+/* A row whose only key has a score of -inf: as one that sees nothing. */
+static void a_score_of_minus_infinity(void **state) {
+    (void)state;
+    static const struct tensors_style style = {.lse = 1};
+    struct tensors a;
+    tp_problem problem;
+    tp_lengths lengths = {.struct_size = sizeof lengths};
+    tp_choice choice = rig_choice();
+    struct workspace none = {0};
+    struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
+    tp_receipt receipt;
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_problem_parse("h2/1 q40 k40 d33 f32 window=0,0", &problem, &lengths, NULL), TP_OK);
+    assert_int_equal(tensors_create(&a, &problem, &lengths, &style) || tensors_fill(&a, 5), 0);
+    tensors_set(&a, TENSOR_K, 0, 30, 0, 0, INFINITY);
+    for (int64_t head = 0; head < 2; head++) tensors_set(&a, TENSOR_Q, 0, 30, head, 0, -1);
+    if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+    for (int64_t row = 0; row < 40; row++)
+        for (int64_t head = 0; head < 2; head++) {
+            float o = tensors_get(&a, TENSOR_O, 0, row, head, 1), v = tensors_get(&a, TENSOR_V, 0, row, 0, 1);
+            float lse = tensors_get(&a, TENSOR_LSE, 0, row, head, 0);
+            if (row == 30 ? o != 0 || lse != -INFINITY : o != v || !isfinite(lse)) fail_msg("row %lld", (long long)row);
+        }
+    tensors_destroy(&a);
+}
+
 /* The last rows of a call, alone: other tiles, other first keys of a tile, the same bits. */
 static void rows_do_not_know_their_tile(void **state) {
     (void)state;
@@ -223,6 +249,7 @@ static void brief(void **state) {
 
 int main(int count, char **words) {
     const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(nan_where_no_row_looks),
+                                         cmocka_unit_test(a_score_of_minus_infinity),
                                          cmocka_unit_test(rows_do_not_know_their_tile)};
     const struct CMUnitTest few[] = {cmocka_unit_test(small)};
     const struct CMUnitTest tests[] = {
@@ -235,6 +262,7 @@ int main(int count, char **words) {
         cmocka_unit_test(split_kv),
         cmocka_unit_test(gradients),
         cmocka_unit_test(rows_do_not_know_their_tile),
+        cmocka_unit_test(a_score_of_minus_infinity),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(nan_where_no_row_looks),
     };

@@ -201,6 +201,36 @@ static void merged(void **state) {
     tp_lock_destroy(clash);
 }
 
+static void more_bytes(tp_cell *cell) {
+    cell->bytes += 77;
+}
+
+/* A problem of two models is listed once, as the last of them has it. */
+static void problems_are_listed_once(void **state) {
+    (void)state;
+    tp_identity identity = support_identity();
+    tp_model_options options = TP_MODEL_OPTIONS_INIT;
+    tp_model *first = support_model(support_config), *second;
+    tp_lock *lock = empty();
+    tp_cell before = TP_CELL_INIT, after = TP_CELL_INIT, cell = TP_CELL_INIT;
+    int64_t count = 0, again = 0;
+    options.label = "another";
+    assert_int_equal(tp_model_parse_with(support_config, strlen(support_config), "b", &options, &second, NULL), TP_OK);
+    support_put(lock, first, &identity, "one");
+    while (tp_lock_cell_at(lock, identity.isa, count, &cell) == TP_OK) count++;
+    support_put_changed(lock, second, &identity, 0, more_bytes);
+    while (tp_lock_cell_at(lock, identity.isa, again, &cell) == TP_OK) again++;
+    assert_int_equal(again, count);
+    assert_int_equal(tp_lock_revision_cell(lock, 0, 0, &before, NULL), TP_OK);
+    assert_int_equal(tp_lock_cell_find(lock, identity.isa, before.problem, &after), TP_OK);
+    assert_int_equal(after.bytes, before.bytes + 77);
+    assert_int_equal(tp_lock_cell_for(lock, &identity, before.problem, &after), TP_OK);
+    assert_int_equal(after.bytes, before.bytes + 77);
+    tp_model_destroy(first);
+    tp_model_destroy(second);
+    tp_lock_destroy(lock);
+}
+
 /* ---- other engines ---- */
 
 static tp_identity torch(void) {
@@ -347,6 +377,15 @@ static void devices(void **state) {
     assert_int_equal(tp_lock_fresh(lock, &device, why, sizeof why), TP_UNSUPPORTED);
     assert_string_equal(why, "host driver: lock has 5.0, here 5.1");
     assert_int_equal(tp_lock_fresh(lock, &cpu, why, sizeof why), TP_OK);
+    /* the CPU's cells are listed, also where the device came last */
+    tp_model *model = revision(16);
+    tp_lock_destroy(lock);
+    lock = empty();
+    put(lock, 16, &cpu);
+    support_put_changed(lock, model, &device, 0, more_bytes);
+    assert_int_equal(tp_lock_cell_at(lock, cpu.isa, 0, &cell), TP_OK);
+    assert_int_equal(cell.bytes, 1000);
+    tp_model_destroy(model);
     tp_lock_destroy(lock);
 }
 
@@ -477,6 +516,7 @@ int main(void) {
         cmocka_unit_test(stale_by_revision),
         cmocka_unit_test(dropped),
         cmocka_unit_test(merged),
+        cmocka_unit_test(problems_are_listed_once),
         cmocka_unit_test(other_engines),
         cmocka_unit_test(properties_are_compared),
         cmocka_unit_test(identities_have_rules),

@@ -234,8 +234,22 @@ static void *open_context(const void *about) {
 
 static void close_context(void *subject) { tp_context_destroy(subject); }
 
+static int to_text(void *cookie, const char *bytes, size_t size) {
+    struct text *text = cookie;
+    memcpy(text->bytes + text->size, bytes, size);
+    text->size += size;
+    text->bytes[text->size] = 0;
+    return 0;
+}
+
+/* Permits stay as they were; that it failed is told, without memory. */
 static tp_status call_preflight(void *subject, const void *about, tp_error *error) {
-    return tp_preflight(subject, about, use_model, "torch=2.4,engine=1", error);
+    static char bytes[MEMORY_OUT];
+    struct text metrics = {bytes, 0};
+    tp_status status = tp_preflight(subject, about, use_model, "torch=2.4,engine=1", error);
+    assert_int_equal(tp_metrics_write(subject, to_text, &metrics), TP_OK);
+    assert_true((status == TP_NO_MEMORY) == (strstr(bytes, "state=\"failed\"} 1") != NULL));
+    return status;
 }
 
 /* What the context would serve, and what it says of its lock. */
@@ -250,6 +264,7 @@ static void show_context(void *subject, const void *about, tp_status status) {
     snprintf(text, sizeof text, "%s\n", tp_status_name(served));
     tp_decision_destroy(decision);
     memory_collect(NULL, text, strlen(text));
+    if (status == TP_NO_MEMORY) return;
     size_t from = memory_used;
     assert_int_equal(tp_metrics_write(subject, memory_collect, NULL), TP_OK);
     char *lock = strstr(memory_out + from, "\ntileproof_lock_");

@@ -204,6 +204,7 @@ goals 'share | q64 h2/2 d16 | pct_fma | 0.0001 | 1000 # never reached' \
     'plan | q1 k32 h4/2 d16 f32 | plan_us | 1e9 | -' \
     'overhead | q1 k32 h4/2 d16 f32 | overhead_us | 1e9 | -' \
     'receipt | q1 k32 h4/2 d16 f32 | receipt_pct | 1e9 | -' \
+    'counting | q1 k32 h4/2 d16 f32 | counting_us | 1e9 | -' \
     'absent | q16 d8 kernel=nosuch | speed_vs math | 1000 | -' \
     'pages | q1 k64 h2/2 d16 f32 paged=16 | speed_vs "q1 k64 h2/2 d16 f32" | 0.0001 | -' \
     'parts | 2q8_3q1s64 d8 | sum_of_parts "2q8 d8" "3q1s64 d8" | 0.0001 | -' \
@@ -212,7 +213,7 @@ goals 'share | q64 h2/2 d16 | pct_fma | 0.0001 | 1000 # never reached' \
     'unreachable | q16 d8 | pct_fma | 1000 | 2000'
 mine=("$tool" bench --goals --goals-file "$scratch/goals")
 # one has no kernel; three want two threads, which a host may not have
-expect goals-met 0 'floors: 1[1-4] met, 0 not met, [1-4] not run here' "${mine[@]}" --match '^[^u]'
+expect goals-met 0 'floors: 1[2-5] met, 0 not met, [1-4] not run here' "${mine[@]}" --match '^[^u]'
 expect goals-not-met 1 'unreachable .*not met' "${mine[@]}" --match unreachable
 expect goals-not-run 0 'absent .*not run here .*no kernel nosuch' "${mine[@]}" --match absent
 expect_python goals-jsonl "rows = {r['name']: r for r in map(json.loads, text.splitlines())}

@@ -82,7 +82,7 @@ report no-parts "$(ls "$scratch"/*.part >/dev/null 2>&1 || echo 1)" "$(ls "$scra
 : >"$scratch/empty.jsonl"
 expect_error empty 2 'empty.jsonl:0: the file holds no line' "$tool" trace convert "$scratch/empty.jsonl"
 expect_error no-file 2 'No such file' "$tool" trace convert "$scratch/none.jsonl"
-expect_error no-word 2 'the word convert and one file' "$tool" trace "$calls"
+expect_error no-word 2 'the word convert or summary and one file' "$tool" trace "$calls"
 expect_error no-folder 1 'No such file' "$tool" trace convert "$calls" -o "$scratch/none/out.json"
 expect_error trace-no-folder 1 'No such file' "$tool" run q16 --trace "$scratch/none/calls.jsonl"
 finish

@@ -53,6 +53,26 @@ def _sums(watch: Any) -> dict[str, dict[tuple, float]]:
     return found
 
 
+def _histograms(watch: Any) -> list[str]:
+    """Timed calls by model, phase and bucket, in bounds that double."""
+    name, found = "tileproof_call_seconds", {}
+    for x in list(watch.records.values()):
+        labels = (("engine", x.engine), ("phase", x.described.phase), ("bucket", x.described.bucket), ("model", x.place.model))
+        times, ns = found.get(labels, ([0] * len(x.times), 0))
+        found[labels] = [a + b for a, b in zip(times, x.times)], ns + x.time_ns
+    lines = [f"# HELP {name} Wall time of completed calls; on CUDA of sampled ones.", f"# TYPE {name} histogram"]
+    for labels, (times, ns) in sorted(found.items()):
+        within = 0
+        if not sum(times):
+            continue
+        for i, n in enumerate(times):
+            within += n
+            bound = f"{(1024 << i) / 1e9:.9f}" if i + 1 < len(times) else "+Inf"
+            lines.append(f"{name}_bucket{{{_labels((*labels, ('le', bound)))}}} {within}")
+        lines += [f"{name}_sum{{{_labels(labels)}}} {ns / 1e9:.9f}", f"{name}_count{{{_labels(labels)}}} {within}"]
+    return lines
+
+
 def text(watch: Any) -> str:
     info = [("version", watch.identity["tileproof"]), ("engine", "torch"), ("torch", watch.identity["torch"])]
     lines = [
@@ -65,6 +85,7 @@ def text(watch: Any) -> str:
         lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
         for labels, value in sorted(sums[name].items()):
             lines.append(f"{name}{{{_labels(labels)}}} {f'{value:.9f}' if 'seconds' in name else int(value)}")
+    lines += _histograms(watch)
     stale = watch.lock is not None and (bool(watch.stale) or watch.drifted > 0)
     for name, help_text, value in (
         ("tileproof_lock_loaded", "1 when a lock was loaded.", watch.lock is not None),

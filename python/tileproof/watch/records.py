@@ -30,12 +30,16 @@ class DriftError(hooks.Refused):
     """The same, with on_drift="raise": the call did not run."""
 
 
+BOUNDS = 26  # of the histogram: 2^10 ns, 2^11 ns, ... as in the C library
+
+
 class Record:
     """Calls of one class that one kernel served at one place."""
 
     def __init__(self, engine: str, kernel: str, fused: bool, place: where.Place, described: Described, note: str = "") -> None:
         self.engine, self.kernel, self.fused, self.place, self.described, self.note = engine, kernel, fused, place, described, note
         self.calls = self.time_ns = self.timed = self.refused = 0
+        self.times = [0] * (BOUNDS + 1)  # timed calls above the bound before, up to this one; last: beyond all
         self.peak_bytes: Optional[int] = None
         self.largest = (0, 0, 0)  # batch, rows, keys
         self.measured_at = -1  # pairs of the largest problem whose memory was measured
@@ -55,8 +59,12 @@ class Record:
         while self.stopwatches:
             first, last = self.stopwatches.pop()
             last.synchronize()
-            self.time_ns += int(first.elapsed_time(last) * 1e6)
-            self.timed += 1
+            self.took(int(first.elapsed_time(last) * 1e6))
+
+    def took(self, ns: int) -> None:
+        self.time_ns += ns
+        self.timed += 1
+        self.times[min(max((ns - 1).bit_length() - 10, 0), BOUNDS) if ns > 1 else 0] += 1
 
     def seconds(self) -> float:
         """Of all calls: those that were timed stand for the others."""
@@ -179,8 +187,7 @@ class Watch:
             if call.stopwatch is not None:
                 record.stopwatches.append(call.stopwatch)
             elif not call.read.q.is_cuda:
-                record.time_ns += call.time_ns
-                record.timed += 1
+                record.took(call.time_ns)
             elif torch.cuda.is_current_stream_capturing():
                 record.captured += 1
             if call.peak_bytes is not None:
@@ -224,8 +231,7 @@ class Watch:
         sizes = report.lengths(receipt.problem)
         with self._guard:
             record.calls += 1
-            record.timed += 1
-            record.time_ns += receipt.time_ns
+            record.took(receipt.time_ns)
             record.peak_bytes = max(record.peak_bytes or 0, receipt.workspace_bytes)
             if record.calls == 1 or sizes[0] * sizes[1] * sizes[2] > record.pairs:
                 record.largest = sizes

@@ -16,7 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from . import host, measure
 from .cell import Answer, Cell, NotServed, Variant
 
-torch.set_grad_enabled(False)
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 

@@ -163,8 +163,9 @@ static tp_status check_new(const tp__file *file, json_t *root) {
 
 /* A name of ours with a number beyond this one. */
 static int is_newer(const char *schema) {
-    static const char name[] = "tileproof.lock/";
-    return !strncmp(schema, name, sizeof name - 1) && atoi(schema + sizeof name - 1) > atoi(TP_LOCK_SCHEMA + sizeof name - 1);
+    static const char name[] = "tileproof.lock/", ours[] = TP_LOCK_SCHEMA;
+    const size_t length = sizeof name - 1;
+    return !strncmp(schema, name, length) && atoi(schema + length) > atoi(&ours[length]);
 }
 
 tp_status tp__lock_check(const tp__file *file, json_t **root) {

@@ -40,17 +40,7 @@ struct engine {
 };
 
 static float read_element(const void *base, int64_t i, int32_t dtype) {
-    if (dtype == TP_F32) return ((const float *)base)[i];
-    uint16_t half = ((const uint16_t *)base)[i];
-    if (dtype == TP_F16) {
-        _Float16 value;
-        memcpy(&value, &half, 2);
-        return (float)value;
-    }
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
+    return tp_to_float((tp_dtype)dtype, (const char *)base + i * (int64_t)tp_dtype_bytes((tp_dtype)dtype));
 }
 
 static float to_bf16(float value) {
@@ -62,17 +52,7 @@ static float to_bf16(float value) {
 }
 
 static void write_element(void *base, int64_t i, int32_t dtype, float value) {
-    if (dtype == TP_F32) {
-        ((float *)base)[i] = value;
-    } else if (dtype == TP_F16) {
-        _Float16 half = (_Float16)value;
-        memcpy((char *)base + 2 * i, &half, 2);
-    } else {
-        uint32_t bits;
-        value = to_bf16(value);
-        memcpy(&bits, &value, 4);
-        ((uint16_t *)base)[i] = (uint16_t)(bits >> 16);
-    }
+    tp_from_float((tp_dtype)dtype, value, (char *)base + i * (int64_t)tp_dtype_bytes((tp_dtype)dtype));
 }
 
 struct place {

@@ -240,7 +240,8 @@ static void brief(void **state) {
         "h2/1 q70 k40 d33 f32 causal chunk=9 alibi", "h2/1 q40 k50 d33 f32 softcap=5 top-left causal",
         "b3 h4/2 seqs=1x40/70,1x33/33,1x1/50 d33 f32 packed causal", "b2 h4/2 seqs=1x40/70,1x20/20 d33 f32 padded causal",
         "b2 h2/1 q40 k70 d33 f32 paged=7 window=20,0", "h2/1 q1 k513 d33 f32", "h2/1 q1 k1024 d33 f32 window=30,0",
-        "b2 h4/2 seqs=1x2/1300,1x4/7 d33 f32 packed-q paged=16 causal sinks", "h2/1 q40 k50 d33 bf16 causal");
+        "b2 h4/2 seqs=1x2/1300,1x4/7 d33 f32 packed-q paged=16 causal sinks", "h2/1 q40 k50 d33 bf16 causal",
+        "h2/1 q40 k50 d33 f32 alibi", "h2/1 q60 k20 d33 f32 chunk=16"); /* keys behind the row; rows before the first key */
     static const struct tensors_style wide = {.lse = 1, .index64 = 1, .ragged = 1};
     rig_check_right(&r, "b2 h4/4 q40 k40 d33 f32 causal packed", &wide, RIG_ON_DEVICE);
     ALL("backward h2/1 q33 k40 d33 f32 causal softcap=5 alibi sinks", "backward b2 h4/2 q70 k40 d33 f32 window=9,0 scale=0.3",

@@ -44,6 +44,8 @@ static const char *dtype_words(uint32_t dtypes, char text[64]) {
     return text;
 }
 
+static int wider(int width, const char *text) { return (int)strlen(text) > width ? (int)strlen(text) : width; }
+
 static void print_text(const tp_machine *machine) {
     char words[64], dims[32];
     printf("tileproof    %s\n", tp_version());
@@ -62,15 +64,21 @@ static void print_text(const tp_machine *machine) {
         printf("%s %s %s", i ? "," : "", caches[i].name,
                caches[i].bytes ? readable_bytes((double)caches[i].bytes, size) : "unknown");
     }
-    printf("\n\n%-12s %-10s %-12s %-7s %-9s %-13s %s\n", "kernel", "strategy", "needs", "tile", "head dim", "dtypes",
-           "this host");
     const tp_kernel_info *kernel;
+    int name_width = 12, needs_width = 5;
+    for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
+        tp_isa_print(kernel->needs, words, sizeof words);
+        name_width = wider(name_width, kernel->name);
+        needs_width = wider(needs_width, words);
+    }
+    printf("\n\n%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, "kernel", "strategy", needs_width, "needs", "tile", "head dim",
+           "dtypes", "this host");
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
         char tile[32], dtypes[64];
         tp_isa_print(kernel->needs, words, sizeof words);
         snprintf(tile, sizeof tile, kernel->mr > 0 ? "%dx%d" : "-", kernel->mr, kernel->nr);
         head_dim_words(kernel->max_head_dim, dims);
-        printf("%-12s %-10s %-12s %-7s %-9s %-13s %s\n", kernel->name, kernel->strategy, words, tile, dims,
+        printf("%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, kernel->name, kernel->strategy, needs_width, words, tile, dims,
                dtype_words(kernel->dtypes, dtypes),
                (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
     }

@@ -206,7 +206,6 @@ static void cells_and_locks(void **state) {
     tp_identity *identity = COPY(tp_identity, detected);
     identity->isa = "avx2";
     GOOD(tp_lock_finish(lock, identity, "2026-11-16", "first", error));
-    tp_identity_destroy(detected);
     SET_GROWN(found, 77);
     SET_GROWN(use, 77);
     assert_int_equal(tp_lock_cell_at(lock, "avx2", 0, found), TP_OK);
@@ -226,6 +225,7 @@ static void cells_and_locks(void **state) {
     assert_string_equal(history->reason, "first");
     assert_int_equal(tp_lock_revision_cell(lock, 0, 0, found, use), TP_OK);
     assert_int_equal(tp_lock_cell_for(lock, identity, use->problem, found), TP_OK);
+    tp_identity_destroy(detected);
     revision->struct_size = history->struct_size = 8;
     assert_int_equal(tp_lock_revision_at(lock, 0, revision), TP_INVALID);
     assert_int_equal(tp_lock_history_at(lock, 0, history), TP_INVALID);

@@ -54,14 +54,15 @@ on_host() {
     esac
 }
 
-listed=$(on_host "$tool" info | awk '$NF == "runs" {print $1}' | xargs)
+info=$(on_host "$tool" info) # whole: a reader that leaves early would end the tool by SIGPIPE
+listed=$(awk '$NF == "runs" {print $1}' <<<"$info" | xargs)
 if [ "$listed" != "${expected# }" ]; then
     echo "FAILED: $host must run '${expected# }' and tileproof info lists '$listed'"
     exit 1
 fi
 echo "$host runs $listed"
-on_host "$tool" info | awk '/not on this host$/ {print "not run here: " $1}'
-if [ "$host" = bare ] && ! on_host "$tool" info | grep -qx 'threads *1'; then
+awk '/not on this host$/ {print "not run here: " $1}' <<<"$info"
+if [ "$host" = bare ] && ! grep -qx 'threads *1' <<<"$info"; then
     echo "FAILED: with one core the tool must have one thread"
     exit 1
 fi

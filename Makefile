@@ -16,10 +16,11 @@ qualify: MATRIX := --quick
 qualify qualify-all: say-qualify tool
 	@build/tool/tileproof info | sed -n '1,/^math/p'
 	@build/tool/tileproof check --quick
-	@resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
+	@rm -f build/$@.json; resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
 	build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/$@.lock --update --reason "make $@" \
 	  $$resume --save build/$@.json $(QUALIFY_ARGS); code=$$?; \
-	[ ! -s build/$@.json ] || build/tool/tileproof report build/$@.json build/$@.lock -o build/$@.html || exit; exit $$code
+	[ ! -e build/$@.json ] || build/tool/tileproof report $$(ls build/$@.json build/$@.lock 2>/dev/null) -o build/$@.html || exit; \
+	exit $$code
 
 say-qualify:
 	@echo "Builds the tool, checks every kernel of this host in brief, then runs the attention of each shipped model:"

@@ -182,6 +182,7 @@ static int compare_today(struct report *report, const tp_lock *lock) {
 
 int report_locks(struct report *report) {
     int today = report->rows[ROWS_CELL] != NULL, code = EXIT_FINE;
+    const tp_lock *last = NULL;
     for (int f = 0; !code && f < report->file_count; f++) {
         struct report_file *file = &report->files[f];
         const struct report_file *other;
@@ -196,7 +197,7 @@ int report_locks(struct report *report) {
                 code = add_cells(report, file, i);
             }
         }
-        if (!code && today && file->lock) code = compare_today(report, file->lock);
+        if (file->lock) last = file->lock;
     }
-    return code;
+    return !code && today && last ? compare_today(report, last) : code;
 }

@@ -187,7 +187,7 @@ static const char *word_css(const char *text) {
     static const struct {
         const char *word, *css;
     } words[] = {{"ahead", "good"}, {"met", "good"},        {"SAME", "good"},    {"FAST", "good"},
-                 {"even", "okay"},  {"behind", "bad"},      {"missed", "bad"},   {"wrong", "bad"},
+                 {"even", "okay"},  {"behind", "bad"},      {"not met", "bad"},   {"wrong", "bad"},
                  {"SLOW", "bad"},   {"untrusted", "doubt"}, {"not run", "none"}, {"AMBIGUOUS", "doubt"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(words[i].word, text)) return words[i].css;

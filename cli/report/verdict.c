@@ -115,7 +115,7 @@ static void put_speed(const struct report *report, const struct evidence *sum, F
         size_t i, missed = 0;
         json_t *row;
         json_array_foreach((json_t *)goals, i, row) missed +=
-            json_is_false(json_object_get(row, "floor_met")) || row_is(row, "floor_met", "missed");
+            json_is_false(json_object_get(row, "floor_met")) || row_is(row, "floor_met", "not met");
         card(out, missed ? "bad" : "good", "Goals");
         fprintf(out, "<a href=\"#goal\">%zu of %zu floors are met</a></p></li>\n", json_array_size(goals) - missed,
                 json_array_size(goals));

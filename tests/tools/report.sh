@@ -83,6 +83,7 @@ page no-lists "assert 'round_ns' not in data['rate'][0] and data['rate'][0]['rep
 page heat "
 metrics = [a['value'] for tag, a in page.tags if tag == 'input' and a.get('name') == 'metric']
 assert metrics == ['time', 'rate', 'share', 'scratch', 'error', 'gain'], metrics
+assert '200 %' in words.split('Length by head dim')[1], words
 assert words.count('head dim \\\\ keys') == 4, words.count('head dim \\\\ keys')"
 page policy "
 import base64, hashlib

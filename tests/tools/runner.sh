@@ -133,7 +133,7 @@ expect example 0 'PASS: 1 models, 7 cells' "$tool" qualify "$model" --quick --ru
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16/24 bf16 causal softcap=5"}]}' >"$model"
 expect example-bf16 0 '\| loops \| QUALIFIED_FALLBACK 2 ' "$tool" qualify "$model" --quick --runner "$example"
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16 f16 causal"}]}' >"$model"
-expect example-f16 3 'this engine has no f16' "$tool" qualify "$model" --quick --runner "$example"
+expect example-f16 3 'this engine has f32 and bf16 alone' "$tool" qualify "$model" --quick --runner "$example"
 expect example-alone 2 'it is started by tileproof qualify --runner' "$example"
 
 # locks: engines beside this library's own cells

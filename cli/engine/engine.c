@@ -120,7 +120,7 @@ static int parse_require(const char *text, uint32_t *require) {
     return EXIT_FINE;
 }
 
-/* torch:cuda becomes python3 -m tileproof.engines torch --device cuda. */
+/* torch:cuda on 2 threads becomes python3 -m tileproof.engines torch --device cuda --threads 2. */
 static int name_command(struct engine *e, const struct options *options) {
     const char *colon = strchr(options->engine, ':');
     size_t length = colon ? (size_t)(colon - options->engine) : strlen(options->engine);
@@ -134,9 +134,10 @@ static int name_command(struct engine *e, const struct options *options) {
         return EXIT_USAGE;
     }
     snprintf(e->engine, sizeof e->engine, "%.*s", (int)length, options->engine);
-    const char *const words[] = {options->python ? options->python : "python3", "-m", "tileproof.engines", e->engine, "--device",
-                                 colon ? colon + 1 : NULL};
-    for (int i = 0; i < (colon ? 6 : 4); i++) e->words[word++] = (char *)(uintptr_t)words[i];
+    snprintf(e->threads, sizeof e->threads, "%lld", (long long)options->threads);
+    const char *const words[] = {options->python ? options->python : "python3", "-m", "tileproof.engines", e->engine,
+                                 "--threads", e->threads, colon ? "--device" : NULL, colon ? colon + 1 : NULL};
+    for (int i = 0; i < (int)(sizeof words / sizeof *words); i++) e->words[word++] = (char *)(uintptr_t)words[i];
     return EXIT_FINE;
 }
 

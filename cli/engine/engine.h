@@ -13,13 +13,13 @@
 #include "cli.h"
 #include "engine/process.h"
 
-enum { ENGINE_WORDS = 8, ENGINE_TEXT = 1024 };
+enum { ENGINE_WORDS = 9, ENGINE_TEXT = 1024 };
 
 struct engine {
     tp_engine api; /* for tp_qualify_run_options.engine */
     struct process process;
     char *words[ENGINE_WORDS]; /* the command */
-    char engine[32];
+    char engine[32], threads[24];
     struct greeting {
         char name[64], mode[64], device[64]; /* "torch", "eager", "cpu" */
         char versions[1024], host[512];      /* lines of name=value */

@@ -331,7 +331,7 @@ static void bad_arguments(void **state) {
                                                {sizeof *wrong, 0, 0, 0, 4097, 0},
                                                {sizeof *wrong, 0, 0, 0, -1, 0},
                                                {sizeof *wrong, 0, 0, 0, 0, -1},
-                                               {sizeof *wrong - 1, 0, 0, 0, 0, 0}};
+                                               {offsetof(tp_qualify_options, max_cells) - 1, 0, 0, 0, 0, 0}};
     static const char *const says[] = {"phases is 32", "dtype is 4", "page_size is 4097", "page_size is -1", "max_cells is -1",
                                        "struct_size is"};
     for (int i = 0; i < 6; i++) {

@@ -127,7 +127,8 @@ def main():
     if FAULT == "restless" and os.path.exists(MARK):
         os._exit(7)
     other = "-other" if FAULT == "changes" and os.path.exists(MARK) else ""
-    more = {"unavailable": "unavailable no such device\n", "odd": "colour blue\n", "nameless": "end\n", "version": "version none\n"}.get(FAULT, "")
+    more = {"unavailable": "unavailable no such device\n", "odd": "colour blue\n", "nameless": "end\n", "version": "version none\n",
+            "mode": "mode fast\n", "speechless": "unavailable \n"}.get(FAULT, "")  # fmt: skip
     say(first or f"tileproof-runner 1\n{more}engine plain{other}\nmode eager\ndevice cpu\nversion plain=1.0\nhost room=4 b\nend\n")
     call = 0
     while True:

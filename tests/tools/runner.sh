@@ -83,6 +83,8 @@ says no-greeting 1 "the runner wrote 'hello': it must begin with 'tileproof-runn
 says newer 1 "the runner wrote 'tileproof-runner 2'" newer
 says odd 1 "the runner wrote 'colour blue': no line of a greeting" odd
 says nameless 1 "the runner's greeting does not name its engine" nameless
+says bad-mode 1 "the runner wrote 'mode fast': no line of a greeting" mode
+says no-reason 1 "the runner wrote 'unavailable ': no line of a greeting" speechless
 says bad-version 1 "the runner wrote 'version none': no line of a greeting" version
 says gone 1 'the runner exited with 7 before it answered' gone
 says mute 1 'the runner did not answer in 5 s' mute --timeout 5s
@@ -91,6 +93,11 @@ says never-again 1 'the runner exited with 7 before it answered' restless
 expect another-one 1 'the runner says now that it is plain-other on cpu' run changes
 expect no-command 1 'could not be started, or exited with 127' "$tool" qualify "$model" --runner /no/such/runner
 expect no-python 1 'could not be started, or exited with 127' "$tool" qualify "$model" --engine torch --python /no/such/python
+
+printf '#!/bin/sh\necho "$@" >&2\n' >"$scratch/words"
+chmod +x "$scratch/words"
+expect told-device-and-threads 1 '^-m tileproof.engines torch --threads 3 --device cuda$' "$tool" qualify "$model" --engine torch:cuda --threads 3 \
+    --python "$scratch/words"
 
 # properties that are required
 expect required 0 'PASS' run none --require contained,deterministic,empty
@@ -127,6 +134,8 @@ rm -f "$scratch/mark"
 "$tool" qualify "$model" --quick --journal "$journal" --runner "$hostile 'restless' '$scratch/mark'" >/dev/null 2>&1
 expect other-engine 2 'its cells were made otherwise: .*--engine: journal has plain, here loops' "$tool" qualify "$model" --quick \
     --journal "$journal" --resume --runner "$example"
+expect other-cells 2 'its cells were made otherwise: .*--cells: journal has all, here 1' "$tool" qualify "$model" --quick --cells 1 \
+    --journal "$journal" --resume --runner "$hostile none '$scratch/mark'"
 
 # the example, in both dtypes
 expect example 0 'PASS: 1 models, 7 cells' "$tool" qualify "$model" --quick --runner "$example" --require contained,deterministic,empty

@@ -14,11 +14,8 @@ static const double max_time_ns = 1e15, max_bytes = 0x1p50;
 enum wire wire_line(struct wire_bytes *b, char line[WIRE_LINE], char why[WIRE_WHY]) {
     char *newline = memchr(b->received, '\n', b->used);
     if (!newline && b->used < sizeof b->received) return WIRE_MORE;
-    size_t length = newline ? (size_t)(newline - b->received) : 0;
-    if (!newline || memchr(b->received, 0, length)) {
-        snprintf(why, WIRE_WHY, "the runner wrote a line %s", newline ? "with a zero byte" : "of 4,096 bytes or more");
-        return WIRE_WRONG;
-    }
+    if (!newline) return snprintf(why, WIRE_WHY, "the runner wrote a line of 4,096 bytes or more"), WIRE_WRONG;
+    size_t length = (size_t)(newline - b->received);
     for (size_t i = 0; i < length; i++) {
         char c = b->received[i];
         line[i] = (char)(c < 0x20 || c > 0x7E ? '?' : c);

@@ -51,7 +51,7 @@ one_bad exit exit NUMERIC_FAIL 'the runner exited with 3 before it answered'
 one_bad closed close NUMERIC_FAIL 'the runner closed its socket'
 one_bad hang hang NUMERIC_FAIL 'the runner did not answer in 5 s' --timeout 5s
 one_bad rubbish rubbish NUMERIC_FAIL "the runner wrote .Segmentation fault \\?.: no line of an answer"
-one_bad zero zero NUMERIC_FAIL 'a line with a zero byte'
+one_bad zero zero NUMERIC_FAIL "the runner wrote .served\\?.: no line of an answer"
 one_bad endless endless NUMERIC_FAIL 'no line of an answer, which has at most 64'
 one_bad long-line long NUMERIC_FAIL 'a line of 4,096 bytes or more'
 one_bad cut cut NUMERIC_FAIL 'cut the file of tensors short'

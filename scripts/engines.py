@@ -7,7 +7,7 @@
 A row a layer group and phase, a column an engine: kernel observed, right or not, temporary memory, time beside this library's.
 Engines are those of build/peers (bench/peers/setup.py). A problem that several models have is run once for each engine.
 Finished cells are kept in build/engines and not run again: the same command goes on where it was stopped; --fresh forgets
-them. With --quick flex, which compiles each call for seconds, runs the main call of a layer group and phase alone."""
+them. flex compiles every call for seconds: with --quick it runs the main calls of one model of each kind, unless models are named."""
 import argparse
 import json
 import os
@@ -25,6 +25,9 @@ PEERS = ROOT / "build/peers"
 TOOL = ROOT / "build/main/tileproof"
 ENGINES = ("tileproof", "torch", "flex", "onnxruntime", "openvino", "vllm", "ggml", "flash_attn")
 COMPILES = ("flex",)
+# a model of each kind: f32, f16, bf16; windows, softcap, sinks, slopes, latents; encoders, cross attention, one KV head
+KINDS = ("arctic-embed-m", "aya-23-8b", "deepseek-v2-lite", "gemma-2-2b", "gemma-3-1b-it", "gpt-oss-20b", "llama-3.2-1b", "mpt-7b",
+         "qwen2.5-vl-7b", "whisper-large-v3")  # fmt: skip
 
 
 def say(text):
@@ -49,12 +52,15 @@ def environment():
     return {**os.environ, **known}
 
 
-def words(engine, arguments, models):
+def words(engine, arguments):
     """What decides an engine's rows, as words of the tool."""
+    brief = arguments.quick and engine in COMPILES
+    names = KINDS if brief else [x.stem for x in (ROOT / "models").glob("*.json")]
+    models = arguments.models or sorted(f"models/{name}.json" for name in names)
     found = [*models, "--engine", engine, "--phases", arguments.phases, "--fallback", "permit"]
     found += ["--threads", str(arguments.threads)] if arguments.threads else []
     found += ["--quick"] if arguments.quick else []
-    return found + (["--cells", "1"] if arguments.quick and engine in COMPILES else [])
+    return found + (["--cells", "1"] if brief else [])
 
 
 def run(command, log):
@@ -84,9 +90,9 @@ def qualify(engine, asked):
     return json.loads(rows.read_text()), ""
 
 
-def kept(engine, arguments, models):
+def kept(engine, arguments):
     """Rows of an engine that was finished before with the same words."""
-    asked = words(engine, arguments, models)
+    asked = words(engine, arguments)
     done = BUILD / f"{engine}.done"
     if done.exists() and json.loads(done.read_text())["asked"] == asked:
         found = json.loads(done.read_text())
@@ -102,12 +108,12 @@ def main():
     unknown = [x for x in names if x not in ENGINES]
     if unknown:
         sys.exit(f"engines: {unknown[0]} is none of {', '.join(ENGINES)}")
-    models = arguments.models or sorted(str(x.relative_to(ROOT)) for x in (ROOT / "models").glob("*.json"))
-    os.chdir(ROOT if not arguments.models else os.getcwd())
+    if not arguments.models:
+        os.chdir(ROOT)
     if arguments.fresh:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True, exist_ok=True)
-    found = {name: kept(name, arguments, models) for name in names}
+    found = {name: kept(name, arguments) for name in names}
     text = page(found, arguments.threads or len(os.sched_getaffinity(0)))
     arguments.output.write_text(text)
     if arguments.document:

@@ -89,8 +89,9 @@ def tables(found, names):
             if of != phase:
                 continue
             title = "; ".join(f"{model}: {part} {layers(which)}" for model, part, which, _ in groups)
-            ours = time_of(rows_of.get("tileproof", {}).get(groups[0], []))
-            places = [place(rows_of[name].get(groups[0], []), ours) for name in names]
+            found_of = {name: next((rows_of[name][x] for x in groups if x in rows_of[name]), []) for name in names}
+            ours = time_of(found_of.get("tileproof", []))
+            places = [place(found_of[name], ours) for name in names]
             lines.append(f"| {title} | {problems[0].removeprefix(phase + ' ')} | " + " | ".join(places) + " |")
         lines.append("")
     return lines

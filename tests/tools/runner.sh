@@ -23,7 +23,16 @@ quiet() { "$@" 2>/dev/null; }
 
 expect right 0 'PASS: 1 models, 7 cells' run none
 expect noise-on-stdout 0 '^noise on stdout$' run none
-expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none
+expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none -v
+expect_python right-lines '
+lines = text.splitlines()
+assert max(map(len, lines)) <= 80, lines
+assert re.search(r"^  decode     plain                QUALIFIED +\d+% +100 B  0.001 ms$", text, re.M), text
+assert "leaks" not in text and "vary" not in text, text' quiet run none
+expect_python refused-lines '
+lines = text.splitlines()
+assert max(map(len, lines)) <= 80, lines
+assert re.search(r"UNSUPPORTED[^\n]*\n {13}(with NaN[^\n]*)no such head", text), text' quiet run refuse
 expect_python rows '
 rows = [json.loads(line) for line in text.splitlines()]
 assert len(rows) == 7, len(rows)
@@ -140,7 +149,7 @@ expect other-cells 2 'its cells were made otherwise: .*--cells: journal has all,
 # the example, in both dtypes
 expect example 0 'PASS: 1 models, 7 cells' "$tool" qualify "$model" --quick --runner "$example" --require contained,deterministic,empty
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16/24 bf16 causal softcap=5"}]}' >"$model"
-expect example-bf16 0 '\| loops \| QUALIFIED_FALLBACK 2 ' "$tool" qualify "$model" --quick --runner "$example"
+expect example-bf16 0 '  prefill    loops                QUALIFIED_FALLBACK ' "$tool" qualify "$model" --quick --runner "$example"
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16 f16 causal"}]}' >"$model"
 expect example-f16 3 'this engine has f32 and bf16 alone' "$tool" qualify "$model" --quick --runner "$example"
 expect example-alone 2 'it is started by tileproof qualify --runner' "$example"

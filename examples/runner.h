@@ -18,8 +18,8 @@ enum { RUNNER_SOCKET = 3, RUNNER_FILE = 4, RUNNER_LINE = 4096, RUNNER_SEQUENCES 
 struct runner {
     FILE *lines, *answers; /* the socket, both ways */
     char problem[RUNNER_LINE], mask[32];
-    char dtype[8];                            /* of q, k, v and o, or "mixed" */
-    long heads, kv_heads, dim, dim_v, window; /* dim of q and k, dim_v of v and o */
+    char dtype[8];                                  /* of q, k, v and o, or "mixed" */
+    long seed, heads, kv_heads, dim, dim_v, window; /* dim of q and k, dim_v of v and o */
     double scale, softcap, time_ns;
     long sequences, rows[RUNNER_SEQUENCES], keys[RUNNER_SEQUENCES];
     struct {
@@ -48,6 +48,7 @@ static inline void runner_take(struct runner *r, const char *line) {
     if (sscanf(line, "dtypes %7s %7s %7s %7s", r->dtype, other[0], other[1], other[2]) == 4)
         for (int i = 0; i < 3; i++)
             if (strcmp(r->dtype, other[i])) strcpy(r->dtype, "mixed");
+    sscanf(line, "seed %ld", &r->seed);
     sscanf(line, "heads %ld %ld", &r->heads, &r->kv_heads);
     sscanf(line, "head_dims %ld %ld", &r->dim, &r->dim_v);
     sscanf(line, "scale %lf", &r->scale);

@@ -67,7 +67,7 @@ static void put_tensors(struct request *r, const tp_engine_call *c) {
 static void put_words(struct request *r, const tp_engine_call *c) {
     static const char *const masks[] = {"full", "causal", "causal_window", "visible"};
     const tp_problem *p = c->problem;
-    say(r, "cell %" PRId64 "\nproblem %s\n", r->engine->cell, c->text);
+    say(r, "cell %" PRId64 "\nproblem %s\nseed %d\n", r->engine->cell, c->text, TP_QUALIFY_SEED);
     say(r, "dtypes %s %s %s %s\n", tp_dtype_name((tp_dtype)p->q_dtype), tp_dtype_name((tp_dtype)p->k_dtype),
         tp_dtype_name((tp_dtype)p->v_dtype), tp_dtype_name((tp_dtype)p->o_dtype));
     say(r, "heads %" PRId64 " %" PRId64 "\n", p->q_heads, p->kv_heads);

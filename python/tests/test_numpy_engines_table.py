@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of `make engines`: scripts/engines_table.py on rows made by hand."""
+"""The tables of `make engines`: scripts/engines_table.py on rows made by hand; what scripts/engines.py asks of the tool."""
+import argparse
 import pathlib
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import engines  # noqa: E402
 import engines_table as table  # noqa: E402
 
 
@@ -54,6 +56,23 @@ class Table(unittest.TestCase):
         self.assertEqual(table.document(new, "new\n"), new)
         with self.assertRaises(SystemExit):
             table.document("no marks", "new\n")
+
+
+class Words(unittest.TestCase):
+    def words(self, engine, **more):
+        return engines.words(engine, argparse.Namespace(**{"models": [], "phases": "decode", "threads": 0, "quick": False, **more}))
+
+    def test_every_shipped_model_is_asked_for(self):
+        shipped = sorted(f"models/{x.name}" for x in (engines.ROOT / "models").glob("*.json"))
+        self.assertEqual(self.words("torch", quick=True)[: len(shipped)], shipped)
+        self.assertEqual(self.words("flex")[: len(shipped)], shipped)
+
+    def test_what_compiles_long_is_brief_in_quick_runs_unless_models_are_named(self):
+        found = self.words("flex", quick=True, threads=3)
+        models = [x for x in found if x.startswith("models/")]
+        self.assertTrue(all((engines.ROOT / x).exists() for x in models) and 5 < len(models) < 20, models)
+        self.assertEqual(found[len(models) :], ["--engine", "flex", "--phases", "decode", "--fallback", "permit", "--threads", "3", "--quick", "--cells", "1"])
+        self.assertEqual(self.words("flex", models=["a.json"])[0], "a.json")
 
 
 if __name__ == "__main__":

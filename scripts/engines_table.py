@@ -8,6 +8,7 @@ BEGIN, END = "<!-- made by make engines -->", "<!-- end of what make engines mad
 MARKS = {"QUALIFIED": "right", "QUALIFIED_FALLBACK": "right, unfused", "NUMERIC_FAIL": "**WRONG**", "UNSUPPORTED": "refused",
          "MISTRUSTED": "not sure", "NOT_RUN": "not run"}  # fmt: skip
 ORDER = ("right", "right, unfused", "not run", "not sure", "refused", "**BROKE**", "**WRONG**")
+SHORT = {"GroupQueryAttention": "GQA", "_C::cpu_attention_with_kv_cache": "cpu_attention"}  # names that make the tables wide
 PROPERTIES = ("contained", "deterministic", "empty_rows")
 
 
@@ -46,7 +47,7 @@ def place(rows, ours):
     if not rows:
         return "not run"
     served = [row for row in rows if row["status"] != "UNSUPPORTED"]
-    kernels = "+".join(dict.fromkeys(row["kernel"] or row["observed"] or "" for row in served))
+    kernels = "+".join(dict.fromkeys(SHORT.get(x, x) for x in (row["kernel"] or row["observed"] or "" for row in served)))
     memory, time_ns = max((row["temporary"] or 0 for row in rows), default=0), time_of(rows)
     parts = [x for x in (kernels, marks(rows)) if x]
     parts += [size(memory)] if memory else []
@@ -109,8 +110,9 @@ def notes(found, names):
         reasons = {}
         for row in found[name][0]:
             status = row["reason"] if row["status"] not in ("QUALIFIED", "QUALIFIED_FALLBACK") else None
-            for kind, text in ((mark(row), status), ("why not fused", row["engine_reasons"]), ("doubt", row["doubt"])):
-                if text and not (kind == "why not fused" and status):
+            says = "why not fused" if row["status"] == "QUALIFIED_FALLBACK" and not row["doubt"] else "says"
+            for kind, text in ((mark(row), status), (says, None if status else row["engine_reasons"]), ("doubt", row["doubt"])):
+                if text:
                     reasons.setdefault(f"{kind}: {text[:300]}", []).append(f"{group_of(row)[0]} {row['phase']}")
         lines += [f"- {name}: {what} ({some(where)})" for what, where in reasons.items()]
     return lines
@@ -138,9 +140,11 @@ def host(threads):
 def page(found, threads):
     names = [name for name in found if found[name][0]]
     versions = [f"{x}: {(found[x][0][0]['versions'] or '').replace(chr(10), ', ') or 'ISAs ' + found[x][0][0]['isa']}" for x in names]
+    seen = {row["kernel"] for rows, _ in found.values() for row in rows}
     lines = [f"Host: {host(threads)}. " + "; ".join(versions) + ".", ""]
+    lines += [" ".join(f"`{short}` is `{name}`." for name, short in SHORT.items() if name in seen), ""] if seen & set(SHORT) else []
     lines += tables(found, names)
-    lines += ["### Properties", "", *properties(found, names), "", "### Refused, not fused, in doubt", "", *notes(found, names)]
+    lines += ["### Properties", "", *properties(found, names), "", "### Wrong, refused, not fused, in doubt", "", *notes(found, names)]
     lines += [f"- {name}: not run here: {why}" for name, (rows, why) in found.items() if not rows]
     return "\n".join(lines) + "\n"
 

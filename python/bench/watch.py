@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What watching costs: a Llama-like model of random weights (12 layers, hidden 768) with hooks and a watcher, and without
-either, interleaved, for a prompt and for decode steps; beside it the same without a watcher twice, which must be 1. The cost
-of a call by itself, times the calls, stands for what whole runs on a busy host cannot show. All times are CPU time of the
+either, interleaved, for a prompt and for decode steps, each after an untimed one; beside it the same without a watcher twice,
+which must be 1. The cost of a call by itself, times the calls, stands for what whole runs on a busy host cannot show. All times are CPU time of the
 process, so that other processes count less."""
 import argparse
 import contextlib
@@ -100,6 +100,7 @@ def main():
                 for turn in range(options.rounds + 1):
                     for kind in list(times) if turn % 2 else list(times)[::-1]:
                         with watching(kind == "watched"):
+                            run(model, tokens)  # a watcher that has just opened looks at each layer's first call for longer
                             spent = timed(run, model, tokens)
                         if turn > 0:  # the first brings weights in
                             times[kind].append(spent)

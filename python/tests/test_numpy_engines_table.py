@@ -36,6 +36,12 @@ class Table(unittest.TestCase):
         self.assertIn("- flash_attn: not run here: no CUDA device\n", page)
         self.assertIn("1 thread,", page)
 
+    def test_long_names_are_short_and_explained(self):
+        page = table.page({"onnxruntime": ([row("a", "prefill q1", kernel="GroupQueryAttention")], "")}, 1)
+        self.assertIn("| GQA, right, 2 MiB |", page)
+        self.assertIn("`GQA` is `GroupQueryAttention`.\n", page)
+        self.assertNotIn("cpu_attention", page)
+
     def test_what_is_mixed_is_counted_and_a_dead_runner_is_not_a_wrong_result(self):
         wrong = dict(status="NUMERIC_FAIL", temporary=0, time_ns=None)
         rows = [row("a", "p"), row("a", "p", status="UNSUPPORTED", kernel=None, observed=None, reason="no sinks")]

@@ -25,6 +25,10 @@ def milliseconds(time_ns):
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
+def times(ratio):
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
 def mark(row):
     """A runner that died, hung or broke the protocol gave no result that could be wrong."""
     broke = row["status"] == "NUMERIC_FAIL" and "the runner " in (row["reason"] or "")
@@ -52,7 +56,7 @@ def place(rows, ours):
     parts = [x for x in (kernels, marks(rows)) if x]
     parts += [size(memory)] if memory else []
     if time_ns:
-        parts.append(milliseconds(time_ns) + (f" (x{time_ns / ours:.2g})" if ours and rows[0]["engine"] != "tileproof" else ""))
+        parts.append(milliseconds(time_ns) + (f" (x{times(time_ns / ours)})" if ours and rows[0]["engine"] != "tileproof" else ""))
     return ", ".join(parts)
 
 

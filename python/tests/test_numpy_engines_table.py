@@ -35,6 +35,7 @@ class Table(unittest.TestCase):
         self.assertIn("- torch: why not fused: head dims differ (a decode)\n", page)
         self.assertIn("- flash_attn: not run here: no CUDA device\n", page)
         self.assertIn("1 thread,", page)
+        self.assertEqual([table.times(x) for x in (0.834, 1.27, 9.96, 262.9)], ["0.83", "1.3", "10", "263"])
 
     def test_long_names_are_short_and_explained(self):
         page = table.page({"onnxruntime": ([row("a", "prefill q1", kernel="GroupQueryAttention")], "")}, 1)

@@ -24,21 +24,22 @@ def median_ns(run: Callable[[], Any], budget_ns: float, reset: Callable[[], Any]
     return statistics.median(times)
 
 
-def _status(field: str) -> int:
+def _high_water() -> int:
     with open("/proc/self/status") as lines:
-        return next(int(x.split()[1]) * 1024 for x in lines if x.startswith(field))
+        return next(int(x.split()[1]) * 1024 for x in lines if x.startswith("VmHWM:"))
 
 
 def peak_bytes(run: Callable[[], Any], kept: int = 0) -> int:
-    """How far resident memory rises during a call, less what the call leaves behind on purpose. 0: not to be had here. What
+    """How far the high-water mark of resident memory rises during a call, less what the call leaves behind on purpose. 0: not to
+    be had here. The mark before is read, too: memory that goes between the reset and the call must not count as the call's. What
     allocators kept from earlier calls hides what is taken again, so engines with arenas get a fresh one for this."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
-        before = _status("VmRSS:")
+        before = _high_water()
     except (OSError, AttributeError, StopIteration):
         run()
         return 0
     run()
-    return max(_status("VmHWM:") - before - kept, 1)
+    return max(_high_water() - before - kept, 1)

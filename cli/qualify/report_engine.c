@@ -72,10 +72,10 @@ static void print_lines(uint32_t phase, const struct engine_row *row) {
     const char *kernels = row->kernels[0] ? row->kernels : "none";
     if (row->peak > 0) readable_bytes(row->peak, memory);
     if (row->share > 0) snprintf(share, sizeof share, "%.0f%%", 100 * row->share);
-    printf("  %-10s %-*s", tp_qualify_phase_name(phase), KERNEL, kernels);
-    if (strlen(kernels) > KERNEL) printf("\n%*s", INDENT + KERNEL, "");
-    printf(" %-18s %5s %10s %9s\n", tp_cell_status_name((tp_cell_status)row->status), share, memory,
-           readable_time(row->time_ns, time));
+    int below = strlen(kernels) > KERNEL; /* a long name stands on lines of its own */
+    printf("  %-10s %-*s %-18s %5s %10s %9s\n", tp_qualify_phase_name(phase), KERNEL, below ? "" : kernels,
+           tp_cell_status_name((tp_cell_status)row->status), share, memory, readable_time(row->time_ns, time));
+    if (below) print_wrapped(kernels);
     if (*row->reason) print_wrapped(row->reason);
     snprintf(lost, sizeof lost, "%s%s%s", row->contained > TP_KEPT_YES ? "; NaN in hidden keys leaks" : "",
              row->deterministic > TP_KEPT_YES ? "; bits vary" : "",

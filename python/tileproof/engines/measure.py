@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import statistics
 import time
 from typing import Any, Callable
@@ -31,9 +32,10 @@ def _high_water() -> int:
 
 def peak_bytes(run: Callable[[], Any], kept: int = 0) -> int:
     """How far the high-water mark of resident memory rises during a call, less what the call leaves behind on purpose. 0: not to
-    be had here. The mark before is read, too: memory that goes between the reset and the call must not count as the call's. What
-    allocators kept from earlier calls hides what is taken again, so engines with arenas get a fresh one for this."""
+    be had here. What earlier calls left to the garbage collector goes first: it would fill the memory, and in the midst of this
+    it would count as the call's. What allocators kept from them hides what is taken again, so engines with arenas get a fresh one."""
     try:
+        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")

@@ -29,6 +29,20 @@ def times(ratio):
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
+def short(kernel):
+    """Of many parts the first stands for all."""
+    return SHORT.get(kernel, kernel if len(kernel) <= 40 else kernel.split("+")[0] + "+..")
+
+
+def legend(found):
+    """What is short in the tables, and what for."""
+    names = {}
+    for kernel in dict.fromkeys(row["kernel"] for rows, _ in found.values() for row in rows if row["kernel"]):
+        if short(kernel) != kernel:
+            names.setdefault(short(kernel), []).append(f"`{kernel}`")
+    return [f"- `{name}` is {' or '.join(of)}" for name, of in names.items()]
+
+
 def mark(row):
     """A runner that died, hung or broke the protocol gave no result that could be wrong."""
     broke = row["status"] == "NUMERIC_FAIL" and "the runner " in (row["reason"] or "")
@@ -51,7 +65,7 @@ def place(rows, ours):
     if not rows:
         return "not run"
     served = [row for row in rows if row["status"] != "UNSUPPORTED"]
-    kernels = "+".join(dict.fromkeys(SHORT.get(x, x) for x in (row["kernel"] or row["observed"] or "" for row in served)))
+    kernels = "+".join(dict.fromkeys(short(row["kernel"] or row["observed"] or "") for row in served))
     memory, time_ns = max((row["temporary"] or 0 for row in rows), default=0), time_of(rows)
     parts = [x for x in (kernels, marks(rows)) if x]
     parts += [size(memory)] if memory else []
@@ -144,9 +158,8 @@ def host(threads):
 def page(found, threads):
     names = [name for name in found if found[name][0]]
     versions = [f"{x}: {(found[x][0][0]['versions'] or '').replace(chr(10), ', ') or 'ISAs ' + found[x][0][0]['isa']}" for x in names]
-    seen = {row["kernel"] for rows, _ in found.values() for row in rows}
     lines = [f"Host: {host(threads)}. " + "; ".join(versions) + ".", ""]
-    lines += [" ".join(f"`{short}` is `{name}`." for name, short in SHORT.items() if name in seen), ""] if seen & set(SHORT) else []
+    lines += [*legend(found), ""]
     lines += tables(found, names)
     lines += ["### Properties", "", *properties(found, names), "", "### Wrong, refused, not fused, in doubt", "", *notes(found, names)]
     lines += [f"- {name}: not run here: {why}" for name, (rows, why) in found.items() if not rows]

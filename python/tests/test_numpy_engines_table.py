@@ -40,7 +40,11 @@ class Table(unittest.TestCase):
     def test_long_names_are_short_and_explained(self):
         page = table.page({"onnxruntime": ([row("a", "prefill q1", kernel="GroupQueryAttention")], "")}, 1)
         self.assertIn("| GQA, right, 2 MiB |", page)
-        self.assertIn("`GQA` is `GroupQueryAttention`.\n", page)
+        self.assertIn("- `GQA` is `GroupQueryAttention`\n", page)
+        parts = "Subgraph with softmax jit_avx512_bf16+Transpose unknown_bf16"
+        page = table.page({"openvino": ([row("a", "prefill q1", kernel=parts), row("a", "prefill q2", kernel=parts + "+More")], "")}, 1)
+        self.assertIn("| Subgraph with softmax jit_avx512_bf16+.., right, 2 MiB |", page)
+        self.assertIn(f"- `Subgraph with softmax jit_avx512_bf16+..` is `{parts}` or `{parts}+More`\n", page)
         self.assertNotIn("cpu_attention", page)
 
     def test_what_is_mixed_is_counted_and_a_dead_runner_is_not_a_wrong_result(self):

@@ -16,10 +16,10 @@ static void require(int condition) {
 
 /* Every tag is one that the page is made of. */
 static void check_markup(const char *page) {
-    static const char *const tags[] = {"section", "div",  "p",      "ul",     "li",       "h2",    "h3",    "br",   "strong",  "b",
-                                       "small",   "code", "button", "a",      "span",     "table", "thead", "tbody", "tr",     "th",
-                                       "td",      "dl",   "dt",     "dd",     "fieldset", "legend", "label", "input", "select", "option",
-                                       "output",  "caption"};
+    static const char *const tags[] = {"section",  "div",    "p",     "ul",    "li",     "h2",     "h3",     "br",
+                                       "strong",   "b",      "small", "code",  "button", "a",      "span",   "table",
+                                       "thead",    "tbody",  "tr",    "th",    "td",     "dl",     "dt",     "dd",
+                                       "fieldset", "legend", "label", "input", "select", "option", "output", "caption"};
     for (const char *at = page; (at = strchr(at, '<')); at++) {
         const char *name = at + 1 + (at[1] == '/');
         size_t length = strcspn(name, " >"), i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer target: any bytes as a file of tileproof report. Either they are refused, or all parts of the page that need no gnuplot are made
-   of them: nothing of the bytes is markup there, and the data are JSON. */
+/* libFuzzer target: any bytes as a file of tileproof report. Either they are refused, or all parts of the page that need no
+   gnuplot are made of them: nothing of the bytes is markup there, and the data are JSON. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>

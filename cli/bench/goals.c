@@ -172,7 +172,7 @@ static const struct column columns[] = {
     {"aim", "aim", 1, 2},           {"floor_met", "floor is", 1, 0}, {"aim_met", "aim is", 1, 0},
     {"attempts", "attempts", 1, 0}, {"metric", "metric", 1, 0},      {"detail", "measured", 1, 0},
     {"problem", NULL, 1, 0},        {"kernel", NULL, 1, 0},          {"threads", NULL, 1, 0},
-    {"repro", NULL, 1, 0},
+    {"repro", NULL, 1, 0},          BENCH_ORIGIN,
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
@@ -206,6 +206,7 @@ static int report(struct goals_run *run, enum table_format format) {
         table_text(&table, goal->cases[0].ran);
         table_integer(&table, goal->cases[0].threads);
         table_text(&table, repro);
+        bench_add_origin(&table, run->limits.context, run->options->seed);
     }
     if (format == FORMAT_MD) bench_print_host(&run->limits, stdout);
     int code = table_print(&table, format, stdout);

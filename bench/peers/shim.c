@@ -38,6 +38,7 @@ PEERS_API const char *peers_kernel(const peers_call *call);
 PEERS_API const char *peers_error(const peers_call *call);
 PEERS_API void peers_release(peers_call *call);
 PEERS_API int peers_amx(void);
+PEERS_API int peers_machine(void *context, char *text, size_t size);
 
 /* A context of so many threads, or NULL and the reason. */
 void *peers_open(int threads, char *why, size_t size) {
@@ -52,6 +53,10 @@ void *peers_open(int threads, char *why, size_t size) {
 
 void peers_close(void *context) {
     tp_context_destroy(context);
+}
+
+int peers_machine(void *context, char *text, size_t size) {
+    return tp_machine_print(tp_context_machine(context), text, size);
 }
 
 /* seqs= of the text as cu_seqlens; 0 when there are more sequences than a call holds. */

@@ -238,8 +238,8 @@ static int report(struct goals_run *run, enum table_format format) {
     if (format == FORMAT_MD)
         printf("\nfloors: %d met, %d not met, %d not run here; aims: %d of %d met\n"
                "A share is the median of calls beside probes of their limit in turns, with its 99 %% interval; of best: "
-               "the best call of the highest limit seen.\nOf all others the best of all attempts counts; metrics in _mib, _us, of receipts "
-               "and of the hand-over must stay below.\n",
+               "the best call of the highest limit seen.\nOf all others the best of all attempts counts; metrics in _mib, _us, "
+               "of receipts and of the hand-over must stay below.\n",
                floors[MET], floors[NOT_MET], floors[NOT_RUN], aims[MET], with_aim);
     table_close(&table);
     return code ? code : floors[NOT_MET] ? EXIT_FAILED : EXIT_FINE;

@@ -79,7 +79,8 @@ const char *bench_asked(const struct timed_case *one) {
 }
 
 const char *bench_label(const struct timed_case *one) {
-    return strstr(one->receipt.problem, "seqs=#") ? one->workload->words : one->receipt.problem;
+    int plain = !strstr(one->receipt.problem, "seqs=#") && !strchr(one->workload->words, '@');
+    return plain ? one->receipt.problem : one->workload->words;
 }
 
 void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct series *series,

@@ -125,6 +125,9 @@ assert row['problem'].startswith('@lognormal=40000') and '@lognormal=40000' in r
 assert row['bytes_compulsory'] == 40000 * 1 * 4 * 4 * 4, row" "${small[@]}" @lognormal=40000 d4 causal -o jsonl
 expect_python generated-verify "row = json.loads(text)
 assert row['max_abs_err'] < 1e-4, row" "${small[@]}" @lognormal=3000 d16 causal -j 2 --verify -o jsonl
+expect_python heads-first "row = json.loads(text)
+assert row['problem'] == 'q1 k40 h4/2 d16 @heads' and \"'q1 k40 h4/2 d16 @heads'\" in row['repro'] and row['max_abs_err'] < 1e-4, row" \
+    "${small[@]}" 'q1 k40 h4/2 d16 @heads' --verify -o jsonl
 expect_python repro "import shlex, subprocess
 row = json.loads(text)
 words = shlex.split(row['repro'])

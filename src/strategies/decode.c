@@ -7,38 +7,22 @@
  *     softmax
  *     the weighted sum, straight from the values
  *
- * and for every line that is read, one of the next block is asked for. Where the keys of a head lie together,
- * [head][token][dim], heads are the outer loop, so that a head is read from end to end. Where rows see
- * different keys of the block, V is packed as in prefill, so that what a row does not see cannot reach it; the
- * bits are the same.
+ * and for every line that is read, one of the next block is asked for. Where a head's keys lie together a task has
+ * one head (schedule.c), or, in pages, each head asks for its own keys. Where rows see different keys of the
+ * block, V is packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
  */
 #include "strategies/fused.h"
 
-/* A walk through keys of the task's heads part..end-1, and what is read after its block at hand. */
-typedef struct head_walk {
-    int64_t part, end;
-    int64_t next_key, next_part; /* the keys from here on, of the heads from this one on */
-} head_walk;
-
-/* Whether a head of this tensor lies apart from the others of its token. */
-static int lies_by_head(const tp_tensor *tensor) { return tensor->stride[2] > tensor->stride[1]; }
-
-/* Heads one after another, where each is one stretch of memory and looking at a block again counts nothing twice. */
-static int heads_in_turn(const tp__work *work) {
-    const tp_tensors *tensors = work->fused->job->tensors;
-    return lies_by_head(&tensors->k) && lies_by_head(&tensors->v) && work->keys.problem->kv_layout != TP_PAGED &&
-           work->scratch->visibility.form != TP__VISIBILITY_WORDS;
-}
-
-/* Lines to ask for in each token of the next block: from the walk's first head to its last, or where heads lie apart
-   those of head number `at` of the walk alone. */
-static tp__ahead ahead_of(const tp__work *work, const head_walk *walk, int64_t at, const char *const *row, int64_t count,
-                          const tp_tensor *tensor, int64_t dim, int32_t dtype) {
+/* At head number `part` of the task: what to ask for in each token of the next block. That is, at the first head, all lines
+   from the task's first head to its last, or, where heads lie apart, at each head its own. */
+static void aim(tp__ahead *ahead, const tp__work *work, int64_t part, const char *const *row, int64_t count,
+                const tp_tensor *tensor, int64_t dim, int32_t dtype) {
     int64_t size = (int64_t)tp_dtype_bytes((tp_dtype)dtype), step = tensor->stride[2];
-    int apart = lies_by_head(tensor);
-    int64_t span = apart ? dim : (walk->end - walk->part - 1) * step + dim;
-    return (tp__ahead){row, row + count, NULL, (work->task->head + walk->next_part + (apart ? at : 0)) * step * size,
-                       (span * size + TP__LINE - 1) / TP__LINE, 0};
+    int apart = tp__heads_lie_apart(tensor);
+    if (part > 0 && !apart) return;
+    int64_t span = apart ? dim : (work->task->heads - 1) * step + dim;
+    *ahead = (tp__ahead){row, row + count, NULL, (work->task->head + part) * step * size,
+                         (span * size + TP__LINE - 1) / TP__LINE, 0};
 }
 
 /* Whether every row of the tile sees every key of the block that is there. A bias may hide any. */
@@ -86,7 +70,7 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     }
 }
 
-static void attend_block(const tp__work *work, const head_walk *walk, int64_t key, const tp__state *state) {
+static void attend_block(const tp__work *work, int64_t key, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
     const tp_tensors *tensors = f->job->tensors;
@@ -94,35 +78,20 @@ static void attend_block(const tp__work *work, const head_walk *walk, int64_t ke
     int64_t block = f->decode_block, first, last;
     tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
     if (block_class == TP__BLOCK_HIDDEN) return;
-    int64_t hi = scratch->visibility.any.hi, on = walk->next_key == key + block;
-    int64_t next = on && last < block ? 0 : tp__max(tp__min(hi - walk->next_key, block), 0);
-    const char **k_row = scratch->k_row, **v_row = scratch->v_row;
-    tp__work_keys(work, key, first, last, on ? next : 0);
-    if (!on) tp__keys_rows(&work->keys, walk->next_key, next, hi, k_row + last, v_row + last);
-    tp__ahead k_ahead = {0}, v_ahead = {0};
-    tp__keys_in k_in = {(const char *const *)k_row, 0, first, last, &k_ahead};
-    tp__keys_in v_in = {(const char *const *)v_row, 0, first, last, &v_ahead};
-    for (int64_t part = walk->part; part < walk->end; part++) {
-        int64_t at = part - walk->part;
-        if (at == 0 || lies_by_head(&tensors->k))
-            k_ahead = ahead_of(work, walk, at, k_in.row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
-        if (at == 0 || lies_by_head(&tensors->v))
-            v_ahead = ahead_of(work, walk, at, v_in.row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
+    int64_t next = last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
+    tp__work_keys(work, key, first, last, next);
+    const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
+    tp__ahead k_ahead, v_ahead;
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
+    for (int64_t part = 0; part < work->task->heads; part++) {
+        aim(&k_ahead, work, part, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
+        aim(&v_ahead, work, part, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
         attend_head(work, part, key, &k_in, &v_in, block_class, state);
     }
-    scratch->trace->bytes += (last - first) * (walk->end - walk->part) * tp__key_bytes(problem);
+    scratch->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
 }
 
 void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {
-    int64_t block = work->fused->decode_block, heads = work->task->heads, start = from / block * block;
-    int64_t step = heads_in_turn(work) ? 1 : heads;
-    for (int64_t part = 0; part < heads; part += step)
-        for (int64_t key = start; key < to; key += block) {
-            head_walk walk = {part, part + step, key + block, part};
-            if (key + block >= to && part + step < heads) { /* the next head from its start */
-                walk.next_key = start;
-                walk.next_part = part + step;
-            }
-            attend_block(work, &walk, key, state);
-        }
+    int64_t block = work->fused->decode_block;
+    for (int64_t key = from / block * block; key < to; key += block) attend_block(work, key, state);
 }

@@ -41,7 +41,7 @@ class Tileproof:
         return self.library.tp_version().decode()
 
     def amx(self):
-        """1: the host has AMX; 0: not; -1: it says so, but lists no tile palette."""
+        """1: the host has AMX and it works; 0: it does not say so; -1: it says so, but tiles cannot be used."""
         return self.library.peers_amx()
 
     def machine(self):

@@ -18,7 +18,7 @@ import worker
 from ours import Tileproof
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Some virtual machines say that they have AMX and hide its palettes; libraries on oneDNN then die of SIGILL.
+# Some virtual machines say that they have AMX, but its tiles cannot be used; libraries on oneDNN then die of SIGILL.
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", "PEERS_NO_AMX": "1"}
 
 
@@ -118,7 +118,7 @@ def main():
     missing = json.loads((arguments.build / "missing.json").read_text())
     notes = [f"not run here: {name}: {why}" for name, why in missing.items()]
     if tileproof.amx() < 0:
-        notes.append("AMX: this host says it has it but not how; peers were told not to use it.")
+        notes.append("AMX: this host says that it has it, but its tiles cannot be used; peers were told not to use it.")
     kernels = {entry["kernel"] for entry in entries if entry["kernel"]}
     peers = dict.fromkeys(entry["peer"] for entry in entries)
     text = report.header(tileproof.version, kernels, peers, notes, when)

@@ -18,3 +18,17 @@ if(TARGET tileproof_opencl_static)
   target_compile_definitions(tileproof_cli PRIVATE TILEPROOF_OPENCL)
 endif()
 target_include_directories(tileproof_cli PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+
+# Man pages and completions, made by the tool itself: a tool for another machine needs an emulator for that.
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+  set(manual_dir ${CMAKE_BINARY_DIR}/manual)
+  set(tool_command $<TARGET_FILE:tileproof_cli>)
+  if(CMAKE_CROSSCOMPILING)
+    set(tool_command "${CMAKE_CROSSCOMPILING_EMULATOR};${tool_command}")
+  endif()
+  add_custom_command(OUTPUT ${manual_dir}/made
+    COMMAND ${CMAKE_COMMAND} "-DTOOL=${tool_command}" -DCHANGES=${CMAKE_SOURCE_DIR}/CHANGELOG.md -DTO=${manual_dir}
+      -P ${CMAKE_SOURCE_DIR}/cmake/manual.cmake
+    DEPENDS tileproof_cli ${CMAKE_SOURCE_DIR}/cmake/manual.cmake ${CMAKE_SOURCE_DIR}/CHANGELOG.md VERBATIM)
+  add_custom_target(tileproof_manual ALL DEPENDS ${manual_dir}/made)
+endif()

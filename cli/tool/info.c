@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/device.h"
 
+#include <string.h>
+
 static int function_count(void) {
     int count = 0;
     while (tp_kernel_function(count)) count++;

@@ -35,6 +35,7 @@ enum command_bit {
     COMMAND_REPLAY = 8192,
     COMMAND_CAPACITY = 16384,
     COMMAND_LOCK = 32768,
+    COMMAND_REPORT = 65536,
     COMMAND_COMPLETION = 1 << 17,
     COMMAND_MANUAL = 1 << 18, /* the build makes man pages by it; in no help */
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
@@ -136,6 +137,7 @@ int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
 void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
 int is_utf8(const char *text);
+int utf8_size(const char *text); /* bytes of the first character; 0: they are no UTF-8 */
 /* To "avx2+math", unless it is one of them or "". Names for which there is no room are left out whole, and "+.." says so. */
 void add_name(char *list, size_t size, const char *name);
 /* amounts.c */
@@ -163,6 +165,7 @@ int command_trace(const struct options *options);
 int command_replay(const struct options *options);
 int command_lock(const struct options *options);
 int command_capacity(const struct options *options);
+int command_report(const struct options *options);
 int command_completion(const struct options *options);
 int command_manual(const struct options *options);
 

@@ -115,6 +115,11 @@ static const struct command commands[] = {
      "  tileproof replay requests.jsonl --against before.json --fail-above 1.5    exit 1: a tail grew\n"
      "  tileproof replay served.jsonl --observed     a log of any engine; nothing is run\n",
      COMMAND_REPLAY, command_replay},
+    {"report", " FILE...", "one HTML page of what the files say: evidence, speed, memory, history",
+     "  tileproof report build/qualify.json -o report.html\n"
+     "  tileproof report old.lock new.lock -o report.html          with what changed between them\n"
+     "  tileproof report qualify.json rates.jsonl build/peers/peers.jsonl replay.json -o report.html\n",
+     COMMAND_REPORT, command_report},
     {"completion", " bash|zsh|fish", "what completes the tool's words in a shell; cmake --install installs it",
      "  . <(tileproof completion bash)               in this shell\n"
      "  tileproof completion fish >~/.config/fish/completions/tileproof.fish\n"

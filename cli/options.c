@@ -27,7 +27,7 @@ enum {
     PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
     WATCHED = COMMAND_RUN | COMMAND_REPLAY,
     FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | COMMAND_LOCK |
-            PROOF,
+            COMMAND_REPORT | PROOF,
     LONG = COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE | COMMAND_TRACE | COMMAND_REPLAY | PROOF,
     EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPLETION | FILES
 };
@@ -174,6 +174,7 @@ static const struct option_row rows[] = {
      COMMAND_TRACE},
     {"--output", "FILE", "the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},
+    {"--output", "FILE", "the page; default report.html", TEXT, FIELD(format), COMMAND_REPORT},
     {"--models", "DIR", "where a model NAME is NAME.json; default models, or the installed ones", TEXT,
      FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | PROOF | COMMAND_CAPACITY},
     {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,

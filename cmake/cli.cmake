@@ -10,7 +10,16 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/goals_text.c @ONLY CONTENT
 const char bench_goals_text[] = {
 @goals@0};
 ")
-add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
+# The page of `report`: a frame, its style and its script, each a file of its own.
+foreach(kind html css js)
+  set(file ${CMAKE_SOURCE_DIR}/cli/report/page/page.${kind})
+  set(out ${CMAKE_BINARY_DIR}/report_page_${kind}.c)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DNAME=report_page_${kind} -DFILES=${file} -DOUT=${out} -DHASH=ON -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  list(APPEND report_page ${out})
+endforeach()
+add_executable(tileproof_cli ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
 if(TARGET tileproof_opencl_static)

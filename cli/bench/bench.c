@@ -261,9 +261,11 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
                             format, bench->options);
         if (!code) code = bench->code;
     }
-    if (stopped && (!code || code == EXIT_AMBIGUOUS))
-        code = stop_say("", "%d of %d problems are measured%s", bench->groups, problems->count,
-                        rows ? "; the rows above are whole" : "");
+    if (stopped) {
+        int ended = stop_say("", "%d of %d problems are measured%s", bench->groups, problems->count,
+                             rows ? "; the rows above are whole" : "");
+        if (!code) code = ended;
+    }
     for (size_t i = 0; i < bench->row_count; i++) series_free(&bench->rows[i].series);
     free(bench->rows);
     samples_free(&bench->control);

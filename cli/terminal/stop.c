@@ -13,18 +13,20 @@
 
 enum { LINE = 8192 };
 static volatile sig_atomic_t stopped;
+static pid_t watcher; /* its children hear the signal, too, and keep quiet */
 static char line[LINE]; /* the command, for a shell; empty: too long */
 
 static void on_stop(int number) {
-    static const char text[] = "\r\033[Kstopping after what is at hand; once more: at once\n";
+    static const char text[] = "\nstopping after what is at hand; once more: at once\n";
     stopped = number;
-    if (isatty(STDERR_FILENO)) (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    if (getpid() == watcher && isatty(STDERR_FILENO)) (void)!write(STDERR_FILENO, text, sizeof text - 1);
 }
 
 int stop_asked(void) { return stopped; }
 
 void stop_watch(void) {
     struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
+    watcher = getpid();
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
 }

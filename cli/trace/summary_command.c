@@ -20,10 +20,10 @@ static double size_of(int file) {
 
 static int read_all(struct summary *s, struct line_stream *stream, int file, const char *path) {
     char lines[32];
-    int got, failed = 0;
+    int got = 0, failed = 0;
     progress_begin("trace summary", size_of(file), NULL);
     stop_watch();
-    while ((got = line_stream_next(stream)) > 0 && !stop_asked()) {
+    while (!stop_asked() && (got = line_stream_next(stream)) > 0) {
         failed = summary_line(s, stream->line, stream->length, stream->number);
         if (failed) break;
         if (stream->number % 64 == 0) progress_at((double)stream->bytes, "%s lines", grouped(stream->number, lines));

@@ -166,6 +166,6 @@ void qualify_letters(const struct qualification *all) {
         if (two) print_row(&m, &m.rows[other], all->models[m.rows[other].model], name, 0);
         printf("\n");
     }
-    print_legend(&m);
+    if (all->use_count) print_legend(&m);
     free(m.rows);
 }

@@ -149,6 +149,7 @@ static int run_list(const struct options *options, tp_context *context,
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
     progress_begin("check", (double)list->count, "cases");
+    progress_at(0, "%s", list->cases[0].name);
     stop_watch();
     if (kernels->count) walk_all(&walk, tp_context_threads(context));
     progress_end();

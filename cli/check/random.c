@@ -132,6 +132,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     printf("\n");
     if (walk.isolated.seconds > 0) walk.end = begin + walk.isolated.seconds;
     progress_begin("check --random", options->random > 0 ? (double)options->random : 0, "problems");
+    progress_at(0, "none");
     stop_watch();
     code = kernels->count ? isolated_walk(&walk.isolated) : EXIT_FINE;
     progress_end();

@@ -22,6 +22,7 @@ static int read_all(struct summary *s, struct line_stream *stream, int file, con
     char lines[32];
     int got = 0, failed = 0;
     progress_begin("trace summary", size_of(file), NULL);
+    progress_at(0, "no line");
     stop_watch();
     while (!stop_asked() && (got = line_stream_next(stream)) > 0) {
         failed = summary_line(s, stream->line, stream->length, stream->number);

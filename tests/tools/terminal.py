@@ -77,7 +77,7 @@ def stops(name, words, says, progress, codes=(4,)):
     expect(f"{name}-exit", code in codes, f"exit {code}: {got}")
     expect(f"{name}-says", re.search(f"tileproof: stopped: {says}", text), got)
     expect(f"{name}-line", re.search(r"tileproof: (from the beginning|to go on): \S*tileproof " + words[0], text), got)
-    expect(f"{name}-width", all(len(line) < 80 for line in re.findall(r"\r([^\r\n]*? of [^\r\n]*?)(?=\r|$)", text)), got)
+    expect(f"{name}-width", max(map(len, re.findall(r"\r([^\r\n\x1b]*)\x1b\[K", got))) < 80, got)
     return True
 
 

@@ -266,6 +266,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(len(listed), len(set(listed)))
         for row in listed:
             problem.parse(row.text)
+            self.assertEqual(tileproof.canonical(row.text), row.text)  # what is prepared is that text
         self.assertEqual({row.threads for row in rows.choose(listed, "", 1)}, {1})
         self.assertTrue(all("decode" in row.text for row in rows.choose(listed, "decode", 2)))
 

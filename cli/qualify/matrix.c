@@ -32,7 +32,7 @@ struct row {
 struct matrix {
     struct row *rows;
     int width[PHASES]; /* letters of a phase; 0: nobody has it */
-    int seen[STATUSES];
+    int seen[STATUSES], empty; /* cells by status; models without one */
     double error, logs, timed; /* the largest over what is allowed; gains over math */
     char kernels[KERNELS];
 };
@@ -93,7 +93,10 @@ static const char *without_cells(const tp_model *model) {
 static void print_row(const struct matrix *m, const struct row *row, const tp_model *model, int name, int padded) {
     int length = name_length(model), column = 0;
     printf("%-*.*s", name, length < name ? length : name, model->label);
-    if (!row->cells) column = printf(" %s", without_cells(model));
+    if (!row->cells) { /* in words where there is room for them */
+        const char *why = without_cells(model);
+        column = printf(" %s", padded && (int)strlen(why) >= letters_width(m) ? "-" : why);
+    }
     for (int p = 0; p < PHASES && row->cells; p++) {
         if (!m->width[p]) continue;
         putchar(' ');
@@ -127,7 +130,7 @@ static void print_legend(const struct matrix *m) {
         before = ", ";
         column += length;
     }
-    printf("%sone for each layer group; columns:", column ? "\n" : "");
+    printf("%sone for each layer group%s; columns:", column ? "\n" : "", m->empty ? ", - for none" : "");
     before = " ";
     for (int p = 0; p < PHASES; p++) {
         if (!m->width[p]) continue;
@@ -150,6 +153,7 @@ void qualify_letters(const struct qualification *all) {
         if (name_length(all->models[i]) > name) name = name_length(all->models[i]);
     }
     for (int64_t i = 0; i < all->use_count; i++) add_use(&m, all, qualification_use(all, i));
+    for (int i = 0; i < all->model_count; i++) m.empty += !m.rows[i].cells;
     for (int i = 0; i < all->model_count; i++)
         for (int p = 0; p < PHASES; p++)
             if (m.rows[i].count[p] > m.width[p]) m.width[p] = m.rows[i].count[p];

@@ -11,11 +11,13 @@ PYTHON ?= python3
 # qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict, and build/qualify.html, the
 # report. Under three minutes.
 # qualify-all: at all lengths; build/qualify-all.json, .lock and .html. A run that was stopped goes on where it was, unless the
-# tool has been built anew since. QUALIFY_ARGS=-v prints the matrix.
+# tool has been built anew since. QUALIFY_ARGS=-v prints every layer group; build/check.txt has the
+# table of checks.
 qualify: MATRIX := --quick
 qualify qualify-all: say-qualify tool
 	@build/tool/tileproof info | sed -n '1,/^math/p'
-	@build/tool/tileproof check --quick
+	@build/tool/tileproof check --quick >build/check.txt || { code=$$?; cat build/check.txt; exit $$code; }
+	@grep -E '^not run here|passed, ' build/check.txt
 	@rm -f build/$@.json; resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
 	build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/$@.lock --update --reason "make $@" \
 	  $$resume --save build/$@.json $(QUALIFY_ARGS); code=$$?; \

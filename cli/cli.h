@@ -75,7 +75,7 @@ struct options {
     int64_t random; /* check; -1: not given */
     int64_t attempts, read_mib, cache_bytes;
     int json, verify, quick, list, verbose, goals, cliffs, bytes, memory, help;
-    int update, resume, if_changed;
+    int update, resume, if_changed, progress;
 };
 
 struct command {
@@ -140,8 +140,9 @@ int is_utf8(const char *text);
 int utf8_size(const char *text); /* bytes of the first character; 0: they are no UTF-8 */
 /* To "avx2+math", unless it is one of them or "". Names for which there is no room are left out whole, and "+.." says so. */
 void add_name(char *list, size_t size, const char *name);
-const char *grouped(int64_t value, char text[32]);               /* 67,108,864 */
-const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
+/* amounts.c */
+const char *grouped(int64_t value, char text[32]);       /* 67,108,864 */
+const char *readable_bytes(double bytes, char text[32]); /* 128 MiB */
 
 /* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);

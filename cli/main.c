@@ -2,6 +2,7 @@
 /* The table of subcommands. */
 #include "cli.h"
 #include "tool/device.h"
+#include "terminal/terminal.h"
 #include "tool/nearest.h"
 
 #include <errno.h>
@@ -138,7 +139,10 @@ static int run_command(const struct command *command, int count, char **words) {
         help_command(stdout, command);
         return EXIT_FINE;
     }
-    return command->function(&options);
+    progress_ask(options.progress);
+    code = command->function(&options);
+    progress_end();
+    return code;
 }
 
 static const struct command *find_command(const char *name) {
@@ -193,6 +197,7 @@ static int printed(int code) {
 int main(int argc, char **argv) {
     const char *word = argc > 1 ? argv[1] : NULL;
     hold_streams();
+    stop_remember(argc, argv);
     if (!word) return complain_command(NULL);
     if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) return printed(help(argv[2]));
     if (!strcmp(word, "--version")) {

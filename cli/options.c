@@ -28,6 +28,7 @@ enum {
     WATCHED = COMMAND_RUN | COMMAND_REPLAY,
     FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | COMMAND_LOCK |
             COMMAND_REPORT | PROOF,
+    LONG = COMMAND_RUN | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPARE | COMMAND_TRACE | COMMAND_REPLAY | PROOF,
     EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPLETION | FILES
 };
 
@@ -193,6 +194,7 @@ static const struct option_row rows[] = {
     {"--requests", "N", "with --generate: how many; default 200", NUMBER, FIELD(requests), COMMAND_REPLAY},
     {"--seed", "N", "of --generate; default 1", NUMBER, FIELD(seed), COMMAND_REPLAY},
     {"--json", NULL, "JSON instead of text", FLAG, FIELD(json), COMMAND_INFO | PLANNING},
+    {"--progress", NULL, "how far it is, on standard error; default on a terminal alone", FLAG, FIELD(progress), LONG},
     {"--help", NULL, "this help", FLAG, FIELD(help), EVERY},
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };

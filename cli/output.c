@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
+#include "terminal/terminal.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
 void complain(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
+    progress_clear();
     fputs("tileproof: ", stderr);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
@@ -111,28 +112,4 @@ void add_name(char *list, size_t size, const char *name) {
         used = strlen(list);
     }
     if (used || size > 2) snprintf(list + used, size - used, "%s..", used ? "+" : "");
-}
-
-const char *grouped(int64_t value, char text[32]) {
-    char digits[24];
-    int length = snprintf(digits, sizeof digits, "%" PRId64, value);
-    int at = 0;
-    for (int i = 0; i < length; i++) {
-        text[at++] = digits[i];
-        int left = length - 1 - i;
-        if (left > 0 && left % 3 == 0 && digits[i] != '-') text[at++] = ',';
-    }
-    text[at] = 0;
-    return text;
-}
-
-const char *readable_bytes(double bytes, char text[32]) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int unit = 0;
-    while (bytes >= 1024 && unit < 4) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, "%.4g %s", bytes, units[unit]);
-    return text;
 }

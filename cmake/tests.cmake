@@ -56,6 +56,9 @@ set_tests_properties(random PROPERTIES TIMEOUT 300)
 foreach(source random random_isolated)
   target_sources(test_random_isolated PRIVATE ${CMAKE_SOURCE_DIR}/cli/check/${source}.c)
 endforeach()
+foreach(source amounts terminal/progress terminal/stop)
+  target_sources(test_random_isolated PRIVATE ${CMAKE_SOURCE_DIR}/cli/${source}.c)
+endforeach()
 target_link_options(test_random_isolated PRIVATE -Wl,--wrap=fork)
 # What check runs calls with.
 target_link_options(test_attempt PRIVATE -Wl,--wrap=tp_plan_run,--wrap=tp_plan_workspace)
@@ -98,6 +101,8 @@ if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/cli.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME bench COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/bench.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME compare COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/compare.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME terminal COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/tools/terminal.py $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR})
   if(TARGET tileproof_manual)
     add_test(NAME manual COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/tools/manual.py $<TARGET_FILE:tileproof_cli> ${manual_dir})
   endif()
@@ -125,7 +130,7 @@ if(NOT TILEPROOF_SANITIZE)
 endif()
 
 # The longest first, so that the last ones to end are short: seconds of one core.
-foreach(row random_cli=40 random_daily=40 cli=30 python=20 files=15 backward_nan=12 bytes=12 qualify=10 canary=10 compare=8 bench=8
+foreach(row random_cli=40 random_daily=40 cli=30 terminal=20 python=20 files=15 backward_nan=12 bytes=12 qualify=10 canary=10 compare=8 bench=8
         ops=14 capacity_cli=8 verdict=6 replay_cli=8 mask_cache=5 threads=5 bound=4 guard=4 backward=4 train=4 mask_kinds=3 mask_results=3 memory=3)
   string(REPLACE "=" ";" row ${row})
   list(GET row 0 name)

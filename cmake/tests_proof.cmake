@@ -29,7 +29,8 @@ target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
 set(cli ${CMAKE_SOURCE_DIR}/cli)
 target_sources(test_journal_calls PRIVATE ${cli}/qualify/journal.c ${cli}/qualify/journal_text.c ${cli}/tool/lines.c)
 foreach(name test_file_calls test_journal_calls)
-  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/calls.c ${cli}/tool/files.c ${cli}/output.c
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/calls.c ${cli}/tool/files.c ${cli}/output.c ${cli}/amounts.c
+    ${cli}/terminal/progress.c ${cli}/terminal/stop.c
     ${cli}/tool/models.c ${cli}/tool/nearest.c)
   target_link_libraries(${name} PRIVATE tileproof_harness)
   target_include_directories(${name} PRIVATE ${cli} ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})

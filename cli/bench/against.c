@@ -124,7 +124,7 @@ int against_case(struct against *against, const struct timed_case *row, struct l
     struct timed_case *cases = ab_test.cases;
     tp_error error = TP_ERROR_INIT;
     tp_status status = TP_OK;
-    bench_progress("%s on %s against %s", row->workload->words, row->ran,
+    progress_next(0, "%s on %s against %s", row->workload->words, row->ran,
                    against->by_kernel ? "another kernel" : against->words);
     if (!against->by_kernel) {
         status = bench_problem_open(&problem, against->words, (uint64_t)against->seed, &error);
@@ -147,6 +147,7 @@ int against_case(struct against *against, const struct timed_case *row, struct l
     timed_case_close(&cases[AB_TEST_FIRST]);
     ab_test_free(&ab_test);
     if (!against->by_kernel) workload_close(&problem);
+    progress_next(1, "%s", row->workload->words);
     return status == TP_OK ? EXIT_FINE : complain_status(&error);
 }
 

@@ -25,6 +25,7 @@ struct bench {
     struct samples control; /* log ratios of A/A, of all groups */
     struct against against; /* --against */
     int code;
+    int groups; /* problems that are measured whole */
 };
 
 static int read_list(const char *option, const char *text, int max, struct list *list) {
@@ -144,12 +145,13 @@ static int measure_group(struct bench *bench, struct timed_case *cases, struct s
     limits_forget(&bench->limits);
     for (int64_t round = 0; round < rounds; round++) {
         double begin = now_ns();
-        bench_progress("%s: round %lld of %lld", cases[0].workload->words, (long long)round + 1,
-                       (long long)rounds);
         do {
+            progress_next(0, "%s", cases[0].workload->words);
             if (slots_pass(cases, series, count, pass++ % 2, slot_ns, &error) != TP_OK)
                 return complain_status(&error);
+            if (stop_asked()) return EXIT_FINE;
         } while (now_ns() - begin < bench->slice_ns * count);
+        progress_next(1, "%s", cases[0].workload->words);
         limits_measure(&bench->limits, 0);
         int code = measure_shares(bench, cases, series, shares, count - 1);
         if (code) return code;
@@ -168,7 +170,7 @@ static int report_group(struct bench *bench, struct timed_case *cases, struct se
     if (!rows) return EXIT_FAILED;
     bench->rows = rows;
     if (options->verify && cases[0].workload->tensors.problem.op == TP_FORWARD) {
-        bench_progress("%s: the reference", cases[0].workload->words);
+        progress_next(0, "the reference of %s", cases[0].workload->words);
         if (oracle_create(&oracle, &cases[0].workload->tensors, VERIFY_ROWS, (uint64_t)options->seed,
                          &error) != TP_OK)
             return complain_status(&error);
@@ -195,9 +197,10 @@ static int measure_cases(struct bench *bench, struct timed_case *cases, int coun
     struct ticks before = ticks_now();
     cases[count] = timed_case_copy(&cases[0]);
     int code = series && shares ? measure_group(bench, cases, series, shares, count + 1) : EXIT_FAILED;
-    if (!code && slots_ratios(&series[0].wall, &series[count].wall, &bench->control))
+    int whole = !code && !stop_asked();
+    if (whole && slots_ratios(&series[0].wall, &series[count].wall, &bench->control))
         code = EXIT_FAILED;
-    if (!code) code = report_group(bench, cases, series, shares, count, ticks_steal(before, ticks_now()));
+    if (whole && !code) code = report_group(bench, cases, series, shares, count, ticks_steal(before, ticks_now()));
     for (int i = 0; i <= count && series && shares; i++) {
         series_free(&series[i]);
         share_free(&shares[i]);
@@ -218,7 +221,7 @@ static int run_group(struct bench *bench, const char *words) {
         free(cases);
         return wanted ? EXIT_FAILED : EXIT_FINE;
     }
-    bench_progress("%s", words);
+    progress_next(0, "%s", words);
     if (bench_problem_open(&problem, words, (uint64_t)bench->options->seed, &error) != TP_OK) {
         free(cases);
         return complain_status(&error);
@@ -233,11 +236,11 @@ static int run_group(struct bench *bench, const char *words) {
             count++;
             continue;
         }
-        bench_progress(NULL);
         complain("%s on %s: not run here: %s", words, way.kernel ? way.kernel : "best", error.text);
     }
     if (count && !bench->options->against) code = measure_cases(bench, cases, count);
-    for (int i = 0; i < count && bench->options->against && !code; i++)
+    bench->groups += !stop_asked();
+    for (int i = 0; i < count && bench->options->against && !code && !stop_asked(); i++)
         code = against_case(&bench->against, &cases[i], &bench->limits);
     for (int i = 0; i < count; i++) timed_case_close(&cases[i]);
     free(cases);
@@ -252,7 +255,9 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
         if (bench->threads[i] > max) max = bench->threads[i];
     code = bench_context(max, &context);
     if (code) return code;
-    bench_progress("limits");
+    progress_begin("bench", (double)problems->count * (double)(bench->options->against ? 1 : bench->options->attempts),
+                   bench->options->against ? "problems" : "rounds");
+    stop_watch();
     int against = bench->options->against != NULL; /* needs no limits */
     code = bench_limits(&bench->limits, context, against ? 0 : bench->options->read_mib);
     for (int k = 0; !code && !against && k < bench->kernel_count; k++) /* limits first */
@@ -261,20 +266,26 @@ static int run_all(struct bench *bench, const struct list *problems, enum table_
             if (kernel_runs(context, kernel_named(kernel)))
                 limits_want(&bench->limits, limits_isa(&bench->limits, kernel), bench->threads[t]);
         }
-    for (int i = 0; !code && i < problems->count; i++) code = run_group(bench, problems->items[i]);
-    bench_progress(NULL);
-    if (!code && !bench->row_count && !bench->against.trust.controls) {
+    for (int i = 0; !code && !stop_asked() && i < problems->count; i++) code = run_group(bench, problems->items[i]);
+    progress_end();
+    int rows = bench->row_count || bench->against.trust.controls, stopped = stop_asked();
+    if (!code && !stopped && !bench->row_count && !bench->against.trust.controls) {
         complain("nothing was measured: no row matches, or none runs here");
         code = EXIT_REFUSED;
     }
-    if (!code && against) {
+    if (!code && rows && against) {
         code = against_report(&bench->against, format);
-    } else if (!code) {
+    } else if (!code && rows) {
         code = bench_report(bench->rows, bench->row_count, &bench->limits,
                             interval_median(bench->control.values, bench->control.count, miss_share,
                                             (uint64_t)bench->options->seed),
                             format, bench->options);
         if (!code) code = bench->code;
+    }
+    if (stopped) {
+        int ended = stop_say("", "%d of %d problems are measured%s", bench->groups, problems->count,
+                             rows ? "; the rows above are whole" : "");
+        if (!code) code = ended;
     }
     for (size_t i = 0; i < bench->row_count; i++) series_free(&bench->rows[i].series);
     free(bench->rows);

@@ -7,7 +7,7 @@
  *     against.c     --against: two of a kind, interleaved until a verdict is sure
  *     lists.c       a,b,c and first-last*2, and their product as problem texts
  *     problem.c     a workload of a problem text, of a shape, or of generated lengths
- *     common.c      options in words, a context, progress, one more run against the reference
+ *     common.c      options in words, a context, one more run against the reference
  *     table.c       md, csv, json, jsonl
  *     goals.c       --goals: measuring and reporting
  *     judge.c       --goals: the figure of a goal, and whether it is met
@@ -27,6 +27,7 @@
 
 #include "bench/table.h"
 #include "cli.h"
+#include "terminal/terminal.h"
 #include "harness/oracle.h"
 #include "harness/share.h"
 #include "harness/slots.h"
@@ -63,8 +64,6 @@ int bench_context(int threads, tp_context **context);
 int bench_limits(struct limits *limits, tp_context *context, int64_t mib);
 int bench_regex(const char *text, void *regex); /* a regex_t; exit code, reason printed */
 void bench_print_host(const struct limits *limits, FILE *out); /* md */
-/* On a terminal the line is overwritten; in a pipe nothing is printed. NULL wipes it. */
-void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* report.c */
 struct bench_row {

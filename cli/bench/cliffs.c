@@ -120,8 +120,10 @@ static int measure(struct point *points, int count, int rounds, double slice) {
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++) {
             struct point *point = &points[round % 2 ? count - 1 - i : i];
+            if (stop_asked()) return EXIT_FINE;
             if (timed_case_burst(&point->one, slice, 1, &point->times, &error) != TP_OK)
                 return complain_status(&error);
+            progress_next(count > 3, "%s", point->problem.words);
         }
     return EXIT_FINE;
 }
@@ -130,12 +132,10 @@ static int confirm(struct cliffs *cliffs, const struct sweep *sweep, struct poin
     double low_ratio = 0;
     cliffs->suspects++;
     for (int again = 0; again < AGAIN; again++) {
-        bench_progress("%s: measuring %lld again, %d of %d", sweep->name, (long long)middle->value,
-                       again + 1, AGAIN);
+        progress_next(0, "%s: measuring %lld again", sweep->name, (long long)middle->value);
         for (int i = -1; i <= 1; i++) middle[i].times.count = 0;
         int code = measure(middle - 1, 3, AGAIN_ROUNDS, again_slice_ns);
-        if (code) return code;
-        if (!is_cliff(middle)) return EXIT_FINE;
+        if (code || stop_asked() || !is_cliff(middle)) return code;
         double left = cost(middle - 1), right = cost(middle + 1);
         double ratio = cost(middle) / (left > right ? left : right);
         if (!again || ratio < low_ratio) low_ratio = ratio;
@@ -159,10 +159,10 @@ static int confirm(struct cliffs *cliffs, const struct sweep *sweep, struct poin
 }
 
 static int scan(struct cliffs *cliffs, const struct sweep *sweep, struct point *points, int count) {
-    bench_progress("%s: %d points", sweep->name, count);
+    progress_begin("bench --cliffs", (double)count * ROUNDS, "measurements");
     int code = measure(points, count, ROUNDS, slice_ns);
-    cliffs->points += count;
-    for (int i = 1; i + 1 < count && !code; i++)
+    if (!stop_asked()) cliffs->points += count;
+    for (int i = 1; i + 1 < count && !code && !stop_asked(); i++)
         if (is_cliff(&points[i])) code = confirm(cliffs, sweep, &points[i]);
     return code;
 }
@@ -235,10 +235,12 @@ int bench_cliffs(const struct options *options, enum table_format format) {
         }
     }
     table_open(&cliffs.table, columns, sizeof columns / sizeof *columns);
-    for (int i = 0; i < SWEEP_COUNT && !code; i++)
+    stop_watch();
+    for (int i = 0; i < SWEEP_COUNT && !code && !stop_asked(); i++)
         if (sweeps[i].quick || !options->quick) code = run_sweep(&cliffs, &sweeps[i]);
-    bench_progress(NULL);
+    progress_end();
     if (!code) code = report(&cliffs, format);
+    if (!code && stop_asked()) code = stop_say("", "%lld points are measured whole", (long long)cliffs.points);
     table_close(&cliffs.table);
     limits_close(&cliffs.limits);
     tp_context_destroy(context);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benches share: options in words, a context, progress, and one more run against the reference. */
+/* What the benches share: options in words, a context, and one more run against the reference. */
 #include "bench/bench.h"
 
 #include <math.h>
@@ -45,20 +45,6 @@ int bench_regex(const char *text, void *regex) {
     regerror(failed, regex, reason, sizeof reason);
     complain("--match is '%s': no regular expression (%s)", text, reason);
     return EXIT_USAGE;
-}
-
-void bench_progress(const char *format, ...) {
-    static int terminal = -1; /* asked once */
-    if (terminal < 0) terminal = isatty(STDERR_FILENO);
-    if (!terminal) return;
-    fputs("\r\033[K", stderr);
-    if (format) {
-        va_list arguments;
-        va_start(arguments, format);
-        vfprintf(stderr, format, arguments);
-        va_end(arguments);
-    }
-    fflush(stderr);
 }
 
 int bench_case_verify(const struct timed_case *one, const struct oracle *oracle, double *max_error) {

@@ -163,9 +163,14 @@ static void attempt_goal(struct goals_run *run, struct goal *goal) {
 static int run_rounds(struct goals_run *run) {
     int64_t rounds = run->options->attempts;
     if (rounds < DEFAULT_ATTEMPTS) rounds = DEFAULT_ATTEMPTS;
-    for (int64_t round = 0; round < 2 * rounds; round++) {
+    int selected = 0;
+    for (size_t i = 0; i < run->goals.count; i++) selected += run->goals.goal[i].selected;
+    progress_begin("bench --goals", (double)selected * (double)rounds, "attempts");
+    stop_watch();
+    for (int64_t round = 0; round < 2 * rounds && !stop_asked(); round++) {
         int wanted = 0;
-        for (size_t i = 0; i < run->goals.count; i++) {
+        if (round == rounds) progress_begin("bench --goals, what missed its floor by little", 0, "attempts");
+        for (size_t i = 0; i < run->goals.count && !stop_asked(); i++) {
             struct goal *goal = &run->goals.goal[round % 2 ? run->goals.count - 1 - i : i];
             struct judged judged;
             if (!goal->selected || goal->failed) continue;
@@ -173,15 +178,14 @@ static int run_rounds(struct goals_run *run) {
                 goal_judge(goal, &run->limits, &judged);
                 if (judged.floor_met != NOT_MET || !goal_is_near(goal, &judged)) continue;
             }
-            bench_progress("round %lld of %lld%s: %s", (long long)round + 1, (long long)rounds,
-                           round >= rounds ? ", for what missed its floor by little" : "",
-                           goal->name);
+            progress_next(0, "%s", goal->name);
             attempt_goal(run, goal);
+            progress_next(1, "%s", goal->name);
             wanted++;
         }
         if (!wanted) break;
     }
-    bench_progress(NULL);
+    progress_end();
     return EXIT_FINE;
 }
 
@@ -247,6 +251,19 @@ static int report(struct goals_run *run, enum table_format format) {
     return code ? code : floors[NOT_MET] ? EXIT_FAILED : EXIT_FINE;
 }
 
+/* Goals that were attempted; a floor that is not met yet may still be, so none of them decides. */
+static int report_stopped(struct goals_run *run, enum table_format format) {
+    int attempted = 0, selected = 0;
+    for (size_t i = 0; i < run->goals.count; i++) {
+        struct goal *goal = &run->goals.goal[i];
+        selected += goal->selected;
+        goal->selected &= goal->rounds > 0;
+        attempted += goal->selected;
+    }
+    if (attempted) (void)report(run, format);
+    return stop_say("", "%d of %d goals were attempted, not as often as asked for", attempted, selected);
+}
+
 static int prepare(struct goals_run *run, tp_context **context) {
     regex_t match;
     int threads = 1, reads = 0, count = 0, code;
@@ -281,7 +298,10 @@ int bench_goals(const struct options *options, enum table_format format) {
     run = (struct goals_run){.options = options};
     int code = prepare(&run, &context);
     if (!code) code = run_rounds(&run);
-    if (!code) code = report(&run, format);
+    if (!code && stop_asked())
+        code = report_stopped(&run, format);
+    else if (!code)
+        code = report(&run, format);
     limits_close(&run.limits);
     goals_free(&run.goals);
     if (context) tp_context_destroy(context);

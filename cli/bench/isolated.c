@@ -18,9 +18,10 @@ static struct options with_defaults(const struct options *options, const struct 
 
 static int run_one(struct isolated *isolated, const char *words, const char *kernel) {
     char reason[640] = "";
-    bench_progress("%s on %s", words, kernel ? kernel : "best");
+    progress_next(0, "%s on %s", words, kernel ? kernel : "best");
     int code = isolated->row(isolated, words, kernel, reason, sizeof reason);
-    bench_progress(NULL);
+    progress_next(1, "%s on %s", words, kernel ? kernel : "best");
+    if (code && stop_asked()) return EXIT_FINE; /* its process was ended */
     if (!code) isolated->rows++;
     if (code == EXIT_REFUSED) {
         complain("%s on %s: not run here: %s", words, kernel ? kernel : "best", reason);
@@ -34,8 +35,10 @@ static int run_one(struct isolated *isolated, const char *words, const char *ker
 static int run_product(struct isolated *isolated, const struct list *problems, const struct list *kernels,
                        const regex_t *match) {
     int code = EXIT_FINE;
+    progress_begin("bench", (double)problems->count * kernels->count, "rows");
+    stop_watch();
     for (int p = 0; !code && p < problems->count; p++)
-        for (int k = 0; !code && k < kernels->count; k++) {
+        for (int k = 0; !code && !stop_asked() && k < kernels->count; k++) {
             const char *kernel;
             char text[BENCH_WORDS + 96];
             snprintf(text, sizeof text, "%s kernel=%s threads=1", problems->items[p],
@@ -44,7 +47,8 @@ static int run_product(struct isolated *isolated, const struct list *problems, c
             code = bench_kernel(kernels->items[k], &kernel);
             if (!code) code = run_one(isolated, problems->items[p], kernel);
         }
-    if (!code && !isolated->rows) {
+    progress_end();
+    if (!code && !isolated->rows && !stop_asked()) {
         complain("nothing was measured: no row matches, or none runs here");
         code = EXIT_REFUSED;
     }
@@ -92,7 +96,10 @@ int bench_isolated(struct isolated *isolated, const struct options *options, con
         code = run_product(isolated, &problems, &kernels, &match);
         regfree(&match);
     }
-    if (!code) code = print_table(isolated, print);
+    if (!code && isolated->rows) code = print_table(isolated, print);
+    if (!code && stop_asked())
+        code = stop_say("", "%zu of %d rows are measured%s", isolated->rows, problems.count * kernels.count,
+                        isolated->rows ? "; those above are whole" : "");
     table_close(&isolated->table);
     list_free(&problems);
     list_free(&kernels);

@@ -163,10 +163,10 @@ void measure_in_child(const char *problem, const char *kernel, const struct opti
     }
     close(ends[1]);
     if (child > 0) {
+        stop_wait(child, NULL); /* what it writes fits into the pipe */
         ssize_t got = read(ends[0], measurement, sizeof *measurement);
         if (got != (ssize_t)sizeof *measurement)
             fail(measurement, EXIT_FAILED, "the child process died");
-        waitpid(child, NULL, 0);
     }
     close(ends[0]);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parent's side: valgrind around this same program, and what callgrind wrote. */
+#include "terminal/terminal.h"
 #include "bench/simulate.h"
 
 #include <dirent.h>
@@ -224,7 +225,7 @@ int simulate_run(const char *words, const char *kernel, int64_t seed, const stru
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) start_valgrind(folder, words, kernel, seed, caches);
-    if (child < 0 || waitpid(child, &status, 0) != child)
+    if (child < 0 || stop_wait(child, &status) != child)
         code = fail(simulation, EXIT_FAILED, "fork: %s", strerror(errno));
     else if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND)
         code = fail(simulation, EXIT_REFUSED, "valgrind was not found");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check/random.h"
+#include "terminal/terminal.h"
 #include "tool/device.h"
 
 #include <pthread.h>
@@ -17,7 +18,7 @@ struct walk {
     uint64_t seed;
     int verbose;
     pthread_mutex_t lock;
-    size_t next, printed;
+    size_t next, printed, finished;
 };
 
 /* Prints what is finished, in the order of the list. Called with the lock held. */
@@ -28,6 +29,7 @@ static void print_finished(struct walk *walk) {
             const struct check_case *test = &walk->list->cases[walk->printed];
             const struct outcome_of *outcome =
                 &walk->outcomes[walk->printed * (size_t)kernels + (size_t)k];
+            if (outcome->outcome == FAILED || walk->verbose) progress_clear();
             if (outcome->outcome == FAILED)
                 check_print_failure(test, walk->kernels->selected[k], outcome->reason, walk->seed);
             else if (walk->verbose)
@@ -45,12 +47,13 @@ static void *work(void *argument) {
         pthread_mutex_lock(&walk->lock);
         size_t at = walk->next++;
         pthread_mutex_unlock(&walk->lock);
-        if (at >= walk->list->count) break;
+        if (at >= walk->list->count || stop_asked()) break;
         env.test = &walk->list->cases[at];
         check_run_case(&env, walk->kernels, &walk->outcomes[at * (size_t)walk->kernels->count]);
         pthread_mutex_lock(&walk->lock);
         walk->done[at] = 1;
         print_finished(walk);
+        progress_at((double)++walk->finished, "%s", walk->list->cases[at].name);
         pthread_mutex_unlock(&walk->lock);
     }
     workspace_free(&env.workspace);
@@ -145,15 +148,21 @@ static int run_list(const struct options *options, tp_context *context,
     }
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
+    progress_begin("check", (double)list->count, "cases");
+    progress_at(0, "%s", list->cases[0].name);
+    stop_watch();
     if (kernels->count) walk_all(&walk, tp_context_threads(context));
+    progress_end();
     clock_gettime(CLOCK_MONOTONIC, &end);
     double seconds =
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     long failed = check_print_table(list, kernels, walk.outcomes, walk.seed, seconds);
+    int stopped = stop_asked() && walk.finished < list->count;
+    if (stopped) stop_say("", "%zu of %zu cases were run, and %ld failed", walk.finished, list->count, failed);
     for (size_t i = 0; i < results; i++) free(walk.outcomes[i].reason);
     free(walk.outcomes);
     free(walk.done);
-    return failed ? EXIT_FAILED : EXIT_FINE;
+    return failed ? EXIT_FAILED : stopped ? EXIT_AMBIGUOUS : EXIT_FINE;
 }
 
 /* --random, --budget and a problem run trials in child processes: no context is made in this one. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "check/random.h"
+#include "terminal/terminal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct walk {
     long none_left, sums_left;    /* calls */
     char shrunk[MAX_SHRUNK][24]; /* their reasons */
     int shrunk_count;
+    double end; /* of the budget; 0: none */
 };
 
 static void print_finding(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
@@ -73,6 +75,7 @@ static void found(void *user, const struct finding *got) {
         walk->sums_left += finding.sums_left;
     }
     if (finding.verdict != TRIAL_FAILED && !walk->options->verbose) return;
+    progress_clear();
     trial_draw(&trial, walk->isolated.seed, finding.number);
     if (finding.verdict != TRIAL_FAILED) {
         printf("%s  #%" PRId64 "  %s  kernel %s\n", finding.verdict == TRIAL_PASSED ? "passed" : "beyond", finding.number,
@@ -91,6 +94,13 @@ static double seconds_now(void) {
     return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
 }
 
+static int walking(void *user, int64_t begun) {
+    struct walk *walk = user;
+    if (walk->end > 0 && walk->isolated.count == INT64_MAX) progress_left(walk->end - seconds_now());
+    if (begun >= 0) progress_at((double)begun, "%ld passed, %ld failed", walk->passed, walk->failed);
+    return stop_asked();
+}
+
 static void print_absent(const struct check_kernels *kernels) {
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
@@ -106,7 +116,8 @@ int command_check_random(const struct options *options, const struct check_kerne
                                   .count = options->random > 0 ? options->random : INT64_MAX,
                                   .threads = 2,
                                   .workers = threads,
-                                  .found = found}};
+                                  .found = found,
+                                  .walking = walking}};
     double begin = seconds_now();
     int code = parse_seconds("--budget", options->budget, &walk.isolated.seconds);
     if (code) return code;
@@ -119,7 +130,12 @@ int command_check_random(const struct options *options, const struct check_kerne
     printf("random problems of seed %" PRIu64 " on", walk.isolated.seed);
     for (int i = 0; i < kernels->count; i++) printf(" %s", kernels->selected[i]->name);
     printf("\n");
+    if (walk.isolated.seconds > 0) walk.end = begin + walk.isolated.seconds;
+    progress_begin("check --random", options->random > 0 ? (double)options->random : 0, "problems");
+    progress_at(0, "none");
+    stop_watch();
     code = kernels->count ? isolated_walk(&walk.isolated) : EXIT_FINE;
+    progress_end();
     for (int64_t i = 0; i < walk.isolated.done; i++) {
         struct trial trial;
         trial_draw(&trial, walk.isolated.seed, i);
@@ -133,7 +149,8 @@ int command_check_random(const struct options *options, const struct check_kerne
     if (walk.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", walk.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);
     cover_free(walk.cover);
-    return code || walk.failed || unknown ? EXIT_FAILED : EXIT_FINE;
+    if (stop_asked()) stop_say("", "%ld passed and %ld failed of the problems that were begun", walk.passed, walk.failed);
+    return code || walk.failed || unknown ? EXIT_FAILED : stop_asked() ? EXIT_AMBIGUOUS : EXIT_FINE;
 }
 
 int command_check_problem(const struct options *options, const struct check_kernels *kernels, int threads) {

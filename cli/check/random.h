@@ -164,6 +164,7 @@ struct isolated {
     int patience;      /* seconds for one trial on one kernel; 0: 300 */
     int64_t done;      /* out */
     void (*found)(void *user, const struct finding *finding);
+    int (*walking)(void *user, int64_t begun); /* now and then; trials begun. Nonzero ends the walk */
     void *user;
 };
 /* Every trial on every kernel, in worker processes. */

@@ -142,6 +142,10 @@ static pid_t start(const struct isolated *isolated, struct office *office, int s
     return child;
 }
 
+static int is_stopped(const struct isolated *isolated, int64_t begun) {
+    return isolated->walking && isolated->walking(isolated->user, begun);
+}
+
 static void drain(struct isolated *isolated, int pipe, int wait_ms) {
     struct pollfd ready = {.fd = pipe, .events = POLLIN};
     while (poll(&ready, 1, wait_ms) > 0 && (ready.revents & POLLIN)) {
@@ -191,6 +195,11 @@ int isolated_walk(struct isolated *isolated) {
     if (!alive) broken = 1;
     while (alive > 0) {
         drain(isolated, pipes[0], 200);
+        if (is_stopped(isolated, office->next < isolated->count ? office->next : isolated->count)) {
+            for (int i = 0; i < workers; i++)
+                if (child[i] > 0) kill(child[i], SIGKILL), waitpid(child[i], &status, 0);
+            break;
+        }
         for (int i = 0; i < workers; i++) {
             struct desk *desk = &office->desk[i];
             if (child[i] <= 0) continue;
@@ -231,7 +240,11 @@ int isolated_walk(struct isolated *isolated) {
 /* Waits for bytes or the end of what the child writes; kills it after the time that it has. */
 static int hears(const struct isolated *isolated, pid_t child, int pipe) {
     struct pollfd ready = {.fd = pipe, .events = POLLIN};
-    if (poll(&ready, 1, patience(isolated) * 1000) > 0) return 1;
+    int got;
+    do
+        got = poll(&ready, 1, patience(isolated) * 1000);
+    while (got < 0 && errno == EINTR && !is_stopped(isolated, -1));
+    if (got > 0) return 1;
     kill(child, SIGKILL);
     return 0;
 }

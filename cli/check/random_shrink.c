@@ -24,7 +24,10 @@ static time_t now(void) {
     return at.tv_sec;
 }
 
-static int is_over(const struct shrinking *s) { return s->tries >= TRIES || now() >= s->end; }
+static int is_over(const struct shrinking *s) {
+    const struct isolated *isolated = s->isolated;
+    return s->tries >= TRIES || now() >= s->end || (isolated->walking && isolated->walking(isolated->user, -1));
+}
 
 /* The first words of a reason, without its numbers. */
 static void first_words(const char *reason, char alike[24]) {

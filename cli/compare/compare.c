@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows are the same by problem, kernel asked for and threads. */
 #include "compare/compare.h"
+#include "terminal/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -135,9 +136,13 @@ static void compare_all(struct compare *compare, const struct record *like, uint
 
 static int compare_rows(struct compare *compare, uint64_t seed) {
     int code = EXIT_FINE;
+    progress_begin("compare", (double)compare->a.count, "rows");
+    stop_watch();
     for (size_t i = 0; i < compare->a.count && !code; i++) {
         const struct record *a = &compare->a.records[i], *b = find(&compare->b, a, NULL);
         struct comparison comparison;
+        progress_at((double)i, "%s", a->problem);
+        if (stop_asked()) return stop_say("", "%zu of %zu rows were compared: no verdict", i, compare->a.count);
         trust_add(&compare->trust[0], record_control(a));
         if (!b || a->matched) continue;
         compare_all(compare, a, seed, &comparison);
@@ -145,6 +150,7 @@ static int compare_rows(struct compare *compare, uint64_t seed) {
         add_line(compare, "row", a->problem, a, b, 1, &comparison);
         code = add_to_bucket(compare, a->bucket, comparison.ratio);
     }
+    progress_end();
     for (size_t i = 0; i < compare->b.count; i++)
         trust_add(&compare->trust[1], record_control(&compare->b.records[i]));
     return code;

@@ -142,6 +142,7 @@ static void check_cells(struct canary *c) {
         check_choice(c, i, &cell);
     }
     if (c->refused) return; /* what is refused cannot be run, and the rest says nothing of it */
+    progress_begin("canary", (double)c->cells, "cells");
     for (int timed = 1; timed >= 0; timed--)
         for (int64_t i = 0; !c->broken && (met = canary_cell_at(c, i, &cell)); i++) {
             if (met < 0 || cell.timed != timed || cell_rank(cell.status) > 1) continue;
@@ -149,24 +150,25 @@ static void check_cells(struct canary *c) {
                 c->left++;
                 continue;
             }
-            qualify_progress(c->ran, c->cells, -1, &cell);
+            progress_at((double)c->ran, "%s  %s", tp_qualify_phase_name(cell.phase), cell.problem);
             check_results(c, i, &cell);
         }
-    bench_progress(NULL);
+    progress_end();
 }
 
 static int report(struct canary *c, const struct options *options, const char *stale) {
     enum table_format format;
     char trusted[128];
     table_format_parse(options->format, &format);
-    if (c->left) c->code = worse_exit(c->code, EXIT_AMBIGUOUS);
+    if (c->left || stop_asked()) c->code = worse_exit(c->code, EXIT_AMBIGUOUS);
     int code = EXIT_FINE;
     if (format != FORMAT_MD || c->notes) code = table_print(&c->table, format, stdout);
     if (format == FORMAT_JSON) printf("\n");
     if (format == FORMAT_MD) {
         if (c->notes) printf("\n");
-        printf("%lld cells of %s: %lld run, %lld left out by the budget; %lld choices differ; %d notes, %.1f s\n",
-               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left, (long long)c->refused, c->notes,
+        printf("%lld cells of %s: %lld run, %lld left out%s; %lld choices differ; %d notes, %.1f s\n",
+               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left,
+               stop_asked() ? "" : " by the budget", (long long)c->refused, c->notes,
                (now_ns() - c->begin) * 1e-9);
         if (c->raced)
             printf("speed: %d cells raced, %d not for want of time, each bucket of phase, kernel and head dim once\n", c->raced,
@@ -180,6 +182,7 @@ static int report(struct canary *c, const struct options *options, const char *s
         if (stale) printf("The lock is STALE: %s\n", stale);
         printf("%s\n", c->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
     }
+    if (stop_asked()) stop_say("", "%lld of %lld cells were run", (long long)c->ran, (long long)c->cells);
     return code ? code : c->code;
 }
 

@@ -60,9 +60,12 @@ static int check_revision(struct again *a, int64_t revision) {
     if (tp_lock_revision_fresh(a->lock, revision, &a->now, a->why, sizeof a->why) != TP_OK) a->stale++;
     wishes.quick = a->quick;
     if (tp_qualify_create_revision(a->lock, revision, &wishes, &q, &error) != TP_OK) return complain_status(&error);
-    for (int64_t i = 0; !code && !stop_asked() && tp_qualification_cell(q, i); i++) {
+    int64_t count = 0;
+    while (tp_qualification_cell(q, count)) count++;
+    progress_begin("canary", (double)count, "cells");
+    for (int64_t i = 0; !code && !stop_asked() && i < count; i++) {
         a->cells++;
-        qualify_progress(a->ran, a->cells, -1, tp_qualification_cell(q, i));
+        progress_at((double)i, "%s", tp_qualification_cell(q, i)->problem);
         code = check_cell(a, q, revision, i);
     }
     tp_qualification_destroy(q);
@@ -75,7 +78,7 @@ static int check_lock(struct again *a) {
     for (int64_t i = 0; !code && tp_lock_revision_at(a->lock, i, &known) == TP_OK; i++)
         if (!strcmp(known.engine, a->now.engine) && !strcmp(known.device, a->now.device) && !strcmp(known.mode, a->now.mode))
             code = check_revision(a, i);
-    bench_progress(NULL);
+    progress_end();
     if (code || a->revisions) return code;
     complain("the lock has no cells of %s on %s%s%s: tileproof qualify --engine ... --lock FILE --update adds them",
              a->now.engine, a->now.device, a->now.mode[0] ? ", " : "", a->now.mode);
@@ -95,6 +98,7 @@ static int report(struct again *a, const struct options *options) {
         if (a->stale) printf("The lock is STALE: %s\n", a->why);
         printf("%s\n", a->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
     }
+    if (stop_asked()) stop_say("", "%lld cells were run", (long long)a->ran);
     return code ? code : a->code;
 }
 

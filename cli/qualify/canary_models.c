@@ -97,12 +97,13 @@ static int run_cells(struct canary *c, tp_qualification *q) {
     tp_error error = TP_ERROR_INIT;
     int64_t count = 0;
     while (tp_qualification_cell(q, count)) count++;
+    progress_begin("canary, the deployed revision", (double)count, "cells");
     for (int64_t i = 0; i < count; i++) {
         if (stop_asked() || canary_is_over(c)) continue;
-        qualify_progress(i, count, -1, tp_qualification_cell(q, i));
+        progress_at((double)i, "%s", tp_qualification_cell(q, i)->problem);
         if (tp_qualify_run_cell(q, i, c->context, &c->options, &error) != TP_OK) return complain_status(&error);
     }
-    bench_progress(NULL);
+    progress_end();
     return EXIT_FINE;
 }
 

@@ -78,7 +78,7 @@ static int race(struct canary *c, const struct side sides[2], const tp_cell *cel
     struct ab_test ab_test = {.cases = {{0}}};
     struct workload workload;
     tp_error error = TP_ERROR_INIT;
-    bench_progress("speed of %s", cell->problem);
+    progress_next(0, "%s", cell->problem);
     tp_status status = bench_problem_open(&workload, cell->problem, (uint64_t)seed, &error);
     if (status != TP_OK) return complain_status(&error);
     status = open_cases(&ab_test, &workload, sides, &c->drill, &error);
@@ -121,6 +121,7 @@ static int race_all(struct canary *c, const struct side sides[2], int first, int
     for (int64_t i = 0; (met = canary_cell_at(c, i, &cell)); i++)
         waiting += met > 0 && cell.timed && cell.output[0] && is_first(buckets, &seen, &cell) == first;
     seen = 0;
+    progress_begin("canary --against", waiting, "cells");
     for (int64_t i = 0; !code && (met = canary_cell_at(c, i, &cell)); i++) {
         if (met < 0 || !cell.timed || !cell.output[0] || is_first(buckets, &seen, &cell) != first) continue;
         double left = c->budget_ns > 0 ? c->budget_ns - (now_ns() - c->begin) : cell_budget_ns * waiting;
@@ -129,6 +130,7 @@ static int race_all(struct canary *c, const struct side sides[2], int first, int
         } else {
             code = race(c, sides, &cell, fmax(fmin(max_budget_ns, left / waiting), min_budget_ns), seed);
             c->raced++;
+            progress_next(1, "%s", cell.problem);
         }
         waiting--;
     }
@@ -147,7 +149,7 @@ int canary_speed(struct canary *c, const struct options *options) {
     if (!code) code = open_side(&sides[AB_TEST_ROW], library_linked());
     if (!code) code = race_all(c, sides, 1, options->seed);
     if (!code) code = race_all(c, sides, 0, options->seed);
-    bench_progress(NULL);
+    progress_end();
     for (int i = 0; i < 2; i++)
         if (sides[i].context) sides[i].library->context_destroy(sides[i].context);
     library_close(&old);

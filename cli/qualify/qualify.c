@@ -3,7 +3,6 @@
 #include "harness/places.h"
 #include "qualify/qualify.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,16 +11,6 @@
 #include "harness/stats.h"
 
 static const double cell_time_ns = 40e6, cell_time_quick_ns = 10e6;
-
-static volatile sig_atomic_t stopped;
-static void on_stop(int number) { stopped = number; }
-int stop_asked(void) { return stopped; }
-
-void stop_watch(void) {
-    struct sigaction action = {.sa_handler = on_stop};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 static int parse_phases(const char *text, uint32_t *phases) {
     *phases = text ? 0 : TP_QUALIFY_ALL;
@@ -140,7 +129,8 @@ static int on_progress(void *user, const tp_qualification *q, int64_t index, int
         run->left = qualify_left(run->all, cell, run->options->quick, (now_ns() - run->begin) * 1e-9);
         run->code = journal_add(run->journal, cell);
     } else if (!stop_asked()) {
-        qualify_progress(index, run->all->cell_count, run->left, cell);
+        progress_left(run->left);
+        progress_at((double)index, "%s  %s", tp_qualify_phase_name(cell->phase), cell->problem);
     }
     return run->code || stop_asked();
 }
@@ -160,9 +150,10 @@ static int run_cells(struct qualification *all, const struct options *options, s
     wanted.engine = all->engine ? &all->engine->api : NULL;
     qualify_announce(all, options, tp_context_threads(context));
     run.left = all->seconds_left;
+    progress_begin("qualify", (double)all->cell_count, "cells");
     stop_watch();
     if (tp_qualify_run(all->q, context, &wanted, &error) != TP_OK) run.code = complain_status(&error);
-    bench_progress(NULL);
+    progress_end();
     tp_context_destroy(context);
     for (int64_t i = 0; i < all->cell_count; i++) all->done += tp_qualification_cell(all->q, i)->status != TP_CELL_NOT_RUN;
     all->seconds = (now_ns() - run.begin) * 1e-9;
@@ -218,9 +209,8 @@ int command_qualify(const struct options *options) {
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {
-        complain("stopped after %lld of %lld cells%s", (long long)all.done, (long long)all.cell_count,
-                 journal.file ? ": --resume goes on" : "");
-        code = EXIT_AMBIGUOUS;
+        code = stop_say(journal.file ? "--resume" : NULL, "%lld of %lld cells are done%s", (long long)all.done,
+                        (long long)all.cell_count, journal.file ? " and kept in the journal" : "; --journal keeps them");
     } else if (!code) {
         code = finish(&all, options, lock, here, &now);
     }

@@ -6,7 +6,8 @@
  *     qualify.c        the command: models to cells, journal, run, lock
  *     report.c         the matrix, and a row for each cell
  *     report_engine.c  the table of a run by an engine
- *     summary.c        how long it will take, progress, the short table, the verdict
+ *     summary.c        how long it will take, the verdict
+ *     matrix.c         a letter for each layer group and phase, in 80 columns
  *     journal.c        finished cells of a run that was stopped; journal_text.c: as a text
  *     lockfile.c       locks as files, cells compared with them or written into them; exit codes of statuses
  *     canary.c         the command: everything a lock says, once more
@@ -18,6 +19,7 @@
 
 #include "cli.h"
 #include "engine/engine.h"
+#include "terminal/terminal.h"
 
 /* A run of the command. */
 struct qualification {
@@ -79,14 +81,9 @@ int qualify_update(const struct qualification *all, const struct options *option
 void qualify_announce(struct qualification *all, const struct options *options, int threads);
 /* Seconds left once this cell is done. */
 double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed);
-/* Overwritten on a terminal, a line now and then elsewhere. seconds_left below 0: not known. */
-void qualify_progress(int64_t done, int64_t count, double seconds_left, const tp_cell *cell);
-/* A row a model, worst first, in 80 columns; then one line: passed or not, how much, the lock, what next. */
-void qualify_summary(const struct qualification *all);
+/* matrix.c: models, worst first, with a letter for each layer group by phase. */
+void qualify_letters(const struct qualification *all);
+/* One line: passed or not, how much, the lock, what next. */
 void qualify_verdict(const struct qualification *all, const struct options *options, int code);
-
-/* SIGINT and SIGTERM ask to stop after the cell at hand. */
-void stop_watch(void);
-int stop_asked(void);
 
 #endif

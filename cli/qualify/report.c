@@ -189,7 +189,7 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     else if (whole)
         print_matrix(all);
     else
-        qualify_summary(all);
+        qualify_letters(all);
     if (whole || !all->engine) print_trouble(all, whole ? INT_MAX : MAX_TROUBLE); /* lines of an engine have their reasons */
     for (int64_t i = 0; i < all->cell_count; i++) counts[tp_qualification_cell(all->q, i)->status]++;
     printf("\n%lld cells of %d models, %lld different problems%s", (long long)all->use_count, all->model_count,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/replay.h"
+#include "terminal/terminal.h"
 #include "tool/files.h"
 #include "tool/watched.h"
 
@@ -34,6 +35,17 @@ static int check_observed(const struct requests *requests, const char *name) {
     return EXIT_USAGE;
 }
 
+/* Tails of the requests that were run, on standard output alone: no file holds a part. */
+static int report_stopped(struct replay *replay) {
+    struct options printed = *replay->options;
+    json_decref(replay->before);
+    replay->before = NULL;
+    printed.format = printed.against = printed.fail_above = NULL;
+    replay->options = &printed;
+    int code = replay->requests_run ? replay_report(replay) : EXIT_FINE;
+    return code ? code : stop_say("", "%lld of the requests were run; no report was written", (long long)replay->requests_run);
+}
+
 static int run_all(const struct options *options, const struct requests *requests, const char *name) {
     struct watched watched;
     struct replay *replay = calloc(1, sizeof *replay);
@@ -50,7 +62,7 @@ static int run_all(const struct options *options, const struct requests *request
     if (!code) {
         code = replay_load(replay, name);
         if (!code) code = replay_run(replay);
-        if (!code) code = replay_report(replay);
+        if (!code) code = stop_asked() ? report_stopped(replay) : replay_report(replay);
         if (replay->context) code = watched_end(&watched, replay->context, code);
         replay_unload(replay);
         if (replay->context) tp_context_destroy(replay->context);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of the requests, run one after another by tp_attention. */
 #include "replay/replay.h"
+#include "terminal/terminal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -146,6 +147,12 @@ int replay_run(struct replay *replay) {
     }
     for (size_t i = 0; i < count; i++) replay->request_ns[i] = NAN;
     int (*one)(struct replay *, size_t) = replay->context ? run_request : observe_request;
-    for (size_t i = 0; !code && i < wanted; i++) code = one(replay, i * count / wanted);
+    progress_begin("replay", (double)wanted, "requests");
+    stop_watch();
+    for (size_t i = 0; !code && !stop_asked() && i < wanted; i++) {
+        progress_at((double)i, "%s", replay->requests->model[replay->requests->request[i * count / wanted].model]);
+        code = one(replay, i * count / wanted);
+    }
+    progress_end();
     return code;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One screen: the textbook way, which materialises the scores, beside the library's choice. */
 #include "bench/measure.h"
+#include "terminal/terminal.h"
 
 static const char demo_problem[] = "prefill b1 h1/1 q8192 k8192 d64 bf16";
 
@@ -60,8 +61,14 @@ int command_demo(const struct options *given) {
     struct measurement columns[2];
     struct options fair = *given, *options = &fair;
     if (!fair.threads) fair.threads = 1; /* math cuts its work by heads, and there is one */
-    measure_in_child(demo_problem, "math", options, &columns[0]);
-    measure_in_child(demo_problem, NULL, options, &columns[1]);
+    progress_begin("demo", 2, "runs");
+    stop_watch();
+    for (int i = 0; i < 2 && !stop_asked(); i++) {
+        progress_at(i, "%s", i ? "tileproof" : "math");
+        measure_in_child(demo_problem, i ? NULL : "math", options, &columns[i]);
+    }
+    progress_end();
+    if (stop_asked()) return stop_say("", "both runs are needed");
     for (int i = 0; i < 2; i++)
         if (columns[i].failed) {
             complain("%s: %s", i ? "tileproof" : "math", columns[i].reason);

@@ -74,7 +74,7 @@ static void print_text(const tp_machine *machine) {
         needs_width = wider(needs_width, words);
     }
     printf("\n\n%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, "kernel", "strategy", needs_width, "needs", "tile", "head dim",
-           "dtypes", "this host");
+           "dtypes", "here");
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
         char tile[32], dtypes[64];
         tp_isa_print(kernel->needs, words, sizeof words);
@@ -82,7 +82,7 @@ static void print_text(const tp_machine *machine) {
         head_dim_words(kernel->max_head_dim, dims);
         printf("%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, kernel->name, kernel->strategy, needs_width, words, tile, dims,
                dtype_words(kernel->dtypes, dtypes),
-               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "not on this host");
+               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "no");
     }
     printf("\nmasks       ");
     for (int i = 0; tp_mask_at(i); i++) printf("%s %s", i ? "," : "", tp_mask_at(i)->name);

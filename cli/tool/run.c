@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on random data through plan and run, with the receipt of what ran. */
+#include "terminal/terminal.h"
 #include "harness/attempt.h"
 #include "cli.h"
 #include "harness/gradients.h"
@@ -117,7 +118,11 @@ static int run_plan(const struct options *options, const struct attempt *attempt
         complain("no memory for %lld times", (long long)options->repeat);
         return EXIT_FAILED;
     }
-    for (int64_t i = 0; i < options->repeat; i++) {
+    int64_t ran = 0;
+    progress_begin("run", (double)options->repeat, "runs");
+    stop_watch();
+    for (int64_t i = 0; i < options->repeat && (!i || !stop_asked()); i++) {
+        progress_at((double)i, "%s", options->problem);
         if (subject->back)
             gradients_poison(&subject->gradients, 0xFF);
         else
@@ -126,15 +131,19 @@ static int run_plan(const struct options *options, const struct attempt *attempt
             free(times);
             return complain_status(&error);
         }
-        times[i] = receipt.time_ns;
+        times[ran++] = receipt.time_ns;
     }
+    progress_end();
     if (options->json) printf("{\"receipt\":\n");
     tp_receipt_write(&receipt, options->json ? TP_JSON : TP_TEXT, write_to_file, stdout);
-    print_times(options, times, options->repeat);
+    print_times(options, times, ran);
     free(times);
-    int code = options->verify ? verify(options, subject, receipt.arithmetic) : EXIT_FINE;
+    int stopped = stop_asked();
+    int code = options->verify && !stopped ? verify(options, subject, receipt.arithmetic) : EXIT_FINE;
     if (options->json) printf("}\n");
-    return code;
+    if (!stopped) return code;
+    return stop_say("", "%lld of %lld runs%s", (long long)ran, (long long)options->repeat,
+                    options->verify ? "; they were not compared" : "");
 }
 
 static const struct tensors_style style = {.lse = 1};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli.h"
+#include "terminal/terminal.h"
 #include "tool/line_stream.h"
 #include "trace/summary.h"
 
@@ -7,59 +8,29 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static ssize_t read_file(void *user, char *to, size_t room) { return read(*(int *)user, to, room); }
 
-/* How far it is: on a terminal twice a second on one line, elsewhere a line every five seconds. */
-struct progress {
-    int terminal, shown;
-    double begin, next;
-    int64_t size; /* of the file; 0: not known */
-};
-
-static void progress_begin(struct progress *p, int file) {
+/* Of a regular file; 0: not known. */
+static double size_of(int file) {
     struct stat about;
-    *p = (struct progress){.terminal = isatty(STDERR_FILENO), .begin = now()};
-    if (!fstat(file, &about) && S_ISREG(about.st_mode)) p->size = about.st_size;
-    p->next = p->begin + (p->terminal ? 0.5 : 5);
-}
-
-static void progress_tell(struct progress *p, const struct line_stream *stream) {
-    char done[32], all[32], lines[32], rate[32];
-    double time = now();
-    if (time < p->next) return;
-    p->next = time + (p->terminal ? 0.5 : 5);
-    p->shown = 1;
-    readable_bytes((double)stream->bytes, done);
-    readable_bytes((double)stream->bytes / (time - p->begin), rate);
-    fprintf(stderr, "%strace summary: %s%s%s, %s lines, %s/s%s", p->terminal ? "\r" : "", done, p->size ? " of " : "",
-            p->size ? readable_bytes((double)p->size, all) : "", grouped(stream->number, lines), rate,
-            p->terminal ? "\033[K" : "\n");
-}
-
-static void progress_end(const struct progress *p) {
-    if (p->terminal && p->shown) fputs("\r\033[K", stderr);
+    return !fstat(file, &about) && S_ISREG(about.st_mode) ? (double)about.st_size : 0;
 }
 
 static int read_all(struct summary *s, struct line_stream *stream, int file, const char *path) {
-    struct progress progress;
-    int got, failed = 0;
-    progress_begin(&progress, file);
-    while ((got = line_stream_next(stream)) > 0) {
+    char lines[32];
+    int got = 0, failed = 0;
+    progress_begin("trace summary", size_of(file), NULL);
+    progress_at(0, "no line");
+    stop_watch();
+    while (!stop_asked() && (got = line_stream_next(stream)) > 0) {
         failed = summary_line(s, stream->line, stream->length, stream->number);
         if (failed) break;
-        if (stream->number % 64 == 0 || progress.size == 0) progress_tell(&progress, stream);
+        if (stream->number % 64 == 0) progress_at((double)stream->bytes, "%s lines", grouped(stream->number, lines));
     }
-    progress_end(&progress);
-    if (got < 0) {
+    progress_end();
+    if (got < 0 && !stop_asked()) {
         complain("%s: %s", path, strerror(errno));
         return EXIT_USAGE;
     }
@@ -106,10 +77,12 @@ int trace_summary(const char *path, const char *format) {
     int code = summary_open(&summary) | line_stream_open(&stream, read_file, &file) ? EXIT_FAILED : EXIT_FINE;
     if (code) complain("out of memory");
     if (!code) code = read_all(&summary, &stream, file, path);
+    if (!code && stop_asked() && !summary.lines) code = stop_say("", "no line was read");
     if (!code) code = check(&summary, path);
     if (!code) {
         summary_sort(&summary);
         code = summary_report(&summary, path, stream.bytes, format);
+        if (!code && stop_asked()) code = stop_say("", "the first %lld lines are summed up", (long long)stream.number);
     }
     line_stream_close(&stream);
     summary_close(&summary);

@@ -115,7 +115,7 @@ expect_error bad-engine 2 "--engine is 'pytorch': it must be torch, flex" "$tool
 expect_error bad-device 2 "--engine is 'torch:tpu'" "$tool" qualify "$model" --engine torch:tpu
 expect_error two-engines 2 '--runner and --engine: one of them' "$tool" qualify "$model" --engine torch --runner true
 expect_error require-alone 2 '--require is for --engine and --runner' "$tool" qualify "$model" --require contained
-expect own-by-name 0 '^tiny +QUALIFIED +7' "$tool" qualify "$model" --quick --engine tileproof
+expect own-by-name 0 '^tiny +Q Q Q Q' "$tool" qualify "$model" --quick --engine tileproof
 
 # stopped and resumed, with the same engine alone
 journal=$scratch/j

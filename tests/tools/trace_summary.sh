@@ -201,5 +201,5 @@ child.stdin.close()
 assert child.wait() == 0
 print(told.decode(errors="replace"))
 END
-expect progress 0 'trace summary: .* lines, .*/s' python3 "$scratch/terminal.py" "$tool" "$one"
+expect progress 0 'trace summary: .*/s.* lines' python3 "$scratch/terminal.py" "$tool" "$one"
 finish

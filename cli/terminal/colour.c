@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "terminal/terminal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int is_coloured(FILE *out) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(out)) && !(no && *no) && term && *term && strcmp(term, "dumb");
+}
+
+void print_coloured(FILE *out, enum colour colour, const char *text) {
+    static const int codes[] = {0, 32, 33, 31, 35, 34};
+    if (colour != COLOUR_NONE && is_coloured(out))
+        fprintf(out, "\033[%dm%s\033[0m", codes[colour], text);
+    else
+        fputs(text, out);
+}

@@ -122,16 +122,6 @@ void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct 
              options->verify ? " --verify" : "", bench_label(one));
 }
 
-void bench_add_origin(struct table *table, const tp_context *context, int64_t seed) {
-    char date[32];
-    bench_date(date);
-    table_integer(table, seed);
-    table_text(table, tp_context_machine(context)->name);
-    table_text(table, date);
-    table_text(table, tp_version());
-    table_text(table, tp_build_hash());
-}
-
 void bench_date(char text[32]) {
     time_t now = time(NULL);
     struct tm utc;

@@ -39,6 +39,8 @@ static const struct column columns[] = {
     {"version", NULL, 1, 0},
     {"date", NULL, 1, 0},
     {"repro", NULL, 1, 0},
+    {"host", NULL, 1, 0},
+    {"build", NULL, 1, 0},
 };
 
 int against_open(struct against *against, const struct options *options, double budget_ns) {
@@ -73,7 +75,7 @@ static void add_interval(struct table *table, struct interval interval) {
     table_number(table, known ? exp(interval.high) : NAN);
 }
 
-static void add_row(struct against *against, const struct ab_test *ab_test) {
+static void add_row(struct against *against, const struct ab_test *ab_test, const tp_context *context) {
     struct table *table = &against->table;
     const struct timed_case *row = &ab_test->cases[AB_TEST_ROW], *first = &ab_test->cases[AB_TEST_FIRST];
     const struct series *series = ab_test->series;
@@ -112,6 +114,8 @@ static void add_row(struct against *against, const struct ab_test *ab_test) {
     table_text(table, tp_version());
     table_text(table, date);
     table_text(table, repro);
+    table_text(table, tp_context_machine(context)->name);
+    table_text(table, tp_build_hash());
 }
 
 int against_case(struct against *against, const struct timed_case *row, struct limits *limits) {
@@ -138,7 +142,7 @@ int against_case(struct against *against, const struct timed_case *row, struct l
         cases[AB_TEST_FIRST].workspace = row->workspace;
     cases[AB_TEST_CONTROL] = timed_case_copy(&cases[AB_TEST_FIRST]);
     if (status == TP_OK) status = ab_test_run(&ab_test, against->budget_ns, against->seed, &error);
-    if (status == TP_OK) add_row(against, &ab_test);
+    if (status == TP_OK) add_row(against, &ab_test, limits->context);
     cases[AB_TEST_FIRST].workspace = own;
     timed_case_close(&cases[AB_TEST_FIRST]);
     ab_test_free(&ab_test);

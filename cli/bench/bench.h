@@ -91,8 +91,12 @@ const char *bench_label(const struct timed_case *one);
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
                  struct interval control, enum table_format format, const struct options *options);
 void bench_date(char text[32]); /* now, UTC */
-/* The last columns of a line: host, machine, kind, date. */
+/* The last columns of a line: host, machine, kind, date, build. */
 void bench_add_host(struct table *table, const struct limits *limits, const char *kind);
+/* Where a row comes from: the last columns of a table, and what they hold. */
+#define BENCH_ORIGIN                                                                                                            \
+    {"seed", NULL, 1, 0}, {"host", NULL, 1, 0}, {"date", NULL, 1, 0}, {"version", NULL, 1, 0}, { "build", NULL, 1, 0 }
+void bench_add_origin(struct table *table, const tp_context *context, int64_t seed);
 
 /* against.c */
 struct against {

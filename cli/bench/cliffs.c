@@ -154,6 +154,7 @@ static int confirm(struct cliffs *cliffs, const struct sweep *sweep, struct poin
     table_number(table, low_ratio);
     table_text(table, middle->problem.words);
     table_text(table, repro);
+    bench_add_origin(table, cliffs->limits.context, cliffs->options->seed);
     return EXIT_FINE;
 }
 
@@ -199,7 +200,7 @@ static const struct column columns[] = {
     {"kernel", "kernel", 1, 0},      {"ps_per_flop_before", "before, ps/flop", 1, 3},
     {"ps_per_flop", "here", 1, 3},   {"ps_per_flop_after", "after", 1, 3},
     {"ratio", "lowest ratio", 1, 3}, {"problem", "problem", 1, 0},
-    {"repro", NULL, 1, 0},
+    {"repro", NULL, 1, 0},           BENCH_ORIGIN,
 };
 
 static int report(const struct cliffs *cliffs, enum table_format format) {

@@ -197,6 +197,7 @@ static const struct column columns[] = {
     {"problem", NULL, 1, 0},         {"kernel", NULL, 1, 0},         {"threads", NULL, 1, 0},
     {"repro", NULL, 1, 0},           {"version", NULL, 1, 0},        {"host", NULL, 1, 0},
     {"machine", NULL, 1, 0},         {"kind", NULL, 1, 0},           {"date", NULL, 1, 0},
+    {"build", NULL, 1, 0},           {"seed", NULL, 1, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
@@ -235,6 +236,7 @@ static int report(struct goals_run *run, enum table_format format) {
         table_text(&table, repro);
         table_text(&table, tp_version());
         bench_add_host(&table, &run->limits, "goal");
+        table_integer(&table, run->options->seed);
     }
     if (format == FORMAT_MD) bench_print_host(&run->limits, stdout);
     int code = table_print(&table, format, stdout);

@@ -110,6 +110,7 @@ void isolated_origin(struct isolated *isolated) {
     table_text(&isolated->table, tp_context_machine(isolated->context)->name);
     table_text(&isolated->table, isolated->date);
     table_text(&isolated->table, tp_version());
+    table_text(&isolated->table, tp_build_hash());
 }
 
 void isolated_sizes(struct isolated *isolated, const char *words) {

@@ -23,6 +23,7 @@ static const struct column columns[] = {
     {"host", NULL, 1, 0},
     {"date", NULL, 1, 0},
     {"version", NULL, 1, 0},
+    {"build", NULL, 1, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 

@@ -71,6 +71,7 @@ static const struct report_column {
     {{"machine", NULL, 1, 0}, 0},
     {{"kind", NULL, 1, 0}, 0},
     {{"date", NULL, 1, 0}, 0},
+    {{"build", NULL, 1, 0}, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
@@ -121,6 +122,16 @@ void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct 
              options->verify ? " --verify" : "", bench_label(one));
 }
 
+void bench_add_origin(struct table *table, const tp_context *context, int64_t seed) {
+    char date[32];
+    bench_date(date);
+    table_integer(table, seed);
+    table_text(table, tp_context_machine(context)->name);
+    table_text(table, date);
+    table_text(table, tp_version());
+    table_text(table, tp_build_hash());
+}
+
 void bench_date(char text[32]) {
     time_t now = time(NULL);
     struct tm utc;
@@ -140,6 +151,7 @@ void bench_add_host(struct table *table, const struct limits *limits, const char
     table_text(table, machine);
     table_text(table, kind);
     table_text(table, date);
+    table_text(table, tp_build_hash());
 }
 
 static void add_evidence(struct table *table, const struct bench_row *row, struct interval control,

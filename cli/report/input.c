@@ -157,6 +157,13 @@ static int read_watch(struct report *report, struct report_file *file, const jso
     return read_nested(report, file, ROWS_WATCH, whole, "rows");
 }
 
+/* bench -o json: rows, with the host's limits before them. */
+static int read_bench(struct report *report, struct report_file *file, const json_t *whole) {
+    const json_t *rows = json_object_get(whole, "rows");
+    if (!json_is_array(rows)) return complain_at(&(struct place){file->path, 1}, "field 'rows': it must be a list");
+    return read_rows(report, file, rows);
+}
+
 /* One row: what is needed as the cache is kept, and the ceilings. */
 static int read_capacity(struct report *report, struct report_file *file, const json_t *whole) {
     static const struct {
@@ -192,6 +199,7 @@ static const struct {
     {"format", "tileproof.capacity/", read_capacity, "a report of capacity"},
     {"schema", "tileproof.watch/", read_watch, "what tileproof.watch saw"},
     {"by_class", NULL, read_trace, "a summary of a trace"},
+    {"limits", NULL, read_bench, "rows of bench"},
 };
 
 static int read_object(struct report *report, struct report_file *file, json_t *whole) {

@@ -186,9 +186,9 @@ static const struct shown_table {
 static const char *word_css(const char *text) {
     static const struct {
         const char *word, *css;
-    } words[] = {{"ahead", "good"}, {"met", "good"},        {"SAME", "good"},    {"FAST", "good"},
-                 {"even", "okay"},  {"behind", "bad"},      {"not met", "bad"},   {"wrong", "bad"},
-                 {"SLOW", "bad"},   {"untrusted", "doubt"}, {"not run", "none"}, {"AMBIGUOUS", "doubt"}};
+    } words[] = {{"ahead", "good"},   {"met", "good"},          {"SAME", "good"},      {"FAST", "good"}, {"even", "okay"},
+                 {"behind", "bad"},   {"not met", "bad"},       {"wrong", "bad"},      {"SLOW", "bad"},  {"untrusted", "doubt"},
+                 {"not run", "none"}, {"not run here", "none"}, {"AMBIGUOUS", "doubt"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(words[i].word, text)) return words[i].css;
     return NULL;

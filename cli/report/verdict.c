@@ -112,13 +112,9 @@ static void put_speed(const struct report *report, const struct evidence *sum, F
                 count_if(peers, "verdict", "ahead"), count_if(peers, "verdict", "behind"), count_if(peers, "verdict", "even"));
     }
     if (goals) {
-        size_t i, missed = 0;
-        json_t *row;
-        json_array_foreach((json_t *)goals, i, row) missed +=
-            json_is_false(json_object_get(row, "floor_met")) || row_is(row, "floor_met", "not met");
+        size_t met = count_if(goals, "floor_met", "met"), missed = count_if(goals, "floor_met", "not met");
         card(out, missed ? "bad" : "good", "Goals");
-        fprintf(out, "<a href=\"#goal\">%zu of %zu floors are met</a></p></li>\n", json_array_size(goals) - missed,
-                json_array_size(goals));
+        fprintf(out, "<a href=\"#goal\">%zu of %zu floors are met</a></p></li>\n", met, json_array_size(goals));
     }
 }
 

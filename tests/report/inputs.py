@@ -45,6 +45,7 @@ def write_all(folder):
          "disturbed": HOSTILE if s == 512 else None, "round_ns": [1, 2, 3], "repro": f"tileproof bench -k {k} 'q{s} d{d}'", **ORIGIN}
         for s in (512, 1024) for d in (64, 128) for k in ("avx2", "math")]  # fmt: skip
     lines(folder, "rates.jsonl", rates)
+    whole(folder, "bench.json", {"machine": "x", "limits": [], "rows": rates, "trust": "host: trusted"})
     lines(folder, "use.jsonl", [
         {"kind": kind, "problem": f"prefill b1 h1/1 q{s} k{s} d64 f32", "phase": "prefill", "kernel": k, "sim_bytes": s * n, "compulsory_read": s,
          "compulsory_written": s, "cache_ll": 1 << 20, "peak_bytes": s * n, **ORIGIN}

@@ -39,6 +39,7 @@ class Page(html.parser.HTMLParser):
     def data(self):
         """What a click shows: rows by set."""
         (block,) = (text for attributes, text in self.scripts if attributes.get("type") == "application/json")
+        assert not set(block) & set("<>&\u2028"), "data that could end their script"
         whole = json.loads(block)
 
         def column(x, row):

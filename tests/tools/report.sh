@@ -43,6 +43,7 @@ bad status '[{"model":"m","part":"text","layers":"0","phase":"decode","problem":
 bad model '[{"model":7,"part":"text","layers":"0","phase":"decode","problem":"x","status":"STALE"}]' "1: field 'model': it must be a text"
 bad replay '{"format": "tileproof.replay/1", "rows": 3}' "1: field 'rows': it must be a list"
 bad replay-row '{"format": "tileproof.replay/1", "rows": [3]}' "1: field 'rows': it must be a list of objects"
+bad bench '{"limits": [], "rows": 3}' "1: field 'rows': it must be a list"
 bad rate '{"kind": "rate", "problem": "q9 z9", "gflops": 1, "kernel": "x"}' "1: field"
 bad lock '{"schema": "tileproof.lock/2", "checksum": 7}' '[0-9]+: '
 report nothing-written "$([ ! -e page.html ] && echo 1)" "  page.html is there"
@@ -115,6 +116,21 @@ expect fine 0 '^report' "$tool" report good.json -o page.html
 page fine-page "assert 'PASSAll 3 cells of 1 model are served and right' in words and 'Engines side by side' not in words, words"
 expect engines 0 '^report' "$tool" report good.json torch.json -o page.html
 page engines-page "assert 'Engines side by side' in words and 'flash · 2 · 4.00 ms' in words and 'avx512 · 2 · 2.00 ms' in words, words"
+
+expect bench-json 0 '^report' "$tool" report bench.json -o page.html
+page bench-json-page "assert len(data['rate']) == 8 and 'host: trusted' in words, data.keys()"
+# what the tool itself writes, with its origin
+echo 'share | q16 d8 | pct_fma | 0.0001 | 1000' >goals
+for what in "q16,32 d8 -k best,math" "q16 d8 -k best --against math" "--goals --goals-file goals"; do
+    # shellcheck disable=SC2086
+    "$tool" bench --repeat 1 --seconds 0.001 --read-mib 0 $what -o jsonl 2>/dev/null
+done >real.jsonl
+expect real 0 '^report' "$tool" report real.jsonl -o page.html
+page real-page "
+assert {'rate', 'against', 'goal'} <= set(data), data.keys()
+for kind in ('rate', 'against', 'goal'):
+    for row in data[kind]:
+        assert row['host'] and row['date'] and row['version'] and len(row['build']) == 64 and row['seed'] == 1 and row['repro'], row"
 
 # locks: cells, history, differences between two and from today's cells
 expect lock 0 '^report' "$tool" report "$old" -o page.html

@@ -101,10 +101,9 @@ add_executable(fuzz_journal_replay ${journal_sources} ${fuzz_dir}/replay.c)
 target_include_directories(fuzz_journal_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
 target_link_libraries(fuzz_journal_replay PRIVATE tileproof_proof_static)
 add_test(NAME fuzz_journal COMMAND fuzz_journal_replay ${fuzz_dir}/journal)
-set(report_sources ${CMAKE_SOURCE_DIR}/cli/output.c ${CMAKE_SOURCE_DIR}/cli/bench/problem.c
-  ${CMAKE_SOURCE_DIR}/cli/lock/select.c ${CMAKE_SOURCE_DIR}/cli/tool/files.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c
-  ${CMAKE_SOURCE_DIR}/cli/tool/shape.c)
-foreach(name report/input report/input_lock report/cells report/html report/data report/verdict report/matrix report/heat
+set(report_sources)
+foreach(name output amounts terminal/progress bench/problem lock/select tool/files tool/lines tool/shape report/input report/input_lock
+    report/cells report/html report/data report/verdict report/matrix report/heat
     report/tables report/environment plot/read)
   list(APPEND report_sources ${CMAKE_SOURCE_DIR}/cli/${name}.c)
 endforeach()

@@ -118,19 +118,20 @@ static void print_head(const struct matrix *m, int name, int padded) {
 
 static void print_legend(const struct matrix *m) {
     const char *before = "";
-    size_t column = 0;
+    size_t column = 0; /* 17: what may follow */
     for (int i = 0; i < STATUSES; i++) {
         char letter[2] = {letters[i].letter, 0};
-        size_t length = strlen(letters[i].meaning) + 4;
+        size_t length = strlen(letters[i].meaning) + 4; /* with a comma and a blank */
         if (!m->seen[i]) continue;
-        if (column + length > SCREEN) before = ",\n", column = 0;
+        if (column + length + 17 > SCREEN) before = ",\n", column = 0;
         fputs(before, stdout);
         print_coloured(stdout, letters[i].colour, letter);
         printf(" %s", letters[i].meaning);
         before = ", ";
         column += length;
     }
-    printf("%sone for each layer group%s; columns:", column ? "\n" : "", m->empty ? ", - for none" : "");
+    if (m->empty) printf("%s- no such cells", before);
+    printf("%sone for each layer group; columns:", column ? "\n" : "");
     before = " ";
     for (int p = 0; p < PHASES; p++) {
         if (!m->width[p]) continue;

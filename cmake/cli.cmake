@@ -10,7 +10,13 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/goals_text.c @ONLY CONTENT
 const char bench_goals_text[] = {
 @goals@0};
 ")
-add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c)
+# Where a device's kernels were checked: `tileproof info` says it.
+set(checked_lock ${CMAKE_SOURCE_DIR}/opencl/checked.lock)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/checked_lock.c
+  COMMAND ${CMAKE_COMMAND} -DNAME=checked_lock_text -DFILES=${checked_lock} -DOUT=${CMAKE_BINARY_DIR}/checked_lock.c
+    -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${checked_lock} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c ${CMAKE_BINARY_DIR}/checked_lock.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
 if(TARGET tileproof_opencl_static)

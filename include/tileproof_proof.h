@@ -328,7 +328,8 @@ TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t i
 TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
                                    tp_cell *cell);
 
-/* The same for whatever engine, device and cache the identity names. */
+/* The same two for whatever engine, mode, device and cache the identity names. */
+TP_API tp_status tp_lock_cell_of(const tp_lock *lock, const tp_identity *now, int64_t index, tp_cell *cell);
 TP_API tp_status tp_lock_cell_for(const tp_lock *lock, const tp_identity *now, const char *problem, tp_cell *cell);
 
 typedef struct tp_lock_history {
@@ -415,6 +416,9 @@ TP_API tp_status tp_qualify_create(tp_model *const *models, int model_count, con
    are no uses: tp_lock_use_at has them. */
 TP_API tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *options,
                                          tp_qualification **q, tp_error *error);
+/* The same of the engine, device and ISA that an identity names. */
+TP_API tp_status tp_qualify_create_for(const tp_lock *lock, const tp_identity *now, const tp_qualify_options *options,
+                                       tp_qualification **q, tp_error *error);
 /* The same of one revision, whatever its engine. */
 TP_API tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *options,
                                             tp_qualification **q, tp_error *error);

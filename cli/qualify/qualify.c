@@ -206,10 +206,7 @@ int command_qualify(const struct options *options) {
     if (!code) code = engine_open(options, &all.engine);
     if (!code && tp_identity_detect(options->declare, &here, &error) != TP_OK) code = complain_status(&error);
     if (!code) engine_identity(all.engine, here, &now);
-    if (!code && options->device) {
-        now.device = device_name();
-        now.host = device_host();
-    }
+    if (!code && !all.engine) device_identity(here, &now);
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);

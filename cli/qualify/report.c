@@ -33,7 +33,7 @@ static void add_text(struct table *table, const char *text) { table_text(table, 
 static void add_engine(struct table *table, const struct greeting *engine, const tp_cell *cell) {
     table_text(table, engine ? engine->name : "tileproof");
     add_text(table, engine ? engine->mode : "");
-    table_text(table, engine ? engine->device : "cpu");
+    table_text(table, engine ? engine->device : device_name());
     add_text(table, engine ? engine->versions : "");
     add_text(table, cell->rule);
     add_text(table, cell->observed);

@@ -56,8 +56,9 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
     }
     struct check_case *test = &list->cases[list->count++];
     *test = (struct check_case){
-        .label = label, .group = group_index(list, group), .rows = 64, .style = style, .function = function};
+        .group = group_index(list, group), .rows = 64, .style = style, .function = function};
     char words[64];
+    snprintf(test->label, sizeof test->label, "%s", label);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(test->text, sizeof test->text, format, arguments);

@@ -36,7 +36,7 @@ struct check_case {
     char name[288];
     char text[160]; /* the problem */
     char mask[64];
-    const char *label;
+    char label[32];
     int group; /* index of the list's group names */
     int slow;  /* left out of --quick */
     int again; /* a case of before, with p=bf16: for kernels that round p, others have run it */

@@ -81,20 +81,23 @@ int process_start(struct process *p, char *const words[], char why[PROCESS_WHY])
     return 0;
 }
 
+/* 1: it ended in this time, and so did what it had started. */
+static int ends_within(struct process *p, int ms, int *status) {
+    for (double end = now_ns() + ms * 1e6; p->pid && now_ns() < end; poll(NULL, 0, 5)) {
+        if (waitpid(p->pid, status, WNOHANG) != p->pid) continue;
+        kill(-p->pid, SIGKILL);
+        p->pid = 0;
+        return 1;
+    }
+    return 0;
+}
+
 /* It closed its end: did it end, too? */
 static int say_gone(struct process *p, char why[PROCESS_WHY]) {
     int status;
-    double end = now_ns() + GENTLE_MS * 1e6;
-    while (now_ns() < end) {
-        if (waitpid(p->pid, &status, WNOHANG) == p->pid) {
-            kill(-p->pid, SIGKILL); /* what it started */
-            p->pid = 0;
-            close_all(p);
-            return say_ended(status, why);
-        }
-        poll(NULL, 0, 5);
-    }
-    return say(why, "the runner closed its socket", "");
+    if (!ends_within(p, GENTLE_MS, &status)) return say(why, "the runner closed its socket", "");
+    close_all(p);
+    return say_ended(status, why);
 }
 
 /* 0: ready. Time in which tool and runner were both stopped, as in a machine that slept, does not count: it shows as a wait
@@ -177,16 +180,7 @@ void process_stop(struct process *p, int gently) {
     int status;
     if (p->socket >= 0) close(p->socket); /* the end of its input */
     p->socket = -1;
-    double end = now_ns() + (gently ? GENTLE_MS * 1e6 : 0);
-    while (p->pid && now_ns() < end) {
-        if (waitpid(p->pid, &status, WNOHANG) == p->pid) {
-            kill(-p->pid, SIGKILL);
-            p->pid = 0;
-        } else {
-            poll(NULL, 0, 5);
-        }
-    }
-    if (p->pid) {
+    if (!ends_within(p, gently ? GENTLE_MS : 0, &status) && p->pid) {
         kill(-p->pid, SIGKILL);
         while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR) continue;
     }

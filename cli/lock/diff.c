@@ -13,7 +13,8 @@ struct side {
     tp_lock *lock;
 };
 
-/* FILE A B: two revisions of one lock; FILE FILE: two locks, by name; FILE A FILE B; FILE FILE A; FILE: the last two. */
+/* FILE A B: two revisions of one lock; FILE FILE: two locks, by name; FILE A FILE B; FILE FILE A; FILE: the last two of each
+   model; FILE A: what came after it. */
 static int read_sides(const struct options *options, struct side side[2]) {
     int files = 0, words[2] = {0, 0};
     for (int i = 1; i < options->file_count; i++) {
@@ -34,9 +35,6 @@ static int read_sides(const struct options *options, struct side side[2]) {
         return EXIT_USAGE;
     }
     if (files == 1) side[1].path = side[0].path;
-    if (files == 1 && words[0] == 1) { /* FILE A: what came after it */
-        side[1].word = NULL;
-    }
     if (files == 2 && words[1] && !words[0]) side[0].word = side[1].word;
     return EXIT_FINE;
 }
@@ -44,6 +42,15 @@ static int read_sides(const struct options *options, struct side side[2]) {
 static int same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
     return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
            !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
+}
+
+/* The revision of this one's model and engine that came after it; -1: none */
+static int64_t next_of(const tp_lock *lock, int64_t self) {
+    tp_lock_revision mine = TP_LOCK_REVISION_INIT, one = TP_LOCK_REVISION_INIT;
+    tp_lock_revision_at(lock, self, &mine);
+    for (int64_t i = self + 1; tp_lock_revision_at(lock, i, &one) == TP_OK; i++)
+        if (!strcmp(one.model, mine.model) && same_engine(&one, &mine)) return i;
+    return -1;
 }
 
 /* The last revision of a side that belongs to this one: its model's, or by a word; of its engine where there is such. -1: none */
@@ -67,11 +74,9 @@ static int print_pairs(const struct options *options, const struct side side[2],
     if (json) printf("[");
     for (int64_t i = 0; status == TP_OK && tp_lock_revision_at(side[0].lock, i, &mine) == TP_OK; i++) {
         if (!revision_means(&mine, side[0].word)) continue;
-        int64_t other = partner(&side[1], &mine, one_file ? i : -1, !side[1].word);
-        if (other < 0 || (one_file && !side[0].word && other < i)) continue;
-        tp_lock_revision theirs = TP_LOCK_REVISION_INIT;
-        tp_lock_revision_at(side[1].lock, other, &theirs);
-        if (one_file && !side[1].word && !same_engine(&mine, &theirs)) continue;
+        int in_order = one_file && !side[1].word;
+        int64_t other = in_order ? next_of(side[0].lock, i) : partner(&side[1], &mine, one_file ? i : -1, !side[1].word);
+        if (other < 0 || (in_order && !side[0].word && next_of(side[0].lock, other) >= 0)) continue;
         if (json && count) printf(",\n");
         count++;
         status = tp_lock_diff(side[0].lock, i, side[1].lock, other, json ? TP_JSON : TP_TEXT, write_to_file, stdout);

@@ -30,7 +30,7 @@ static float row_weights(const tp__math *t, float *p, const float *s, int64_t to
         int64_t end = to - chunk < TP_CHUNK_KEYS ? to : chunk + TP_CHUNK_KEYS;
         float part = 0.0f;
         for (int64_t key = chunk; key < end; key += t->piece)
-            part += row_exp(p, s, key, end - key < t->piece ? end : key + t->piece, m, t->unit);
+            part += row_exp(p, 0, s, key, end - key < t->piece ? end : key + t->piece, m, t->unit);
         sum += part;
     }
     return sum;

@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel set of one ISA, wired from the table: it has every function. */
-#include "kernels/function.h"
-#include "kernels/set.h"
+#include "kernels/set_fields.h"
 
-#define STRING_(x) #x
-#define STRING(x) STRING_(x)
-
-_Static_assert(TP__CAT(TP__MR_, TP_ISA) == VEC_MR && TP__CAT(TP__NR_, TP_ISA) == VEC_NR,
-               "isas.inc and the vec header must name the same register tile");
-
-#define SET TP__CAT(tp__kernel_set_, TP_ISA)
 const tp__kernel_set SET = {
-    .isa = STRING(TP_ISA),
-    .needs = TP__CAT(TP__NEEDS_, TP_ISA),
-    .dtypes = TP__CAT(TP__DTYPES_, TP_ISA),
-    .arithmetic = TP__CAT(TP__ARITHMETIC_, TP_ISA),
-    .mr = VEC_MR,
-    .nr = VEC_NR,
-    .row_step = VEC_LANES,
-    .tile_rows = VEC_MR * VEC_STRIPS,
+    SET_FIELDS,
     .form = {VEC_NR, VEC_LANES, {sizeof(float), 1}, {sizeof(float), 1}, {sizeof(float), 1}},
-#define TP_FUNCTION(op, dtype, slot, forms) \
-    .function_name[TP__FUNCTION_##op##_##dtype] = "tp_" #op "_" #dtype "_" STRING(TP_ISA), \
-    .slot = TP_FUNCTION_NAME(op##_##dtype),
+#define TP_FUNCTION(op, dtype, slot, forms) SET_FUNCTION(op, dtype, slot),
 #include "kernels/functions.inc"
 #undef TP_FUNCTION
 };

@@ -24,14 +24,18 @@ VEC_INLINE float row_max(const float *s, int64_t from, int64_t to) {
     return vec_max_lanes(best[0]);
 }
 
-/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; returns their sum. */
-VEC_INLINE float row_exp(float *p, const float *s, int64_t from, int64_t to, float m, float unit) {
+/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; returns their sum. narrow, a literal: p are
+   rounded to bf16, two bytes each; the sum is not. p may lie where s does: nothing is written that is still to be read. */
+VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit) {
     vec_f sum[VEC_SUM_PARTS];
     VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
     for (int64_t j = from; j < to; j += GROUP) {
         VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
             vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m), vec_set1(unit));
-            vec_store(p + j + i * VEC_LANES, e);
+            if (narrow)
+                vec_store_bf16((uint16_t *)p + j + i * VEC_LANES, e);
+            else
+                vec_store((float *)p + j + i * VEC_LANES, e);
             sum[i] += e;
         }
     }

@@ -17,20 +17,6 @@ typedef enum weights {
     WEIGHTS_BF16     /* rounded, two bytes each, from the start of the row on */
 } weights;
 
-/* As row_exp, with p left rounded. p may lie where s does: nothing is written that is still to be read. */
-VEC_INLINE float row_exp_bf16(uint16_t *p, const float *s, int64_t from, int64_t to, float m, float unit) {
-    vec_f sum[VEC_SUM_PARTS];
-    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
-    for (int64_t j = from; j < to; j += GROUP) {
-        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
-            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m), vec_set1(unit));
-            vec_store_bf16(p + j + i * VEC_LANES, e);
-            sum[i] += e;
-        }
-    }
-    return vec_sum16(sum);
-}
-
 static void round_row(float *p, int64_t from, int64_t to) {
     for (int64_t j = from; j < to; j += VEC_LANES) {
         uint16_t rounded[VEC_LANES];
@@ -45,8 +31,8 @@ static void narrow_row(float *p, int64_t from, int64_t to) {
 
 /* The weights of keys from..to-1 of the row, whose scores lie there; returns their sum. */
 VEC_INLINE float row_weights(const tp__row_tile *t, int64_t r, float *p, int64_t from, int64_t to, float m, weights as) {
-    if (as == WEIGHTS_BF16 && t->drop == NULL) return row_exp_bf16((uint16_t *)p, p, from, to, m, t->unit);
-    float sum = row_exp(p, p, from, to, m, t->unit);
+    if (as == WEIGHTS_BF16 && t->drop == NULL) return row_exp(p, 1, p, from, to, m, t->unit);
+    float sum = row_exp(p, 0, p, from, to, m, t->unit);
     if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
     if (as == WEIGHTS_ROUNDED) round_row(p, from, to);
     if (as == WEIGHTS_BF16) narrow_row(p, from, to);

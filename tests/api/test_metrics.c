@@ -10,19 +10,6 @@
 
 #define BEST (call_kernel(0))
 
-static tp_context *context_with(tp_context_options options) {
-    tp_context *context;
-    tp_error error = TP_ERROR_INIT;
-    options.struct_size = sizeof options;
-    options.threads = 1;
-    if (tp_context_create(&options, &context, &error)) fail_msg("%s", error.text);
-    return context;
-}
-
-static tp_status attend(tp_context *context, call *c) {
-    return tp_attention(context, &c->problem, NULL, &c->tensors, NULL, NULL);
-}
-
 static void expect_line(const char *text, const char *line) {
     const char *at = strstr(text, line);
     if (at == NULL || (at != text && at[-1] != '\n')) fail_msg("no line '%s' in:\n%s", line, text);
@@ -30,16 +17,16 @@ static void expect_line(const char *text, const char *line) {
 
 static void metrics_are_prometheus_text(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_SERVE});
+    tp_context *context = call_context_with((tp_context_options){.policy = TP_SERVE});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
     tp_tags tags = TP_TAGS_INIT;
     sink *s = sink_new();
     char line[256];
     tags.model = "a \"b\" \\c";
     c->tensors.tags = &tags;
-    assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, wide), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, wide), TP_OK);
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
     assert_int_equal(s->text[s->used - 1], '\n');
     snprintf(line, sizeof line,
@@ -117,7 +104,7 @@ static void a_time_is_within_the_first_bound_that_is_not_below_it(void **state) 
 
 static void calls_are_in_histograms_by_model(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_SERVE});
+    tp_context *context = call_context_with((tp_context_options){.policy = TP_SERVE});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *other = call_new("h4/2 q40 k60 d32 f32", NULL);
     call *one = call_new("h4/2 q1 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
     tp_tags tags = TP_TAGS_INIT;
@@ -126,10 +113,10 @@ static void calls_are_in_histograms_by_model(void **state) {
     char line[256];
     tags.model = "m";
     c->tensors.tags = other->tensors.tags = &tags;
-    for (int n = 0; n < 3; n++) assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, other), TP_OK); /* dtype and kernel are no labels of a histogram */
-    assert_int_equal(attend(context, one), TP_OK);
-    assert_int_equal(attend(context, wide), TP_OK); /* a fallback is one call; what was refused is none */
+    for (int n = 0; n < 3; n++) assert_int_equal(call_attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, other), TP_OK); /* dtype and kernel are no labels of a histogram */
+    assert_int_equal(call_attend(context, one), TP_OK);
+    assert_int_equal(call_attend(context, wide), TP_OK); /* a fallback is one call; what was refused is none */
     refuse.kernel = BEST;
     assert_int_equal(tp_attention(context, &wide->problem, &refuse, &wide->tensors, NULL, NULL), TP_UNSUPPORTED);
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
@@ -165,7 +152,7 @@ static void calls_are_in_histograms_by_model(void **state) {
 /* More models than there are names for, and one that is called as the rest is: each series stands once. */
 static void further_models_are_together(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_SERVE});
+    tp_context *context = call_context_with((tp_context_options){.policy = TP_SERVE});
     call *c = call_new("h4/2 q1 k9 d8 f32", NULL);
     tp_tags tags = TP_TAGS_INIT;
     tp_lock_state lock = {sizeof lock, TP_LOCK_MATCHES, 0, 0, "other"};
@@ -175,7 +162,7 @@ static void further_models_are_together(void **state) {
         char name[16];
         snprintf(name, sizeof name, "m%d", n);
         tags.model = n < 0 ? "other" : name;
-        assert_int_equal(attend(context, c), TP_OK);
+        assert_int_equal(call_attend(context, c), TP_OK);
     }
     assert_int_equal(tp_context_lock_state(context, &lock, NULL), TP_OK);
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
@@ -193,7 +180,7 @@ static void further_models_are_together(void **state) {
 static void what_is_not_counted_costs_and_says_nothing(void **state) {
     (void)state;
     sink *s = sink_new(), *trace = sink_new();
-    tp_context *context = context_with(
+    tp_context *context = call_context_with(
         (tp_context_options){.policy = TP_SERVE, .counted = -1, .trace = collect, .trace_cookie = trace});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
     tp_tags tags = TP_TAGS_INIT;
@@ -202,8 +189,8 @@ static void what_is_not_counted_costs_and_says_nothing(void **state) {
     int64_t at = 0;
     tags.model = "m";
     c->tensors.tags = &tags;
-    assert_int_equal(attend(context, c), TP_OK);
-    assert_int_equal(attend(context, wide), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, wide), TP_OK);
     assert_int_equal(tp_metrics_write(context, collect, s), TP_OK);
     expect_line(s->text, "# TYPE tileproof_call_seconds histogram\n");
     assert_int_equal(times_in(s->text, "phase="), 0);
@@ -233,7 +220,7 @@ static void expect_trace(tp_context *context, sink *trace, const char *model, co
     tags.model = model;
     c->tensors.tags = &tags;
     trace->used = 0;
-    assert_int_equal(attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
     snprintf(part, sizeof part, "\"lock\":\"%s\"", word);
     if (strstr(trace->text, part) == NULL) fail_msg("no %s in %s", part, trace->text);
     call_free(c);
@@ -254,7 +241,7 @@ static void every_state_of_the_lock_is_told(void **state) {
                  {TP_LOCK_UNREADABLE, "unreadable", 0, 1},
                  {TP_LOCK_FAILED, "failed", 1, 1}};
     sink *s = sink_new(), *trace = sink_new();
-    tp_context *context = context_with((tp_context_options){.trace = collect, .trace_cookie = trace});
+    tp_context *context = call_context_with((tp_context_options){.trace = collect, .trace_cookie = trace});
     char line[128];
     assert_non_null(strstr(lock_lines(context, s), "\ntileproof_lock_state{state=\"absent\"} 1\n"));
     for (int n = 0; n < COUNT(cases); n++) {
@@ -284,7 +271,7 @@ static void every_state_of_the_lock_is_told(void **state) {
 static void each_model_has_its_own_state(void **state) {
     (void)state;
     sink *s = sink_new(), *trace = sink_new();
-    tp_context *context = context_with((tp_context_options){.trace = collect, .trace_cookie = trace});
+    tp_context *context = call_context_with((tp_context_options){.trace = collect, .trace_cookie = trace});
     tp_lock_state a = {sizeof a, TP_LOCK_MATCHES, 4096, 0, "a"}, b = {sizeof b, TP_LOCK_OTHER_CONFIG, 0, 0, "b"};
     tp_lock_state all = {sizeof all, TP_LOCK_UNREADABLE, 0, 1700000000, NULL};
     assert_null(strstr(lock_lines(context, s), "\ntileproof_canary_last")); /* nobody said when */
@@ -333,7 +320,7 @@ static void bad_states_are_refused(void **state) {
                  {{sizeof(tp_lock_state), 1, 0, 0, "a\nb"}, "model is 'a'"},
                  {{sizeof(tp_lock_state), 1, 0, 0, long_name}, "model is '0123"},
                  {{4, 1, 0, 0, NULL}, "tp_lock_state.struct_size is 4"}};
-    tp_context *context = context_with((tp_context_options){.threads = 1});
+    tp_context *context = call_context_with((tp_context_options){.threads = 1});
     for (int n = 0; n < COUNT(cases); n++) {
         tp_error error = TP_ERROR_INIT;
         assert_int_equal(tp_context_lock_state(context, &cases[n].state, &error), TP_INVALID);

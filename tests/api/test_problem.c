@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of a problem, one by one. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "api/problem_texts.h"
 #include "problem/sequence.h"
-#include "tileproof.h"
-
-static tp_problem plain(void) {
-    tp_problem p;
-    tp_problem_init(&p);
-    p.q_len = p.kv_len = 8;
-    p.head_dim_qk = p.head_dim_v = 64;
-    return p;
-}
 
 /* The text must name the field, its value and the rule. */
 static void refused(const tp_problem *p, tp_status status, const char *const parts[3]) {

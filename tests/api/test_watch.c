@@ -11,19 +11,6 @@
 
 #define BEST (call_kernel(0))
 
-static tp_context *context_with(tp_context_options options) {
-    tp_context *context;
-    tp_error error = TP_ERROR_INIT;
-    options.struct_size = sizeof options;
-    options.threads = 1;
-    if (tp_context_create(&options, &context, &error)) fail_msg("%s", error.text);
-    return context;
-}
-
-static tp_status attend(tp_context *context, call *c) {
-    return tp_attention(context, &c->problem, NULL, &c->tensors, NULL, NULL);
-}
-
 /* The sum over cells with these labels; NULL: any. */
 static tp_count sum(const tp_context *context, int kind, const char *kernel, const char *phase,
                     const char *bucket, const char *dtype, const char *model) {
@@ -43,7 +30,7 @@ static tp_count sum(const tp_context *context, int kind, const char *kernel, con
 
 static void calls_are_counted_by_label(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_REFUSE});
+    tp_context *context = call_context_with((tp_context_options){.policy = TP_REFUSE});
     static const struct {
         const char *text, *phase, *bucket, *dtype;
     } cases[] = {
@@ -61,7 +48,7 @@ static void calls_are_counted_by_label(void **state) {
         tp_receipt_init(&receipt);
         tp_count before = sum(context, TP_COUNT_CALLS, BEST, cases[n].phase, cases[n].bucket, cases[n].dtype, "");
         assert_int_equal(tp_attention(context, &c->problem, NULL, &c->tensors, &receipt, NULL), TP_OK);
-        assert_int_equal(attend(context, c), TP_OK); /* without a receipt as well */
+        assert_int_equal(call_attend(context, c), TP_OK); /* without a receipt as well */
         tp_count after = sum(context, TP_COUNT_CALLS, BEST, cases[n].phase, cases[n].bucket, cases[n].dtype, "");
         if (after.count != before.count + 2)
             fail_msg("%s: not counted as %s %s %s", cases[n].text, cases[n].phase, cases[n].bucket,
@@ -77,7 +64,7 @@ static void calls_are_counted_by_label(void **state) {
     int64_t max[3];
     for (int n = 0; n < 3; n++) {
         call *c = call_new(sizes[n], NULL);
-        assert_int_equal(attend(context, c), TP_OK);
+        assert_int_equal(call_attend(context, c), TP_OK);
         max[n] = sum(context, TP_COUNT_CALLS, BEST, "prefill", "many-rows", "f32", "").workspace_max;
         call_free(c);
     }
@@ -86,7 +73,7 @@ static void calls_are_counted_by_label(void **state) {
     /* a run that failed is no call */
     call *broken = call_new(sizes[0], NULL);
     broken->tensors.q.data = NULL;
-    assert_int_equal(attend(context, broken), TP_INVALID);
+    assert_int_equal(call_attend(context, broken), TP_INVALID);
     call_free(broken);
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, NULL).count, 2 * COUNT(cases) + 3);
     assert_int_equal(sum(context, TP_COUNT_FALLBACKS, NULL, NULL, NULL, NULL, NULL).count, 0);
@@ -103,16 +90,16 @@ static void calls_are_counted_by_label(void **state) {
 static void fallbacks_and_refusals_are_counted_with_reasons(void **state) {
     (void)state;
     call *wide = call_new("q40 k60 d600 f32", NULL);
-    tp_context *refuse = context_with((tp_context_options){.policy = TP_REFUSE});
-    tp_context *permit = context_with((tp_context_options){.policy = TP_PERMIT});
+    tp_context *refuse = call_context_with((tp_context_options){.policy = TP_REFUSE});
+    tp_context *permit = call_context_with((tp_context_options){.policy = TP_PERMIT});
     tp_tags tags = TP_TAGS_INIT;
     tp_count one = {.struct_size = sizeof one};
     int64_t at = 0;
     tags.model = "m";
     wide->tensors.tags = &tags;
     for (int n = 0; n < 3; n++) {
-        assert_int_equal(attend(refuse, wide), TP_FALLBACK_REFUSED);
-        assert_int_equal(attend(permit, wide), TP_OK);
+        assert_int_equal(call_attend(refuse, wide), TP_FALLBACK_REFUSED);
+        assert_int_equal(call_attend(permit, wide), TP_OK);
     }
     assert_int_equal(tp_context_count_next(refuse, &at, &one), 1);
     assert_int_equal(one.kind, TP_COUNT_REFUSALS);
@@ -131,7 +118,7 @@ static void fallbacks_and_refusals_are_counted_with_reasons(void **state) {
 /* 32 models by name, the rest as "other"; 1,024 sets of labels, the rest as "other"; the sums are right. */
 static void counts_are_bounded(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.policy = TP_PERMIT});
+    tp_context *context = call_context_with((tp_context_options){.policy = TP_PERMIT});
     call *c[] = {call_new("h2 q20 k20 d8 f32", NULL), call_new("h2 q1 k20 d8 f16", NULL),
                  call_new("h40/1 q1 k20 d8 bf16", NULL)};
     tp_tags tags = TP_TAGS_INIT;
@@ -141,7 +128,7 @@ static void counts_are_bounded(void **state) {
         snprintf(name, sizeof name, "model-%d", n);
         for (int i = 0; i < COUNT(c); i++) {
             c[i]->tensors.tags = &tags;
-            assert_int_equal(attend(context, c[i]), TP_OK);
+            assert_int_equal(call_attend(context, c[i]), TP_OK);
         }
     }
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, "model-31").count, COUNT(c));
@@ -184,12 +171,12 @@ static void a_trace_has_one_line_a_call(void **state) {
     (void)state;
     sink *s = sink_new();
     tp_context *context =
-        context_with((tp_context_options){.policy = TP_REFUSE, .trace = collect, .trace_cookie = s});
+        call_context_with((tp_context_options){.policy = TP_REFUSE, .trace = collect, .trace_cookie = s});
     call *c = call_new("h4/2 q40 k60 d32 bf16 causal", NULL), *wide = call_new("q1 k60 d600 f32", NULL);
     tp_lock_state lock = {sizeof lock, TP_LOCK_MATCHES, 0, 0, NULL};
     tp_tags tags = {sizeof tags, 7, "org/m", "req \"1\""};
     char kernel[64];
-    assert_int_equal(attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
     assert_int_equal(lines_of(s->text), 1);
     assert_int_equal(s->pieces, 1);
     snprintf(kernel, sizeof kernel, "\"kernel\":\"%s\"", BEST);
@@ -203,13 +190,13 @@ static void a_trace_has_one_line_a_call(void **state) {
     s->used = 0;
     tp_context_lock_state(context, &lock, NULL);
     c->tensors.tags = &tags;
-    assert_int_equal(attend(context, c), TP_OK);
+    assert_int_equal(call_attend(context, c), TP_OK);
     assert_non_null(strstr(s->text, "\"lock\":\"matches\""));
     assert_non_null(strstr(s->text, "\"planned\":false"));
     assert_non_null(strstr(s->text, "\"model\":\"org/m\",\"layer\":7,\"request\":\"req \\\"1\\\"\""));
     /* a refused call has its line too, with all reasons */
     s->used = 0;
-    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(call_attend(context, wide), TP_FALLBACK_REFUSED);
     assert_int_equal(lines_of(s->text), 1);
     assert_non_null(strstr(s->text, "\"status\":\"TP_FALLBACK_REFUSED\",\"kernel\":\"none\""));
     assert_non_null(strstr(s->text, "\"code\":\"head_dim\",\"have\":600,\"need\":576"));
@@ -223,7 +210,7 @@ static void a_trace_has_one_line_a_call(void **state) {
     assert_int_equal(sum(context, TP_COUNT_CALLS, NULL, NULL, NULL, NULL, NULL).count, 2);
     /* a sink that has enough gets no more, and calls go on */
     s->stop_at = s->pieces + 1;
-    for (int n = 0; n < 3; n++) assert_int_equal(attend(context, c), TP_OK);
+    for (int n = 0; n < 3; n++) assert_int_equal(call_attend(context, c), TP_OK);
     assert_int_equal(s->pieces, s->stop_at);
     free(s);
     tp_context_destroy(context);
@@ -234,7 +221,7 @@ static void a_trace_has_one_line_a_call(void **state) {
 static void the_recorder_keeps_the_last_decisions(void **state) {
     (void)state;
     sink *dumped = sink_new(), *s = sink_new();
-    tp_context *context = context_with((tp_context_options){
+    tp_context *context = call_context_with((tp_context_options){
         .policy = TP_REFUSE, .recorded = 4, .dump = collect, .dump_cookie = dumped});
     call *wide = call_new("q1 k60 d600 f32", NULL);
     char text[64], part[64];
@@ -245,7 +232,7 @@ static void the_recorder_keeps_the_last_decisions(void **state) {
         call *c = call_new(text, NULL);
         tags.request = part;
         c->tensors.tags = &tags;
-        assert_int_equal(attend(context, c), TP_OK);
+        assert_int_equal(call_attend(context, c), TP_OK);
         call_free(c);
     }
     assert_int_equal(tp_recorder_write(context, collect, s), TP_OK);
@@ -261,12 +248,12 @@ static void the_recorder_keeps_the_last_decisions(void **state) {
     assert_non_null(strstr(s->text, "q48 k60"));
     assert_int_equal(dumped->used, 0);
     /* an error dumps what there is, and the next one only what is new */
-    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(call_attend(context, wide), TP_FALLBACK_REFUSED);
     assert_int_equal(lines_of(dumped->text), 4);
     assert_non_null(strstr(dumped->text, "\"r8\""));
     assert_non_null(strstr(dumped->text, "\"code\":\"head_dim\""));
     dumped->used = 0;
-    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(call_attend(context, wide), TP_FALLBACK_REFUSED);
     assert_int_equal(lines_of(dumped->text), 1);
     s->used = 0; /* on request everything that is kept comes again */
     assert_int_equal(tp_recorder_write(context, collect, s), TP_OK);
@@ -279,20 +266,20 @@ static void the_recorder_keeps_the_last_decisions(void **state) {
     assert_int_equal(tp_recorder_write(context, NULL, s), TP_INVALID);
     tp_context_destroy(context);
     /* what went well is not dumped, whoever else watches */
-    context = context_with((tp_context_options){
+    context = call_context_with((tp_context_options){
         .trace = collect, .trace_cookie = s, .dump = collect, .dump_cookie = dumped});
     call *fine = call_new("h4/2 q40 k60 d32 bf16 causal", NULL);
     dumped->used = 0;
-    assert_int_equal(attend(context, fine), TP_OK);
+    assert_int_equal(call_attend(context, fine), TP_OK);
     assert_int_equal(dumped->used, 0);
-    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(call_attend(context, wide), TP_FALLBACK_REFUSED);
     assert_int_equal(lines_of(dumped->text), 2);
     call_free(fine);
     tp_context_destroy(context);
-    context = context_with((tp_context_options){.recorded = -1});
+    context = call_context_with((tp_context_options){.recorded = -1});
     s->used = 0;
     s->text[0] = '\0';
-    assert_int_equal(attend(context, wide), TP_FALLBACK_REFUSED);
+    assert_int_equal(call_attend(context, wide), TP_FALLBACK_REFUSED);
     assert_int_equal(tp_recorder_write(context, collect, s), TP_OK);
     assert_int_equal(s->used, 0);
     tp_context_destroy(context);
@@ -326,7 +313,7 @@ static void bad_tags_are_refused(void **state) {
     }
     tp_tags good = {sizeof good, 0, long_name + 1, long_name + 1};
     c->tensors.tags = &good;
-    assert_int_equal(attend(call_context(), c), TP_OK);
+    assert_int_equal(call_attend(call_context(), c), TP_OK);
     call_free(c);
 }
 
@@ -362,7 +349,7 @@ static void *run_many(void *argument) {
 
 static void many_threads_are_counted_right(void **state) {
     (void)state;
-    tp_context *context = context_with((tp_context_options){.trace = count_line, .recorded = 8});
+    tp_context *context = call_context_with((tp_context_options){.trace = count_line, .recorded = 8});
     pthread_t thread[THREADS];
     runner runners[THREADS];
     tp_plan *plan;

@@ -115,6 +115,9 @@ const char *call_kernel(int index);
 /* One context of one thread, for the whole program. */
 tp_context *call_context(void);
 tp_context *call_context_new(int threads);
+/* One of one thread with these options. */
+tp_context *call_context_with(tp_context_options options);
+tp_status call_attend(tp_context *context, call *c); /* tp_attention, of which nothing is asked but the status */
 
 int call_quick(void);
 /* Whether the library's own pool may be used: not under the thread sanitizer, which does not

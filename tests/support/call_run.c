@@ -25,13 +25,20 @@ int call_pool_usable(void) {
 #endif
 }
 
-tp_context *call_context_new(int threads) {
-    tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+static tp_context *context_of(tp_context_options options, int threads) {
     tp_error error = TP_ERROR_INIT;
     tp_context *context;
+    options.struct_size = sizeof options;
     options.threads = threads;
     if (tp_context_create(&options, &context, &error)) fail_msg("%s", error.text);
     return context;
+}
+
+tp_context *call_context_new(int threads) { return context_of((tp_context_options)TP_CONTEXT_OPTIONS_INIT, threads); }
+tp_context *call_context_with(tp_context_options options) { return context_of(options, 1); }
+
+tp_status call_attend(tp_context *context, call *c) {
+    return tp_attention(context, &c->problem, NULL, &c->tensors, NULL, NULL);
 }
 
 tp_context *call_context(void) {

@@ -71,6 +71,25 @@ def attention(cell, tensors):
     return o.tobytes()
 
 
+RIGHT = "served\nwritten {size}\nend\n"
+ANSWERS = {
+    "rubbish": "Segmentation fault \xff\n",
+    "zero": "served\0\n",
+    "long": "x" * 100000,
+    "cut": RIGHT,
+    "size": "served\nwritten 12\nend\n",
+    "sizeless": "served\nend\n",
+    "undecided": "kernel x\nwritten {size}\nend\n",
+    "both": "served\nrefused no\nend\n",
+    "number": "time_ns -1\nend\n",
+    "unwritten": RIGHT,
+    "wrong": RIGHT,
+    "refuse": "refused no such head dim\nend\n",
+    "fail": "failed out of luck\nend\n",
+    "twice": RIGHT + "served\nwritten 1\nend\n",
+}
+
+
 def misbehave(cell, tensors):
     """True: an answer is still to be given."""
     if FAULT == "crash":
@@ -86,42 +105,16 @@ def misbehave(cell, tensors):
             signal.signal(number, signal.SIG_IGN)
         subprocess.Popen(["sleep", "1234.5"])
         time.sleep(1234.5)
-    elif FAULT == "rubbish":
-        say("Segmentation fault \xff\n")
-    elif FAULT == "zero":
-        say("served\0\n")
     elif FAULT == "endless":
         while True:
             say("reason it goes on\n")
-    elif FAULT == "long":
-        say("x" * 100000)
     elif FAULT == "cut":
         os.ftruncate(4, 0)
-        say(f"served\nwritten {tensors['o'][1]}\nend\n")
-    elif FAULT == "size":
-        say("served\nwritten 12\nend\n")
-    elif FAULT == "sizeless":
-        say("served\nend\n")
-    elif FAULT == "undecided":
-        say(f"kernel x\nwritten {tensors['o'][1]}\nend\n")
-    elif FAULT == "both":
-        say("served\nrefused no\nend\n")
-    elif FAULT == "number":
-        say("time_ns -1\nend\n")
-    elif FAULT == "unwritten":
-        say(f"served\nwritten {tensors['o'][1]}\nend\n")
     elif FAULT == "wrong":
         at, size = tensors["o"]
         os.pwrite(4, struct.pack("f", 0.25) * (size // 4), at)
-        say(f"served\nwritten {size}\nend\n")
-    elif FAULT == "refuse":
-        say("refused no such head dim\nend\n")
-    elif FAULT == "fail":
-        say("failed out of luck\nend\n")
-    elif FAULT == "twice":
-        say(f"served\nwritten {tensors['o'][1]}\nend\nserved\nwritten 1\nend\n")
-        return True
-    return False
+    say(ANSWERS[FAULT].format(size=tensors["o"][1]))
+    return FAULT == "twice"
 
 
 def main():

@@ -92,6 +92,10 @@ update other/gemma >/dev/null 2>&1
 update three/llama >/dev/null 2>&1
 expect dropped 0 "dropped llama ${hashes[0]:0:12}$" update four/llama
 expect_python three-left 'assert [row["model"] for row in json.loads(text)].count("llama") == 3 and "gemma" in text, text' "$tool" lock list t.lock -o json
+expect_python diff-of-three 'assert [c["to"] for pair in json.loads(text) for c in pair["changes"] if c["what"] == "head_dim"] == ["72"], text' \
+    "$tool" lock diff t.lock -o json
+expect diff-next 0 'head_dim 48 -> 56$' "$tool" lock diff t.lock "@$b"
+expect_error diff-last 2 'nothing to compare' "$tool" lock diff first.lock "@$a"
 expect keep 0 "dropped llama [0-9a-f]{12}, llama [0-9a-f]{12}$" update four/llama --keep 1
 expect_error keep-none 2 'keep is 0' update four/llama --keep 0
 # a name of one's own

@@ -140,11 +140,11 @@ static void sum_by_keys(const tp__row_tile *t, const extent *e, const float *a, 
 /* ---- where something is not finite: what a pair does not see is 0 in both operands ---- */
 
 /* Which keys each row of the tile sees. */
-typedef struct sights {
+typedef struct visible_keys {
     uint64_t word[TP__BACK_ROWS][TP__BLOCK_WORDS];
-} sights;
+} visible_keys;
 
-static int seen_by(const tp__row_tile *t, const sights *s, int64_t row, int64_t key) {
+static int seen_by(const tp__row_tile *t, const visible_keys *s, int64_t row, int64_t key) {
     if (row >= t->rows || key < t->lo[row] || key >= t->hi[row]) return 0;
     return (int)(s->word[row][key / 64] >> (key % 64) & 1);
 }
@@ -153,7 +153,7 @@ static vec_i shown(vec_i pair, int first, int second) {
     return pair & (int32_t)((first ? 0xffffu : 0) | (second ? 0xffff0000u : 0));
 }
 
-static void careful_dq(const tp__back *b, const sights *sight, const strip *s, int i, const uint16_t *ds) {
+static void careful_dq(const tp__back *b, const visible_keys *visible, const strip *s, int i, const uint16_t *ds) {
     const tp__row_tile *t = &b->tile;
     int64_t r = s->first + i, wide = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t x = 0; x < wide; x += VEC_LANES) {
@@ -161,7 +161,7 @@ static void careful_dq(const tp__back *b, const sights *sight, const strip *s, i
         float *to = b->dq + r * t->ldq + x;
         vec_f acc = {0};
         for (int64_t key = s->lo / 2 * 2; key < s->hi; key += 2) {
-            int first = seen_by(t, sight, r, key), second = seen_by(t, sight, r, key + 1);
+            int first = seen_by(t, visible, r, key), second = seen_by(t, visible, r, key + 1);
             if (!first && !second) continue;
             vec_i k = load_pairs(b->k_rows, panel * t->block / 2 + key / 2 * width + x - panel);
             acc = vec_dot(set_pair(ds + i * BLOCK, key / 2), shown(k, first, second), acc);
@@ -170,7 +170,7 @@ static void careful_dq(const tp__back *b, const sights *sight, const strip *s, i
     }
 }
 
-static void careful_keys(const tp__row_tile *t, const extent *e, const sights *sight, const float *a, const float *from,
+static void careful_keys(const tp__row_tile *t, const extent *e, const visible_keys *visible, const float *a, const float *from,
                          int64_t ld, int64_t d, float *to) {
     for (int64_t x = 0; x < d; x += VEC_LANES) {
         row_pairs rows;
@@ -178,7 +178,7 @@ static void careful_keys(const tp__row_tile *t, const extent *e, const sights *s
         for (int64_t key = e->lo; key < e->hi; key++) {
             vec_f acc = vec_load(to + key * ld + x);
             for (int64_t r = 0; r < t->rows; r += 2) {
-                int first = seen_by(t, sight, r, key), second = seen_by(t, sight, r + 1, key);
+                int first = seen_by(t, visible, r, key), second = seen_by(t, visible, r + 1, key);
                 if (first || second) acc = vec_dot(set_pair(a + r * t->lds, key), shown(rows.at[r / 2][0], first, second), acc);
             }
             vec_store(to + key * ld + x, acc);
@@ -186,16 +186,16 @@ static void careful_keys(const tp__row_tile *t, const extent *e, const sights *s
     }
 }
 
-static void look_at_rows(const tp__row_tile *t, sights *sight) {
+static void look_at_rows(const tp__row_tile *t, visible_keys *visible) {
     for (int64_t r = 0; r < t->rows; r++)
-        seen_words(t->modify, t->bits != NULL ? t->bits + r * t->bit_words : NULL, r, t->lo[r], t->hi[r], 0, sight->word[r]);
+        seen_words(t->modify, t->bits != NULL ? t->bits + r * t->bit_words : NULL, r, t->lo[r], t->hi[r], 0, visible->word[r]);
 }
 
 void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
     const tp__row_tile *t = &b->tile;
     strip strips[STRIPS];
     strip_bits bits[STRIPS];
-    sights sight;
+    visible_keys visible;
     trace->calls[TP_FUNCTION_ID(backward_f32)]++;
     int n = cut_strips(t, strips);
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
@@ -205,7 +205,7 @@ void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
     for (int64_t r = 0; r < t->rows; r++) gradient_of_row(b, &e, r);
     int pairs_whole = e.full && e.lo % 2 == 0 && e.hi % 2 == 0;
     int careful = (b->not_finite || (t->k_found & FOUND_NOT_FINITE)) && !pairs_whole;
-    if (careful) look_at_rows(t, &sight);
+    if (careful) look_at_rows(t, &visible);
     for (int i = 0; i < n && b->dq != NULL; i++) {
         uint16_t ds[VEC_MR * BLOCK];
         if (!careful) {
@@ -213,7 +213,7 @@ void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
             continue;
         }
         narrow_strip(b, &strips[i], ds);
-        for (int r = 0; r < strips[i].mr; r++) careful_dq(b, &sight, &strips[i], r, ds);
+        for (int r = 0; r < strips[i].mr; r++) careful_dq(b, &visible, &strips[i], r, ds);
     }
     const struct {
         float *to, *a;
@@ -224,7 +224,7 @@ void TP_FUNCTION_NAME(backward_f32)(tp__trace *trace, const tp__back *b) {
         if (sums[i].to == NULL) continue;
         pair_rows(sums[i].a, t->lds, t->rows, &e);
         if (careful)
-            careful_keys(t, &e, &sight, sums[i].a, sums[i].from, sums[i].ld, sums[i].d, sums[i].to);
+            careful_keys(t, &e, &visible, sums[i].a, sums[i].from, sums[i].ld, sums[i].d, sums[i].to);
         else
             sum_by_keys(t, &e, sums[i].a, sums[i].from, sums[i].ld, sums[i].d, sums[i].to);
     }

@@ -576,7 +576,7 @@ typedef struct tp_capacity_options {
     int64_t page_size;   /* tokens of a page, 1..4096; 0: no pages, the tokens of a sequence lie in one piece */
     int64_t limit;       /* bytes for cache and workspace; 0: none, and nothing is said of what fits */
     int32_t threads;     /* tasks that a call is cut into; 0: as many as the context has threads */
-    int32_t reserved;    /* 0 */
+    int32_t device;      /* that serves: TP_CPU, or the context's backend, whose kernels alone count */
     double gflops, read_gbps; /* what the host does at best, in 1e9 a second (tp_measure_fma, tp_measure_read); 0: not known */
 } tp_capacity_options;
 #define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }

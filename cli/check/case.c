@@ -86,6 +86,7 @@ void check_add_again(struct check_list *list) {
         test->slow = from.slow;
         test->rows = from.rows;
         test->again = 1;
+        test->loops = from.loops;
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * --record: the cases that a device's kernel passed, as a revision of a lock. Model "tileproof check", mode "check", so that
- * neither qualify nor canary takes it for cells of a model; config names the kind of device, and "quick" where not every case was
- * run. A cell is a problem: the cases that share it are one. tool/evidence.c makes labels of it.
+ * neither qualify nor canary takes it for cells of a model; config names the kind of device, and "quick" or "part" where not every
+ * case was run. A cell is a problem: the cases that share it are one. tool/evidence.c makes labels of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,7 @@
 int check_record_asked(const struct options *options) {
     const char *problem = !options->record      ? NULL
                           : !options->device    ? "needs --device: it records that a device was checked"
-                          : options->case_name || options->mask || options->kernel || options->list
-                              ? "is of all cases, or of those of --quick: not with --case, --mask, --kernel or --list"
+                          : options->list       ? "is of cases that are run: not with --list"
                           : *device_absent()    ? device_absent()
                                                 : NULL;
     if (!problem) return EXIT_FINE;
@@ -77,8 +76,9 @@ static tp_status put_revision(tp_lock *lock, const struct options *options, cons
     char config[64], date[32], reason[80];
     bench_date(date);
     date[10] = 0;
-    snprintf(config, sizeof config, "%s%s", device_kind(), options->quick ? "-quick" : "");
-    snprintf(reason, sizeof reason, "tileproof check --device%s --record", options->quick ? " --quick" : "");
+    int part = options->case_name || options->mask;
+    snprintf(config, sizeof config, "%s%s", device_kind(), part ? "-part" : options->quick ? "-quick" : "");
+    snprintf(reason, sizeof reason, "tileproof check --device%s --record", part ? " --case" : options->quick ? " --quick" : "");
     tp_status status = tp_identity_detect(NULL, &here, error);
     if (status != TP_OK) return status;
     device_identity(here, &now);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/table.h"
+#include "tool/device.h"
 #include "tool/files.h"
 
 enum { MAX_TROUBLE = 5 };
@@ -195,6 +196,7 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     const char *isolated = whole ? "; " : ";\n"; /* short lines for a terminal */
     printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, isolated,
            identity->cpu, isolated, identity->os, identity->libc);
+    if (device_backend() && device_say_evidence(NULL)) return EXIT_FAILED;
     return EXIT_FINE;
 }
 

@@ -12,6 +12,7 @@
 #include "tileproof_opencl.h"
 
 static tp_opencl *opened;
+static struct device_bytes bytes_of_it;
 static int number; /* of the device that --device names, among those of the loader */
 static char name[160] = "cpu", absent[256], host[400], versions[80], kind[16];
 
@@ -45,6 +46,7 @@ static int open_here(void) {
     snprintf(kind, sizeof kind, "%s", device.kind);
     snprintf(host, sizeof host, "platform=%s\ndriver=%s\nkind=%s\nlocal_memory=%lld", device.platform, device.driver, device.kind,
              (long long)device.local_bytes);
+    bytes_of_it = (struct device_bytes){device.memory_bytes, device.allocation_bytes, device.local_bytes};
     snprintf(versions, sizeof versions, "opencl_kernels=%s", device.kernels);
     return EXIT_FINE;
 }
@@ -107,6 +109,9 @@ const char *device_absent(void) {
 }
 const char *device_kind(void) {
     return kind;
+}
+struct device_bytes device_bytes(void) {
+    return bytes_of_it;
 }
 static const char *device_host(void) {
     return host;
@@ -209,6 +214,9 @@ const char *device_absent(void) {
 }
 const char *device_kind(void) {
     return "";
+}
+struct device_bytes device_bytes(void) {
+    return (struct device_bytes){0, 0, 0};
 }
 static void list_text(void) {
     printf("opencl       not in this build\n");

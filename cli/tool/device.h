@@ -25,6 +25,11 @@ void device_close(void);
 int device_open_in_children(const struct options *options);
 int device_open_in_child(void);
 
+/* As its driver says: all memory, the largest buffer, local memory of a work-group. 0 without a device. */
+struct device_bytes {
+    int64_t memory, buffer, local;
+};
+struct device_bytes device_bytes(void);
 /* "gpu", "cpu", ...; "" without a device. */
 const char *device_kind(void);
 

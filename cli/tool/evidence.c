@@ -13,7 +13,8 @@ static int add_record(const tp_lock_revision *r, char *text, size_t size) {
     static const char prefix[] = "opencl:";
     size_t used = strlen(text);
     if (strcmp(r->engine, "tileproof") || strcmp(r->mode, CHECKED_MODE) || strncmp(r->device, prefix, sizeof prefix - 1)) return 0;
-    if (!strcmp(r->config_hash, "cpu") || !strcmp(r->config_hash, "cpu-quick")) return 0;
+    const char *part = strstr(r->config_hash, "-part");
+    if (!strncmp(r->config_hash, "cpu", 3) || (part && !part[5])) return 0;
     snprintf(text + used, size - used, "%s%s (%s, %s, %lld problems)", used ? ", " : "checked on ", r->device + sizeof prefix - 1,
              r->config_hash, r->date, (long long)r->cell_count);
     return !strncmp(r->config_hash, "gpu", 3);

@@ -5,7 +5,8 @@
 
 #include "cli.h"
 
-/* How such a record is told from the revisions of models. Its config is a kind of device, and "-quick" behind it or not. */
+/* How such a record is told from the revisions of models. Its config is a kind of device; behind it "-quick", or
+   "-part" where cases were chosen, which is not enough for a label. */
 #define CHECKED_MODEL "tileproof check"
 #define CHECKED_MODE  "check"
 

@@ -43,7 +43,7 @@ static const struct option_row rows[] = {
     {"--device", "opencl[:N]", "on a device of tileproof info, by its kernels alone; default the CPU", TEXT, FIELD(device),
      PLANNING | COMMAND_CHECK | COMMAND_CAPACITY | COMMAND_LOCK | PROOF},
     {"--record", "LOCK", "with --device: that all cases passed there, for `tileproof info`", TEXT, FIELD(record), COMMAND_CHECK},
-    {"--record", "LOCK", "where OpenCL's kernels were checked: by this lock of check --record", TEXT, FIELD(record), COMMAND_INFO},
+    {"--record", "LOCK", "where OpenCL kernels were checked: a lock of check --record", TEXT, FIELD(record), COMMAND_INFO},
     {"--kernel", "RE", "kernels whose name matches", TEXT, FIELD(kernel), COMMAND_CHECK},
     {"--mask", "RE", "cases whose masks match: none, top-left, or names of tileproof info", TEXT, FIELD(mask),
      COMMAND_CHECK},

@@ -21,8 +21,10 @@ if(TILEPROOF_CLI)
   add_executable(opencl_record ${CMAKE_SOURCE_DIR}/tests/opencl/record.c)
   target_link_libraries(opencl_record PRIVATE tileproof_proof_static)
   add_test(NAME opencl_tool COMMAND bash ${CMAKE_SOURCE_DIR}/tests/opencl/tool.sh $<TARGET_FILE:tileproof_cli>
-    $<TARGET_FILE:opencl_shim> $<TARGET_FILE:opencl_record>)
+    $<TARGET_FILE:opencl_shim>)
   list(APPEND opencl_tests opencl_tool)
+  add_test(NAME opencl_label COMMAND bash ${CMAKE_SOURCE_DIR}/tests/opencl/label.sh $<TARGET_FILE:tileproof_cli>
+    $<TARGET_FILE:opencl_record>)
 endif()
 set_tests_properties(opencl_values opencl_calls opencl_bad opencl_faults opencl_races ${opencl_tests} PROPERTIES LABELS "slow;device"
   TIMEOUT 900 SKIP_RETURN_CODE 77)

@@ -70,7 +70,10 @@ static uint64_t hash_of(const char *text, uint64_t hash) {
 
 /* A simulator says that it is everything: only what is no CPU is a GPU. */
 static const char *kind_of(cl_device_type type) {
-    return type & CL_DEVICE_TYPE_CPU ? "cpu" : type & CL_DEVICE_TYPE_GPU ? "gpu" : type & CL_DEVICE_TYPE_ACCELERATOR ? "accelerator" : "custom";
+    return type & CL_DEVICE_TYPE_CPU           ? "cpu"
+           : type & CL_DEVICE_TYPE_GPU         ? "gpu"
+           : type & CL_DEVICE_TYPE_ACCELERATOR ? "accelerator"
+                                               : "custom";
 }
 
 static void describe(tp_opencl *cl) {

@@ -82,7 +82,8 @@ static json_t *report_json(const struct capacity_report *report) {
                      "concurrency", (json_int_t)asked->concurrency, "page_size", (json_int_t)asked->page_size, "threads",
                      (int)asked->threads, "limit_bytes", (json_int_t)asked->limit, "limit_given", report->own_limit, "limits",
                      limits_json(report), "kept", all_json(report, 0), "evicted", all_json(report, 1), "prefill",
-                     work_json(report, -1, 0), "decode", work_json(report, -1, 1), "device", device_json(report), "groups", groups);
+                     work_json(report, -1, 0), "decode", work_json(report, -1, 1), "device", device_json(report), "groups",
+                     groups);
 }
 
 int capacity_json(const struct capacity_report *report) {

@@ -122,7 +122,9 @@ static void print_fits(const struct capacity_report *report, int md) {
         fits[evicts] = capacity_total(report, evicts) <= report->asked.limit ? "yes" : "NO";
     }
     snprintf(head, sizeof head, "in %s%s", bytes((double)report->asked.limit, number),
-             report->own_limit ? "" : report->asked.device != TP_CPU ? ", this device's memory" : ", this host's memory");
+             report->own_limit                ? ""
+             : report->asked.device != TP_CPU ? ", this device's memory"
+                                              : ", this host's memory");
     snprintf(context, sizeof context, "longest context, %s", counted(report->asked.concurrency, "sequence", number));
     snprintf(sequences, sizeof sequences, "most sequences of %s", counted(report->asked.context, "token", number));
     printf("\n");

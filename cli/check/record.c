@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --record: the cases that a device's kernel passed, as a revision of a lock. Model "tileproof check", mode "check", so that
- * neither qualify nor canary takes it for cells of a model; config names the kind of device, and "quick" or "part" where not every
- * case was run. A cell is a problem: the cases that share it are one. tool/evidence.c makes labels of it.
+ * --record: the cases that a device's kernel passed, as a revision of a lock. Its mode is "check", so that neither qualify nor
+ * canary takes it for cells of a model; its config names the kind of device, and "quick" or "part" where not every case was run.
+ * A cell is a problem: the cases that share it are one. tool/evidence.c makes labels of it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +16,11 @@
 #include "tool/guard.h"
 
 int check_record_asked(const struct options *options) {
-    const char *problem = !options->record      ? NULL
-                          : !options->device    ? "needs --device: it records that a device was checked"
-                          : options->list       ? "is of cases that are run: not with --list"
-                          : *device_absent()    ? device_absent()
-                                                : NULL;
+    const char *problem = !options->record   ? NULL
+                          : !options->device ? "needs --device: it records that a device was checked"
+                          : options->list    ? "is of cases that are run: not with --list"
+                          : *device_absent() ? device_absent()
+                                             : NULL;
     if (!problem) return EXIT_FINE;
     complain("--record %s: %s", options->record, problem);
     return options->device && *device_absent() ? EXIT_REFUSED : EXIT_USAGE;
@@ -58,6 +58,7 @@ static tp_status put_cells(tp_lock *lock, const char *isa, const struct check_li
                            tp_error *error) {
     const struct check_case **sorted = malloc((list->count + 1) * sizeof *sorted);
     tp_status status = sorted ? TP_OK : TP_NO_MEMORY;
+    if (!sorted) *error = (tp_error){sizeof *error, TP_NO_MEMORY, "no memory for the record"};
     for (size_t i = 0; sorted && i < list->count; i++) sorted[i] = &list->cases[i];
     if (sorted) qsort(sorted, list->count, sizeof *sorted, by_problem);
     for (size_t i = 0, next; status == TP_OK && i < list->count; i = next) {

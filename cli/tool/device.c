@@ -44,8 +44,9 @@ static int open_here(void) {
     snprintf(name, sizeof name, "opencl:%s", device.name[0] ? device.name : "none");
     snprintf(absent, sizeof absent, "%s", device.why);
     snprintf(kind, sizeof kind, "%s", device.kind);
-    snprintf(host, sizeof host, "platform=%s\ndriver=%s\nkind=%s\nlocal_memory=%lld", device.platform, device.driver, device.kind,
-             (long long)device.local_bytes);
+    if (device.usable)
+        snprintf(host, sizeof host, "platform=%s\ndriver=%s\nkind=%s\nlocal_memory=%lld", device.platform, device.driver,
+                 device.kind, (long long)device.local_bytes);
     bytes_of_it = (struct device_bytes){device.memory_bytes, device.allocation_bytes, device.local_bytes};
     snprintf(versions, sizeof versions, "opencl_kernels=%s", device.kernels);
     return EXIT_FINE;

@@ -12,7 +12,8 @@ extern const char checked_lock_text[]; /* opencl/checked.lock: cmake/cli.cmake *
 static int add_record(const tp_lock_revision *r, char *text, size_t size) {
     static const char prefix[] = "opencl:";
     size_t used = strlen(text);
-    if (strcmp(r->engine, "tileproof") || strcmp(r->mode, CHECKED_MODE) || strncmp(r->device, prefix, sizeof prefix - 1)) return 0;
+    if (strcmp(r->engine, "tileproof") || strcmp(r->mode, CHECKED_MODE) || strncmp(r->device, prefix, sizeof prefix - 1))
+        return 0;
     const char *part = strstr(r->config_hash, "-part");
     if (!strncmp(r->config_hash, "cpu", 3) || (part && !part[5])) return 0;
     snprintf(text + used, size - used, "%s%s (%s, %s, %lld problems)", used ? ", " : "checked on ", r->device + sizeof prefix - 1,

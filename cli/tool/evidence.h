@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the kernels of a device have been checked: by a lock that `check --device --record` wrote, never by what somebody says. */
+/* Where the kernels of a device have been checked: by a lock that `check --device --record` wrote, by nothing else. */
 #ifndef TILEPROOF_CLI_TOOL_EVIDENCE_H
 #define TILEPROOF_CLI_TOOL_EVIDENCE_H
 

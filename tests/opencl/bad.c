@@ -192,7 +192,7 @@ static void receipts_counts_and_trace_of_a_device(void **state) {
     static const struct {
         const char *text;
         int64_t launches, tiles;
-    } rows[] = {{"h2/1 q20 k40 d32 f32 causal", 1, 2},   /* 40 rows of the KV head, in tiles of 32 */
+    } rows[] = {{"h2/1 q20 k40 d32 f32 causal", 1, 2},        /* 40 rows of the KV head, in tiles of 32 */
                 {"b2 h2/1 q1 k600 d32 f32", 2, 2 * (2 + 1)}}; /* two splits of each sequence, and what merges them */
     tp_opencl_options options = rig_options();
     tp_context_options wanted = TP_CONTEXT_OPTIONS_INIT;

@@ -68,8 +68,10 @@ grep -qE 'never run on a GPU|checked on' "$work/out" || fail "qualify does not s
 "$tool" canary "$work/lock" --device opencl --metrics "$work/prom" >"$work/out" || { cat "$work/out"; fail "canary"; }
 grep -q '3 cells of opencl:.*: 3 run' "$work/out" && grep -q '^As the lock says' "$work/out" || fail "canary did not run the cells"
 grep -q 'tileproof_lock_state{model="gpt2.json",state="matches"} 1' "$work/prom" || fail "metrics of a canary"
-"$tool" canary "$work/lock" --device opencl --if-changed | grep -q 'nothing changed' || fail "canary --if-changed"
-"$tool" lock list "$work/lock" --device opencl | grep -q 'as qualified' || fail "lock list"
+"$tool" canary "$work/lock" --device opencl --if-changed >"$work/out"
+grep -q 'nothing changed' "$work/out" || fail "canary --if-changed"
+"$tool" lock list "$work/lock" --device opencl >"$work/out"
+grep -q 'as qualified' "$work/out" || fail "lock list"
 code=0
 "$tool" canary "$work/lock" >"$work/out" 2>&1 || code=$?
 [ "$code" = 3 ] && grep -q 'Not run: 3 cells of opencl:.* (tileproof canary --device opencl)' "$work/out" || { cat "$work/out"; fail "canary on the CPU"; }
@@ -83,7 +85,8 @@ code=0
 # Random problems: each passes, or is refused with a reason. The seed has both kinds.
 "$tool" check --random 6 --seed 3 --device opencl >"$work/out" || { cat "$work/out"; fail "random problems"; }
 grep -qE '^6 problems: [1-9][0-9]* passed, 0 failed' "$work/out" && grep -q '^refused: ' "$work/out" || { cat "$work/out"; fail "random problems"; }
-"$tool" check --device opencl "h2/1 q9 k40 d32 bf16 causal @hidden" --seed 7 | grep -q '^passed  kernel opencl' || fail "one problem"
+"$tool" check --device opencl "h2/1 q9 k40 d32 bf16 causal @hidden" --seed 7 >"$work/out"
+grep -q '^passed  kernel opencl' "$work/out" || fail "one problem"
 
 # Memory as the driver says it.
 "$tool" capacity "$models/gpt2.json" --context 64 --concurrency 2 --device opencl >"$work/out" || { cat "$work/out"; fail "capacity"; }
@@ -101,16 +104,20 @@ some='^hostile/one-call .* f32'
 "$tool" check --device opencl --case "$some" --record "$work/record" >"$work/out" 2>&1 || { cat "$work/out"; fail "a record"; }
 grep -q "^kernel opencl: $untried" "$work/out" || fail "check does not say where its kernels have been run"
 grep -qE '"model": *"tileproof check", *"config": *"cpu-part"' "$work/record" && grep -q '"mode": *"check"' "$work/record" || fail "no record"
-"$tool" lock list "$work/record" | grep -q 'QUALIFIED' || fail "the record is no lock"
-"$tool" info --record "$work/record" | grep -q "kernel opencl: $untried" || fail "the label of a CPU"
+"$tool" lock list "$work/record" >"$work/out"
+grep -q 'QUALIFIED' "$work/out" || fail "the record is no lock"
+"$tool" info --record "$work/record" >"$work/out"
+grep -q "kernel opencl: $untried" "$work/out" || fail "the label of a CPU"
 mkdir "$work/gpu"
 ln -s "$shim" "$work/gpu/libOpenCL.so.1"
 real=$(ldconfig -p | sed -n 's/.*libOpenCL\.so\.1 .*=> //p' | head -1)
 as_gpu() { OPENCL_GPU=1 OPENCL_REAL=$real LD_LIBRARY_PATH=$work/gpu "$tool" "$@"; }
-as_gpu info | grep -q '^ *gpu, memory' || fail "info does not name the kind"
+as_gpu info >"$work/out"
+grep -q '^ *gpu, memory' "$work/out" || fail "info does not name the kind"
 as_gpu check --device opencl --case "$some" --record "$work/record" >"$work/out" 2>&1 || fail "a record of a GPU"
 grep -qE '"config": *"gpu-part"' "$work/record" && grep -qE '"config": *"cpu-part"' "$work/record" || fail "two devices in one record"
-"$tool" info --record "$work/record" | grep -q "kernel opencl: $untried" || fail "a part is not enough"
+"$tool" info --record "$work/record" >"$work/out"
+grep -q "kernel opencl: $untried" "$work/out" || fail "a part is not enough"
 # A kernel that is wrong leaves no record.
 cp "$work/record" "$work/before"
 code=0

@@ -8,16 +8,19 @@ PYTHON ?= python3
   setup-tool setup-hosts setup-device setup-slow abi mutants compilers stats-proof canary-proof clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
-# qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict. Under three minutes.
-# qualify-all: at all lengths; build/qualify-all.json and .lock. A run that was stopped goes on where it was, unless the
+# qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict, and build/qualify.html, the
+# report. Under three minutes.
+# qualify-all: at all lengths; build/qualify-all.json, .lock and .html. A run that was stopped goes on where it was, unless the
 # tool has been built anew since. QUALIFY_ARGS=-v prints the matrix.
 qualify: MATRIX := --quick
 qualify qualify-all: say-qualify tool
 	@build/tool/tileproof info | sed -n '1,/^math/p'
 	@build/tool/tileproof check --quick
-	@resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
+	@rm -f build/$@.json; resume=; [ ! build/$@.lock.journal -nt build/tool/tileproof ] || resume=--resume; \
 	build/tool/tileproof qualify models/*.json $(MATRIX) --lock build/$@.lock --update --reason "make $@" \
-	  $$resume --save build/$@.json $(QUALIFY_ARGS)
+	  $$resume --save build/$@.json $(QUALIFY_ARGS); code=$$?; \
+	[ ! -e build/$@.json ] || build/tool/tileproof report $$(ls build/$@.json build/$@.lock 2>/dev/null) -o build/$@.html || exit; \
+	exit $$code
 
 say-qualify:
 	@echo "Builds the tool, checks every kernel of this host in brief, then runs the attention of each shipped model:"

@@ -35,6 +35,9 @@ enum command_bit {
     COMMAND_REPLAY = 8192,
     COMMAND_CAPACITY = 16384,
     COMMAND_LOCK = 32768,
+    COMMAND_REPORT = 65536,
+    COMMAND_COMPLETION = 1 << 17,
+    COMMAND_MANUAL = 1 << 18, /* the build makes man pages by it; in no help */
     COMMAND_SIMULATED_RUN = 256 /* bench --bytes runs it under valgrind; in no help */
 };
 
@@ -85,6 +88,24 @@ struct command {
     int (*function)(const struct options *options);
 };
 
+const struct command *command_at(int index); /* main.c; NULL behind the last */
+
+/* help.c */
+extern const char help_exit[];
+void help_problem(FILE *out);
+void help_tool(FILE *out);
+void help_command(FILE *out, const struct command *command);
+
+/* An option as a command has it. */
+struct option_view {
+    const char *letter;   /* "-o"; "" without one */
+    const char *name;     /* "--output" */
+    const char *argument; /* NULL: a flag. "a|b|c": one of these */
+    const char *help;
+};
+/* Nonzero behind the last. */
+int option_at(enum command_bit bit, int index, struct option_view *view);
+
 /* options.c: exit code 0, or EXIT_USAGE with the reason already printed. */
 int options_parse(struct options *options, const struct command *command, int count, char **words);
 void options_print_help(FILE *out, enum command_bit bit);
@@ -117,6 +138,7 @@ int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
 void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
 int is_utf8(const char *text);
+int utf8_size(const char *text); /* bytes of the first character; 0: they are no UTF-8 */
 /* To "avx2+math", unless it is one of them or "". Names for which there is no room are left out whole, and "+.." says so. */
 void add_name(char *list, size_t size, const char *name);
 const char *grouped(int64_t value, char text[32]);               /* 67,108,864 */
@@ -125,6 +147,7 @@ const char *readable_bytes(double bytes, char text[32]);         /* 128 MiB */
 /* tool/models.c: the model of a file, or of a name in the directory that --models says; exit code, reason printed. */
 int model_read(const struct options *options, const char *name, tp_model **model);
 int model_known(const struct options *options, const char *name); /* would it find one? */
+void models_print(const struct options *options, FILE *out);      /* the names that it would find, one a line */
 
 int command_info(const struct options *options);
 int command_explain(const struct options *options);
@@ -142,5 +165,8 @@ int command_trace(const struct options *options);
 int command_replay(const struct options *options);
 int command_lock(const struct options *options);
 int command_capacity(const struct options *options);
+int command_report(const struct options *options);
+int command_completion(const struct options *options);
+int command_manual(const struct options *options);
 
 #endif

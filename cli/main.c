@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of subcommands, and help that teaches by example. */
+/* The table of subcommands. */
 #include "cli.h"
 #include "tool/device.h"
 #include "tool/nearest.h"
@@ -114,78 +114,28 @@ static const struct command commands[] = {
      "  tileproof replay requests.jsonl --against before.json --fail-above 1.5    exit 1: a tail grew\n"
      "  tileproof replay served.jsonl --observed     a log of any engine; nothing is run\n",
      COMMAND_REPLAY, command_replay},
+    {"report", " FILE...", "one HTML page of what the files say: evidence, speed, memory, history",
+     "  tileproof report build/qualify.json -o report.html\n"
+     "  tileproof report old.lock new.lock -o report.html          with what changed between them\n"
+     "  tileproof report qualify.json rates.jsonl build/peers/peers.jsonl replay.json -o report.html\n",
+     COMMAND_REPORT, command_report},
+    {"completion", " bash|zsh|fish", "what completes the tool's words in a shell; cmake --install installs it",
+     "  . <(tileproof completion bash)               in this shell\n"
+     "  tileproof completion fish >~/.config/fish/completions/tileproof.fish\n"
+     "  tileproof completion zsh >~/.zfunc/_tileproof      a folder of fpath\n",
+     COMMAND_COMPLETION, command_completion},
+    {"manual", " [PAGE]", NULL, NULL, COMMAND_MANUAL, command_manual},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
-static const char words_help[] =
-    "A PROBLEM is a text of words, quoted or not, in any order after the first:\n"
-    "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
-    "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
-    "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, scale=X,\n"
-    "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
-    "      latent: v is part of k, invariant: the same bits for decode and prefill,\n"
-    "      p=bf16: probabilities may be rounded to bf16 where they meet v\n"
-    "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
-    "      positions: mask positions of their own; masks:";
-static const char shapes_help[] =
-    "or starts with a shape, and the other words follow (default h1/1 d128 f32):\n"
-    "  q2k             one sequence of 2,048 rows on its own 2,048 keys\n"
-    "  8q1s4k          8 sequences, 1 row on 4,096 keys each\n"
-    "  2q2k_32q1s1k    2 of 2,048 and 32 of 1 row on 1,024 keys, packed\n";
-
-static const char exit_help[] =
-    "Exit codes:\n"
-    "  0  fine\n"
-    "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found,\n"
-    "     something is slower than what it is compared with, or output could not be written\n"
-    "  2  usage: bad words, a bad problem text or file\n"
-    "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
-    "     or a model is not known\n"
-    "  4  a comparison cannot be decided, or the host's own A/A is not SAME; a cell proves nothing;\n"
-    "     a run was stopped\n"
-    "  5  something is not as a lock says\n";
-
-static void print_problem_help(void) {
-    size_t column = 0;
-    printf("%s", words_help);
-    for (int i = 0; tp_mask_at(i); i++) {
-        const char *words = tp_mask_at(i)->words;
-        if (column == 0 || column + strlen(words) > 90) column = (size_t)printf("\n         ") - 1;
-        column += (size_t)printf(" %s", words);
-    }
-    printf("\n%s\n", shapes_help);
-}
-
-static void print_help(void) {
-    printf("tileproof %s: exact attention that never writes the score matrix, "
-           "and says what ran\n\nUsage: tileproof COMMAND [WORDS]\n\n",
-           tp_version());
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (commands[i].help) printf("  %-8s %s\n", commands[i].name, commands[i].help);
-    printf("\nStart with:\n"
-           "  tileproof demo\n"
-           "  tileproof explain q4k h32/8 d128 bf16 causal\n"
-           "  tileproof run q1k d64 causal --verify\n"
-           "  tileproof help COMMAND\n\n");
-    print_problem_help();
-    printf("%s", exit_help);
-}
-
-static void print_command_help(const struct command *command) {
-    printf("tileproof %s: %s\n\nUsage: tileproof %s [OPTIONS]%s\n\nExamples:\n%s\nOptions:\n",
-           command->name, command->help, command->name, command->words, command->examples);
-    options_print_help(stdout, command->bit);
-    printf("\n");
-    if (strstr(command->words, "PROBLEM")) print_problem_help();
-    printf("%s", exit_help);
-}
+const struct command *command_at(int index) { return index < COMMAND_COUNT ? &commands[index] : NULL; }
 
 static int run_command(const struct command *command, int count, char **words) {
     struct options options;
     int code = options_parse(&options, command, count, words);
     if (code) return code;
     if (options.help) {
-        print_command_help(command);
+        help_command(stdout, command);
         return EXIT_FINE;
     }
     return command->function(&options);
@@ -220,9 +170,9 @@ static int help(const char *word) {
     const struct command *command = word ? find_command(word) : NULL;
     if (word && (!command || !command->help)) return complain_command(word);
     if (command)
-        print_command_help(command);
+        help_command(stdout, command);
     else
-        print_help();
+        help_tool(stdout);
     return EXIT_FINE;
 }
 

@@ -27,8 +27,8 @@ enum {
     PROOF = COMMAND_QUALIFY | COMMAND_CANARY,
     WATCHED = COMMAND_RUN | COMMAND_REPLAY,
     FILES = COMMAND_COMPARE | COMMAND_PLOT | COMMAND_MODEL | COMMAND_TRACE | COMMAND_REPLAY | COMMAND_CAPACITY | COMMAND_LOCK |
-            PROOF,
-    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | FILES
+            COMMAND_REPORT | PROOF,
+    EVERY = COMMAND_INFO | PLANNING | COMMAND_CHECK | COMMAND_DEMO | COMMAND_BENCH | COMMAND_COMPLETION | FILES
 };
 
 #define FIELD(name) offsetof(struct options, name)
@@ -68,39 +68,39 @@ static const struct option_row rows[] = {
     {"--random", "N", "N problems drawn over all words instead of the cases", NUMBER, FIELD(random), COMMAND_CHECK},
     {"--budget", "SECONDS", "10m: draw problems for so long instead", TEXT, FIELD(budget), COMMAND_CHECK},
     {"-v", NULL, "print every case", FLAG, FIELD(verbose), COMMAND_CHECK},
-    {"--shape", "LIST", "-s: q2k, 8q1s4k, 2q2k_32q1s1k; default q1k,q4k", TEXT, FIELD(shapes),
+    {"--shape", "LIST", "q2k, 8q1s4k, 2q2k_32q1s1k; default q1k,q4k", TEXT, FIELD(shapes),
      COMMAND_BENCH},
-    {"--heads", "LIST", "-H: query heads / KV heads; default 4/4", TEXT, FIELD(heads),
+    {"--heads", "LIST", "query heads / KV heads; default 4/4", TEXT, FIELD(heads),
      COMMAND_BENCH},
-    {"--head-dim", "LIST", "-d: 64-128+8, 192/128; default 64,128", TEXT, FIELD(head_dims),
+    {"--head-dim", "LIST", "64-128+8, 192/128; default 64,128", TEXT, FIELD(head_dims),
      COMMAND_BENCH},
-    {"--dtype", "LIST", "-t: f32 f16 bf16 bf16->f32; default f32", TEXT, FIELD(dtypes),
+    {"--dtype", "LIST", "f32 f16 bf16 bf16->f32; default f32", TEXT, FIELD(dtypes),
      COMMAND_BENCH},
-    {"--causal", "LIST", "-c: 0, 1 or 0,1; default 0,1", TEXT, FIELD(causals), COMMAND_BENCH},
-    {"--window", "LIST", "-w: keys with the row's own, or LEFT/RIGHT; 0: none", TEXT,
+    {"--causal", "LIST", "0, 1 or 0,1; default 0,1", TEXT, FIELD(causals), COMMAND_BENCH},
+    {"--window", "LIST", "keys with the row's own, or LEFT/RIGHT; 0: none", TEXT,
      FIELD(windows), COMMAND_BENCH},
-    {"--kernel", "LIST", "-k: names, or best; default best", TEXT, FIELD(kernel),
+    {"--kernel", "LIST", "names, or best; default best", TEXT, FIELD(kernel),
      COMMAND_BENCH | COMMAND_SIMULATED_RUN},
-    {"--strategy", "LIST", "-S: auto, prefill, decode; default auto", TEXT, FIELD(strategy),
+    {"--strategy", "LIST", "auto, prefill, decode; default auto", TEXT, FIELD(strategy),
      COMMAND_BENCH},
-    {"--paged", "LIST", "-p: tokens of a page; 0: not paged", TEXT, FIELD(pages), COMMAND_BENCH},
-    {"--threads", "LIST", "-j: default 1", TEXT, FIELD(thread_list), COMMAND_BENCH},
-    {"--repeat", "N", "-r: spaced attempts a row; default 5", NUMBER, FIELD(attempts),
+    {"--paged", "LIST", "tokens of a page; 0: not paged", TEXT, FIELD(pages), COMMAND_BENCH},
+    {"--threads", "LIST", "default 1", TEXT, FIELD(thread_list), COMMAND_BENCH},
+    {"--repeat", "N", "spaced attempts a row; default 5", NUMBER, FIELD(attempts),
      COMMAND_BENCH},
     {"--seconds", "S", "time a row, over all attempts; default 0.1 or one run each", TEXT,
      FIELD(seconds), COMMAND_BENCH},
-    {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format),
+    {"--output", "md|csv|json|jsonl", "what is printed; default md", TEXT, FIELD(format),
      COMMAND_BENCH | COMMAND_COMPARE},
     {"--against", "WHAT", "a verdict on each row: against this kernel, or this problem", TEXT,
      FIELD(against), COMMAND_BENCH},
     {"--context", "N", "tokens of a sequence, prompt and output: 8192, 128k", UNITS, FIELD(context), COMMAND_CAPACITY},
     {"--concurrency", "N", "sequences at once", UNITS, FIELD(concurrency), COMMAND_CAPACITY},
     {"--limit", "BYTES", "64g: exit 1 when it does not fit; default this host's memory", UNITS, FIELD(limit), COMMAND_CAPACITY},
-    {"--dtype", "NAME", "-t: of the cache: f32, f16 or bf16; default the model's", TEXT, FIELD(dtypes), COMMAND_CAPACITY},
-    {"--paged", "N", "-p: tokens of a page; default no pages", TEXT, FIELD(pages), COMMAND_CAPACITY},
-    {"--output", "FORMAT", "-o: text, json or md; default text", TEXT, FIELD(format),
+    {"--dtype", "f32|f16|bf16", "of the cache; default the model's", TEXT, FIELD(dtypes), COMMAND_CAPACITY},
+    {"--paged", "N", "tokens of a page; default no pages", TEXT, FIELD(pages), COMMAND_CAPACITY},
+    {"--output", "text|json|md", "what is printed; default text", TEXT, FIELD(format),
      COMMAND_MODEL | COMMAND_CAPACITY},
-    {"--output", "FORMAT", "-o: text or json; default text", TEXT, FIELD(format), COMMAND_LOCK},
+    {"--output", "text|json", "what is printed; default text", TEXT, FIELD(format), COMMAND_LOCK},
     {"--match", "RE", "rows, or goals, whose text matches", TEXT, FIELD(match), COMMAND_BENCH},
     {"--read-mib", "N", "buffer of the read limit; default 512, 0: not measured", NUMBER,
      FIELD(read_mib), COMMAND_BENCH | COMMAND_CAPACITY},
@@ -116,21 +116,21 @@ static const struct option_row rows[] = {
      FIELD(cache_bytes), COMMAND_BENCH | COMMAND_SIMULATED_RUN},
     {"--memory", NULL, "peak temporary memory, each row in a process of its own", FLAG,
      FIELD(memory), COMMAND_BENCH},
-    {"--output", "DIR", "-o: where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
+    {"--output", "DIR", "where the plots go; default .", TEXT, FIELD(format), COMMAND_PLOT},
     {"--assume", "FAMILY", "read a model_type that is not known as this decoder: llama", TEXT, FIELD(assume),
      COMMAND_MODEL | PROOF | COMMAND_CAPACITY},
     {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
      COMMAND_QUALIFY},
     {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},
     {"--quick", NULL, "with --model: fewer lengths of a new revision; fewer rows compared", FLAG, FIELD(quick), COMMAND_CANARY},
-    {"--dtype", "NAME", "-t: where a file names none; default bf16", TEXT, FIELD(dtypes),
+    {"--dtype", "f32|f16|bf16", "where a file names none; default bf16", TEXT, FIELD(dtypes),
      COMMAND_QUALIFY},
-    {"--paged", "N", "-p: tokens of a page, where keys lie in pages; default 16", TEXT, FIELD(pages),
+    {"--paged", "N", "tokens of a page, where keys lie in pages; default 16", TEXT, FIELD(pages),
      COMMAND_QUALIFY},
-    {"--output", "FORMAT", "-o: md, csv, json or jsonl; default a short table", TEXT, FIELD(format),
+    {"--output", "md|csv|json|jsonl", "what is printed; default a short table", TEXT, FIELD(format),
      COMMAND_QUALIFY},
     {"-v", NULL, "every layer group by phase, as -o md", FLAG, FIELD(verbose), COMMAND_QUALIFY},
-    {"--output", "FORMAT", "-o: md, csv, json or jsonl; default md", TEXT, FIELD(format), COMMAND_CANARY},
+    {"--output", "md|csv|json|jsonl", "what is printed; default md", TEXT, FIELD(format), COMMAND_CANARY},
     {"--lock", "FILE", "hold the cells against it; with --update write it", TEXT, FIELD(lock),
      COMMAND_QUALIFY},
     {"--update", NULL, "write the lock; demands --reason", FLAG, FIELD(update), COMMAND_QUALIFY},
@@ -170,11 +170,12 @@ static const struct option_row rows[] = {
      FIELD(budget), COMMAND_CANARY},
     {"--drill", "WHAT", "no:HEAD_DIM=96, no:KERNEL or slow:KERNEL=1.2 (simulated)", TEXT, FIELD(drill),
      COMMAND_CANARY},
-    {"--output", "FILE", "-o: of convert where the events go, default standard output; of summary text, json or md", TEXT,
+    {"--output", "FILE", "of convert where the events go, default standard output; of summary text, json or md", TEXT,
      FIELD(format),
      COMMAND_TRACE},
-    {"--output", "FILE", "-o: the report as JSON; with --generate: the requests", TEXT, FIELD(format),
+    {"--output", "FILE", "the report as JSON; with --generate: the requests", TEXT, FIELD(format),
      COMMAND_REPLAY},
+    {"--output", "FILE", "the page; default report.html", TEXT, FIELD(format), COMMAND_REPORT},
     {"--models", "DIR", "where a model NAME is NAME.json; default models, or the installed ones", TEXT,
      FIELD(models), COMMAND_REPLAY | COMMAND_MODEL | PROOF | COMMAND_CAPACITY},
     {"--layers", "N", "layers of a group that are run; the rest count as they did; default 1", NUMBER,
@@ -197,16 +198,6 @@ static const struct option_row rows[] = {
 };
 enum { ROW_COUNT = sizeof rows / sizeof *rows };
 
-void options_print_help(FILE *out, enum command_bit bit) {
-    for (int i = 0; i < ROW_COUNT; i++) {
-        if (!(rows[i].commands & bit)) continue;
-        char left[48];
-        snprintf(left, sizeof left, "%s %s", rows[i].name,
-                 rows[i].argument ? rows[i].argument : "");
-        fprintf(out, "  %-24s %s\n", left, rows[i].help);
-    }
-}
-
 /* Short names, for the commands that have the long one. */
 static const struct {
     char letter[3];
@@ -215,9 +206,33 @@ static const struct {
                {"-c", "--causal"}, {"-w", "--window"}, {"-k", "--kernel"},   {"-j", "--threads"},
                {"-r", "--repeat"}, {"-o", "--output"}, {"-S", "--strategy"}, {"-p", "--paged"}};
 
+/* Nonzero: the command takes short names. */
+static int has_letters(enum command_bit bit) { return bit & (COMMAND_BENCH | FILES); }
+
+int option_at(enum command_bit bit, int index, struct option_view *view) {
+    for (int i = 0; i < ROW_COUNT; i++) {
+        if (!(rows[i].commands & bit) || index--) continue;
+        *view = (struct option_view){"", rows[i].name, rows[i].argument, rows[i].help};
+        for (size_t l = 0; l < sizeof letters / sizeof *letters && has_letters(bit); l++)
+            if (!strcmp(letters[l].name, rows[i].name)) view->letter = letters[l].letter;
+        return 0;
+    }
+    return 1;
+}
+
+void options_print_help(FILE *out, enum command_bit bit) {
+    struct option_view view;
+    for (int i = 0; !option_at(bit, i, &view); i++) {
+        char left[256];
+        snprintf(left, sizeof left, "%s%s%s %s", view.letter, *view.letter ? ", " : "", view.name,
+                 view.argument ? view.argument : "");
+        fprintf(out, strlen(left) > 24 ? "  %s\n%27s%s\n" : "  %-24s%s %s\n", left, "", view.help);
+    }
+}
+
 static const struct option_row *find_row(const char *word, size_t length, enum command_bit bit) {
     for (size_t i = 0; length == 2 && i < sizeof letters / sizeof *letters; i++)
-        if (!memcmp(letters[i].letter, word, 2) && (bit & (COMMAND_BENCH | FILES))) {
+        if (!memcmp(letters[i].letter, word, 2) && has_letters(bit)) {
             word = letters[i].name;
             length = strlen(word);
             break;

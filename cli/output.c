@@ -58,8 +58,8 @@ int write_to_file(void *cookie, const char *bytes, size_t size) {
     return fwrite(bytes, 1, size, (FILE *)cookie) != size;
 }
 
-/* How many bytes the character takes; 0: these bytes are no UTF-8. */
-static int utf8_size(const unsigned char *c) {
+int utf8_size(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
     int size = *c < 0x80 ? 1 : *c >= 0xC2 && *c < 0xE0 ? 2 : *c >= 0xE0 && *c < 0xF0 ? 3 : *c >= 0xF0 && *c < 0xF5 ? 4 : 0;
     for (int i = 1; i < size; i++)
         if (c[i] >> 6 != 2) return 0; /* the end of the text is no such byte either */
@@ -70,16 +70,15 @@ static int utf8_size(const unsigned char *c) {
 }
 
 int is_utf8(const char *text) {
-    const unsigned char *c = (const unsigned char *)text;
-    for (int size; *c; c += size)
-        if (!(size = utf8_size(c))) return 0;
+    for (int size; *text; text += size)
+        if (!(size = utf8_size(text))) return 0;
     return 1;
 }
 
 void print_json_text(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
-        int size = utf8_size(c);
+        int size = utf8_size((const char *)c);
         if (*c == '"' || *c == '\\')
             fprintf(out, "\\%c", *c);
         else if (*c < 0x20)

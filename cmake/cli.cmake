@@ -16,7 +16,17 @@ add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/checked_lock.c
   COMMAND ${CMAKE_COMMAND} -DNAME=checked_lock_text -DFILES=${checked_lock} -DOUT=${CMAKE_BINARY_DIR}/checked_lock.c
     -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
   DEPENDS ${checked_lock} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
-add_executable(tileproof_cli ${cli_sources} ${CMAKE_BINARY_DIR}/goals_text.c ${CMAKE_BINARY_DIR}/checked_lock.c)
+# The page of `report`: a frame, its style and its script, each a file of its own.
+foreach(kind html css js)
+  set(file ${CMAKE_SOURCE_DIR}/cli/report/page/page.${kind})
+  set(out ${CMAKE_BINARY_DIR}/report_page_${kind}.c)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DNAME=report_page_${kind} -DFILES=${file} -DOUT=${out} -DHASH=ON -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  list(APPEND report_page ${out})
+endforeach()
+add_executable(tileproof_cli ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c
+  ${CMAKE_BINARY_DIR}/checked_lock.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
 if(TARGET tileproof_opencl_static)
@@ -24,3 +34,17 @@ if(TARGET tileproof_opencl_static)
   target_compile_definitions(tileproof_cli PRIVATE TILEPROOF_OPENCL)
 endif()
 target_include_directories(tileproof_cli PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+
+# Man pages and completions, made by the tool itself: a tool for another machine needs an emulator for that.
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+  set(manual_dir ${CMAKE_BINARY_DIR}/manual)
+  set(tool_command $<TARGET_FILE:tileproof_cli>)
+  if(CMAKE_CROSSCOMPILING)
+    set(tool_command "${CMAKE_CROSSCOMPILING_EMULATOR};${tool_command}")
+  endif()
+  add_custom_command(OUTPUT ${manual_dir}/made
+    COMMAND ${CMAKE_COMMAND} "-DTOOL=${tool_command}" -DCHANGES=${CMAKE_SOURCE_DIR}/CHANGELOG.md -DTO=${manual_dir}
+      -P ${CMAKE_SOURCE_DIR}/cmake/manual.cmake
+    DEPENDS tileproof_cli ${CMAKE_SOURCE_DIR}/cmake/manual.cmake ${CMAKE_SOURCE_DIR}/CHANGELOG.md VERBATIM)
+  add_custom_target(tileproof_manual ALL DEPENDS ${manual_dir}/made)
+endif()

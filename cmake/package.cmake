@@ -10,6 +10,12 @@ install(EXPORT tileproofTargets NAMESPACE tileproof:: DESTINATION ${package_dir}
 if(TILEPROOF_CLI)
   install(TARGETS tileproof_cli)
 endif()
+if(TARGET tileproof_manual)
+  install(DIRECTORY ${manual_dir}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+  install(FILES ${manual_dir}/tileproof.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tileproof)
+  install(FILES ${manual_dir}/_tileproof DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${manual_dir}/tileproof.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
 configure_package_config_file(cmake/tileproofConfig.cmake.in ${CMAKE_BINARY_DIR}/tileproofConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tileproofConfigVersion.cmake

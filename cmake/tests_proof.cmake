@@ -44,6 +44,7 @@ if(TILEPROOF_CLI)
   add_test(NAME lock_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/lock.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/tests/proof/old.lock)
   add_test(NAME files COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/files.sh $<TARGET_FILE:tileproof_cli>)
+  add_test(NAME report_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/report.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME trace_summary COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/trace_summary.sh $<TARGET_FILE:tileproof_cli>)
   add_test(NAME capacity_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/capacity.sh $<TARGET_FILE:tileproof_cli>

@@ -11,6 +11,9 @@ endforeach()
 if(TILEPROOF_CLI)
   tileproof_slow(new_mask bash ${source}/tests/masks/dilated.sh ${source} ${CMAKE_BINARY_DIR}/new_mask)
 endif()
+if(TARGET tileproof_proof_static AND TILEPROOF_CLI) # says "not run here" where chromium or its driver is missing
+  tileproof_slow(report_browser python3 ${source}/tests/report/browser.py $<TARGET_FILE:tileproof_cli>)
+endif()
 if(TARGET ops_server) # says "not run here" where prometheus is missing
   tileproof_slow(ops_prometheus python3 ${source}/tests/ops/prometheus.py $<TARGET_FILE:ops_server> ${source}/ops)
 endif()

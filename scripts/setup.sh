@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build and the tests need and this machine lacks, and says what it does.
 #     setup.sh [tool | hosts | device | slow]     tool: only what building the tool needs; hosts: what all needs, and qemu-user;
-#                                                 device: what all needs, PoCL and oclgrind; slow: all of it, and abidiff
+#                                                 device: what all needs, PoCL and oclgrind; slow: all of it, abidiff and chromium
 # Debian or a relative of it, as root or with sudo. Quick when there is nothing to do.
 set -euo pipefail
 
@@ -16,6 +16,8 @@ needs=(
 )
 # A real OpenCL on the CPU, its loader, and a simulator that looks at every access.
 device=("icd pocl:pocl-opencl-icd" "library libOpenCL.so.1:ocl-icd-libopencl1" "command oclgrind:oclgrind")
+# Pages of `tileproof report` are looked at in a real browser.
+browser=("command chromium:chromium" "command chromedriver:chromium-driver")
 # The Python package and its tests; NumPy comes by scripts/python_env.py. `make ... PYTHON=off` leaves all of it out.
 python=${PYTHON:-python3}
 if [ "$python" != off ]; then
@@ -29,7 +31,7 @@ case ${1:-all} in
         ;;
     hosts) needs+=("command qemu-x86_64:qemu-user") ;;
     device) needs+=("${device[@]}") ;;
-    slow) needs+=("command qemu-x86_64:qemu-user" "command abidiff:abigail-tools" "${device[@]}") ;;
+    slow) needs+=("command qemu-x86_64:qemu-user" "command abidiff:abigail-tools" "${browser[@]}" "${device[@]}") ;;
     all) ;;
     *) echo "usage: setup.sh [tool | hosts | device | slow]" >&2; exit 2 ;;
 esac

@@ -39,20 +39,6 @@ static int read_sides(const struct options *options, struct side side[2]) {
     return EXIT_FINE;
 }
 
-static int same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
-    return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
-           !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
-}
-
-/* The revision of this one's model and engine that came after it; -1: none */
-static int64_t next_of(const tp_lock *lock, int64_t self) {
-    tp_lock_revision mine = TP_LOCK_REVISION_INIT, one = TP_LOCK_REVISION_INIT;
-    tp_lock_revision_at(lock, self, &mine);
-    for (int64_t i = self + 1; tp_lock_revision_at(lock, i, &one) == TP_OK; i++)
-        if (!strcmp(one.model, mine.model) && same_engine(&one, &mine)) return i;
-    return -1;
-}
-
 /* The last revision of a side that belongs to this one: its model's, or by a word; of its engine where there is such. -1: none */
 static int64_t partner(const struct side *side, const tp_lock_revision *mine, int64_t self, int by_name) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
@@ -60,7 +46,7 @@ static int64_t partner(const struct side *side, const tp_lock_revision *mine, in
     int best = -1;
     for (int64_t i = 0; tp_lock_revision_at(side->lock, i, &one) == TP_OK; i++) {
         if (i == self || !revision_means(&one, side->word) || (by_name && strcmp(one.model, mine->model))) continue;
-        int fits = same_engine(&one, mine);
+        int fits = revision_same_engine(&one, mine);
         if (fits >= best) best = fits, found = i;
     }
     return found;
@@ -75,8 +61,8 @@ static int print_pairs(const struct options *options, const struct side side[2],
     for (int64_t i = 0; status == TP_OK && tp_lock_revision_at(side[0].lock, i, &mine) == TP_OK; i++) {
         if (!revision_means(&mine, side[0].word)) continue;
         int in_order = one_file && !side[1].word;
-        int64_t other = in_order ? next_of(side[0].lock, i) : partner(&side[1], &mine, one_file ? i : -1, !side[1].word);
-        if (other < 0 || (in_order && !side[0].word && next_of(side[0].lock, other) >= 0)) continue;
+        int64_t other = in_order ? revision_next(side[0].lock, i) : partner(&side[1], &mine, one_file ? i : -1, !side[1].word);
+        if (other < 0 || (in_order && !side[0].word && revision_next(side[0].lock, other) >= 0)) continue;
         if (json && count) printf(",\n");
         count++;
         status = tp_lock_diff(side[0].lock, i, side[1].lock, other, json ? TP_JSON : TP_TEXT, write_to_file, stdout);

@@ -15,6 +15,9 @@
 int revision_means(const tp_lock_revision *revision, const char *word);
 /* The index'th revision that the word means; -1: there is none. */
 int64_t revision_find(const tp_lock *lock, const char *word, int64_t index);
+int revision_same_engine(const tp_lock_revision *a, const tp_lock_revision *b);
+/* The revision of this one's model and engine that came after it; -1: none. */
+int64_t revision_next(const tp_lock *lock, int64_t self);
 /* None: names those that there are. Returns EXIT_USAGE. */
 int complain_revision(const char *path, const tp_lock *lock, const char *word);
 

@@ -42,3 +42,16 @@ int complain_revision(const char *path, const tp_lock *lock, const char *word) {
              word, *names ? names : "none");
     return EXIT_USAGE;
 }
+
+int revision_same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
+    return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
+           !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
+}
+
+int64_t revision_next(const tp_lock *lock, int64_t self) {
+    tp_lock_revision mine = TP_LOCK_REVISION_INIT, one = TP_LOCK_REVISION_INIT;
+    tp_lock_revision_at(lock, self, &mine);
+    for (int64_t i = self + 1; tp_lock_revision_at(lock, i, &one) == TP_OK; i++)
+        if (!strcmp(one.model, mine.model) && revision_same_engine(&one, &mine)) return i;
+    return -1;
+}

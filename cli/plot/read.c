@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const plot_kind_names[KIND_COUNT] = {"rate", "bytes", "memory", "peer"};
+const char *const plot_kind_names[KIND_LINES] = {"rate", "bytes", "memory", "peer"};
 
 enum field_type { TEXT, POSITIVE, POSITIVE_OR_NULL, OPTIONAL_TEXT };
 
@@ -90,7 +90,7 @@ static int read_field(const struct place *at, const json_t *object, const struct
 /* A row without a kind is one of plain bench. */
 static int read_kind(const struct place *at, const json_t *object, struct plot_row *row) {
     const json_t *kind = json_object_get(object, "kind");
-    for (int i = 0; i < KIND_COUNT; i++)
+    for (int i = 0; i < KIND_LINES; i++)
         if (!kind ||
             (json_is_string(kind) && !strcmp(json_string_value(kind), plot_kind_names[i]))) {
             row->kind = (enum plot_kind)i;
@@ -113,7 +113,7 @@ static int read_row(const struct place *at, const json_t *object, struct plot_ro
     return EXIT_FINE;
 }
 
-static int add_row(struct plot_rows *rows, const struct plot_row *row) {
+int plot_add_row(struct plot_rows *rows, const struct plot_row *row) {
     if (rows->count == rows->capacity) {
         size_t capacity = rows->capacity ? 2 * rows->capacity : 64;
         struct plot_row *more = realloc(rows->row, capacity * sizeof *more);
@@ -128,27 +128,27 @@ static int add_row(struct plot_rows *rows, const struct plot_row *row) {
     return EXIT_FINE;
 }
 
-static int read_line(struct plot_rows *rows, const struct place *at, const char *line, size_t length) {
-    json_error_t error;
+int plot_read_object(struct plot_rows *rows, const struct place *at, const json_t *object) {
     struct plot_row row;
     memset(&row, 0, sizeof row);
-    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(object)) {
-        complain("%s:%d: a line must be a JSON object%s%s", at->file, at->line, object ? "" : ": ",
-                 object ? "" : error.text);
-        json_decref(object);
-        return EXIT_USAGE;
-    }
     /* a peer that was wrong or did not run has a line, and no ratio to draw */
     const json_t *kind = json_object_get(object, "kind");
-    if (json_is_string(kind) && !strcmp(json_string_value(kind), "peer") &&
-        json_is_null(json_object_get(object, "ratio"))) {
-        json_decref(object);
+    if (json_is_string(kind) && !strcmp(json_string_value(kind), "peer") && json_is_null(json_object_get(object, "ratio")))
         return EXIT_FINE;
-    }
     int code = read_row(at, object, &row);
+    return code ? code : plot_add_row(rows, &row);
+}
+
+static int read_line(struct plot_rows *rows, const struct place *at, const char *line, size_t length) {
+    json_error_t error;
+    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &error);
+    int code = EXIT_USAGE;
+    if (json_is_object(object))
+        code = plot_read_object(rows, at, object);
+    else
+        complain("%s:%d: a line must be a JSON object%s%s", at->file, at->line, object ? "" : ": ", object ? "" : error.text);
     json_decref(object);
-    return code ? code : add_row(rows, &row);
+    return code;
 }
 
 int plot_read(struct plot_rows *rows, const char *file) {

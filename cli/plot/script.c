@@ -16,12 +16,13 @@ static const char *const colours[] = {"#1b6ca8", "#2a9d8f", "#6a4c93", "#386641"
 static const char *const math_colours[] = {"#d1495b", "#e07a1f", "#b5651d", "#9d0208"};
 enum { COLOURS = sizeof colours / sizeof *colours, MATH_COLOURS = 4 };
 
-/* In single quotes gnuplot knows one escape: a quote is written twice. */
+/* In single quotes gnuplot knows one escape: a quote is written twice. The end of a line would end the command, and what
+   follows would be one of its own: control characters become blanks. */
 static void quote(FILE *to, const char *text) {
     fputc('\'', to);
     for (; *text; text++) {
         if (*text == '\'') fputc('\'', to);
-        fputc(*text, to);
+        fputc((unsigned char)*text < ' ' ? ' ' : *text, to);
     }
     fputc('\'', to);
 }
@@ -61,13 +62,16 @@ static void write_axes(const struct plot *plot, const struct series_list *list, 
         }
         fputs(")\n", to);
     }
-    if (plot->kind == KIND_PEER) {
-        fprintf(to, "set xrange [%g:%g]\nset yrange [%g:-0.6]\nset ytics (", fmin(low[0], 1) / 1.2,
-                fmax(high[0], 1) * 1.2, high[1] + 0.6);
+    if (plot->labels) {
+        int around_one = plot->kind == KIND_PEER;
+        fprintf(to, "set xrange [%g:%g]\nset yrange [%g:-0.6]\nset ytics (", (around_one ? fmin(low[0], 1) : low[0]) / 1.2,
+                (around_one ? fmax(high[0], 1) : high[0]) * 1.2, high[1] + 0.6);
         int first = 1;
         for (int s = 0; s < list->count; s++)
-            for (size_t i = 0; i < list->series[s].count; i++, first = 0) {
+            for (size_t i = 0; i < list->series[s].count; i++) {
+                if (!list->series[s].points[i].label[0]) continue;
                 fputs(first ? "" : ", ", to);
+                first = 0;
                 quote(to, list->series[s].points[i].label);
                 fprintf(to, " %g", list->series[s].points[i].y);
             }
@@ -77,7 +81,7 @@ static void write_axes(const struct plot *plot, const struct series_list *list, 
     } else {
         fprintf(to, "set yrange [0:%g]\n", high[1] * 1.1);
     }
-    if (plot->log_x && !plot->lengths && plot->kind != KIND_PEER)
+    if (plot->log_x && !plot->lengths && !plot->labels)
         fprintf(to, "set xrange [%g:%g]\n", low[0] / 3, high[0] * 3);
     if (plot->more) fprintf(to, "%s\n", plot->more);
 }
@@ -136,13 +140,15 @@ static void write_series(const struct plot *plot, const struct series_list *list
 
 static int height(const struct plot *plot, const struct series_list *list) {
     size_t rows = 0;
-    for (int s = 0; s < list->count; s++) rows += list->series[s].count;
+    for (int s = 0; s < list->count; s++)
+        for (size_t i = 0; i < list->series[s].count; i++) rows += list->series[s].points[i].label[0] != 0;
     int legend = LEGEND_LINE * ((list->count + 1) / 2);
-    return legend + (plot->kind == KIND_PEER ? 180 + PEER_LINE * (int)rows : HEIGHT);
+    return legend + (plot->labels ? 180 + PEER_LINE * (int)rows : HEIGHT);
 }
 
-static void write_script(const struct plot *plot, const struct series_list *list,
-                         const char *origin, char files[2][PATH], FILE *to) {
+/* files: the SVG, and the PNG or NULL */
+static void write_script(const struct plot *plot, const struct series_list *list, const char *origin,
+                         const char *const files[2], FILE *to) {
     static const char *const terminals[] = {"svg noenhanced background rgb 'white' font 'sans,13'",
                                             "pngcairo noenhanced font 'sans,11'"};
     int below = (list->count + 1) / 2;
@@ -161,7 +167,7 @@ static void write_script(const struct plot *plot, const struct series_list *list
     setting(to, "ylabel", plot->y_label);
     write_data(list, to);
     write_axes(plot, list, to);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && files[i]; i++) {
         fprintf(to, "set terminal %s size %d,%d\n", terminals[i], WIDTH, height(plot, list));
         setting(to, "output", files[i]);
         write_series(plot, list, to);
@@ -191,7 +197,7 @@ static FILE *start_gnuplot(pid_t *child) {
 }
 
 static int run_gnuplot(const struct plot *plot, const struct series_list *list, const char *origin,
-                       char files[2][PATH]) {
+                       const char *const files[2]) {
     pid_t child;
     int status;
     void (*before)(int) = signal(SIGPIPE, SIG_IGN); /* when gnuplot is not there */
@@ -222,7 +228,7 @@ int plot_draw(const struct plot *plot, const struct series_list *list, const cha
             complain("%s: the path is too long", folder);
             return EXIT_USAGE;
         }
-    int code = run_gnuplot(plot, list, origin, files);
+    int code = run_gnuplot(plot, list, origin, (const char *const[]){files[0], files[1]});
     for (int i = 0; i < 2; i++) {
         snprintf(last, sizeof last, "%s/%s.%s", folder, plot->name, ends[i]);
         if (!code && rename(files[i], last)) {
@@ -233,4 +239,8 @@ int plot_draw(const struct plot *plot, const struct series_list *list, const cha
     }
     if (!code) printf("drawn: %s/%s.svg and .png\n", folder, plot->name);
     return code;
+}
+
+int plot_draw_svg(const struct plot *plot, const struct series_list *list, const char *origin, const char *svg) {
+    return run_gnuplot(plot, list, origin, (const char *const[]){svg, NULL});
 }

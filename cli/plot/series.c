@@ -128,6 +128,17 @@ int series_add_peer(struct series_list *list, const struct plot_row *row) {
     return add_point(list, row->peer, LOOK_OURS, point);
 }
 
+/* A line of the chart for each row: p50 has its label and reaches to p99. */
+int series_add_latency(struct series_list *list, const struct plot_row *row) {
+    double y = list->count ? (double)list->series[0].count : 0;
+    struct point middle = {.x = row->p50, .y = y, .lo = row->p50, .hi = row->p99};
+    struct point p90 = {.x = row->p90, .y = y, .lo = row->p90, .hi = row->p90};
+    struct point p99 = {.x = row->p99, .y = y, .lo = row->p99, .hi = row->p99};
+    snprintf(middle.label, sizeof middle.label, "%s", row->problem);
+    return add_point(list, "p50", LOOK_OURS, middle) || add_point(list, "p90", LOOK_OURS, p90) ||
+           add_point(list, "p99", LOOK_MATH, p99);
+}
+
 static int compare_points(const void *a, const void *b) {
     double x = ((const struct point *)a)->x, y = ((const struct point *)b)->x;
     return x < y ? -1 : x > y;

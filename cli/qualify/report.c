@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "bench/bench.h"
 #include "bench/table.h"
 #include "tool/device.h"
 #include "tool/files.h"
@@ -27,6 +28,8 @@ static const struct column columns[] = {
     {"versions", NULL, 1, 0},       {"rule", NULL, 1, 0},     {"observed", NULL, 1, 0},
     {"engine_reasons", NULL, 1, 0}, {"doubt", NULL, 1, 0},    {"contained", NULL, 1, 0},
     {"deterministic", NULL, 1, 0},  {"empty_rows", NULL, 1, 0}, {"temporary", NULL, 1, 0},
+    {"version", NULL, 1, 0},        {"host", NULL, 1, 0},     {"os", NULL, 1, 0},
+    {"seed", NULL, 1, 0},           {"date", NULL, 1, 0},
 };
 
 static void add_text(struct table *table, const char *text) { table_text(table, text[0] ? text : NULL); }
@@ -47,7 +50,7 @@ static void add_engine(struct table *table, const struct greeting *engine, const
 }
 
 static void add_row(struct table *table, const struct qualification *all, tp_qualify_use use,
-                    const tp_identity *identity) {
+                    const tp_identity *identity, const char *date) {
     const tp_model *model = all->models[use.model];
     const tp_layer_group *group = model->groups[use.group];
     const tp_cell *cell = tp_qualification_cell(all->q, use.cell);
@@ -78,13 +81,20 @@ static void add_row(struct table *table, const struct qualification *all, tp_qua
     table_text(table, identity->isa);
     table_text(table, identity->build);
     add_engine(table, all->engine ? &all->engine->greeting : NULL, cell);
+    table_text(table, identity->version);
+    table_text(table, identity->cpu);
+    table_text(table, identity->os);
+    table_integer(table, TP_QUALIFY_SEED);
+    table_text(table, date);
 }
 
 static int print_rows(const struct qualification *all, enum table_format format,
                       const tp_identity *identity, FILE *out) {
     struct table table;
+    char date[32];
+    bench_date(date);
     table_open(&table, columns, sizeof columns / sizeof *columns);
-    for (int64_t i = 0; i < all->use_count; i++) add_row(&table, all, qualification_use(all, i), identity);
+    for (int64_t i = 0; i < all->use_count; i++) add_row(&table, all, qualification_use(all, i), identity, date);
     int code = table_print(&table, format, out);
     if (format == FORMAT_JSON) fputc('\n', out);
     table_close(&table);

@@ -69,27 +69,31 @@ struct names {
     int count;
 };
 
-static void add_names(struct names *names, const char *folder) {
+static void each_name(const char *folder, void (*one)(void *user, const char *name), void *user) {
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, NULL, alphasort);
     for (int i = 0; i < count; i++) {
         if (ends_with(entries[i]->d_name, ".json")) {
-            size_t used = strlen(names->list);
             entries[i]->d_name[strlen(entries[i]->d_name) - 5] = 0;
-            nearest_try(&names->nearest, entries[i]->d_name);
-            snprintf(names->list + used, sizeof names->list - used, "%s%s", names->count++ ? ", " : "",
-                     entries[i]->d_name);
+            one(user, entries[i]->d_name);
         }
         free(entries[i]);
     }
     free(entries);
 }
 
+static void add_model(void *user, const char *name) {
+    struct names *names = user;
+    size_t used = strlen(names->list);
+    nearest_try(&names->nearest, name);
+    snprintf(names->list + used, sizeof names->list - used, "%s%s", names->count++ ? ", " : "", name);
+}
+
 /* Those that there are, and which of them may have been meant. */
 static int complain_name(const char *name, const struct folders *folders) {
     struct names names = {.nearest = nearest_to(name)};
     const char *two = folders->count > 1 ? folders->path[1] : "", *and = folders->count > 1 ? " or " : "";
-    for (int i = 0; i < folders->count; i++) add_names(&names, folders->path[i]);
+    for (int i = 0; i < folders->count; i++) each_name(folders->path[i], add_model, &names);
     if (!names.count)
         complain("model '%s' is neither a file nor a name: %s has no *.json (--models DIR says where names are looked up)",
                  name, folders->path[0]);
@@ -118,6 +122,14 @@ static int find_config(const char *name, char path[2 * PATH_CAPACITY]) {
     struct stat there;
     return !stat(name, &there) && S_ISDIR(there.st_mode) &&
            snprintf(path, 2 * PATH_CAPACITY, "%s/config.json", name) < 2 * PATH_CAPACITY && !stat(path, &there);
+}
+
+static void print_name(void *user, const char *name) { fprintf(user, "%s\n", name); }
+
+void models_print(const struct options *options, FILE *out) {
+    struct folders folders;
+    find_folders(options, &folders);
+    for (int i = 0; i < folders.count; i++) each_name(folders.path[i], print_name, out);
 }
 
 int model_known(const struct options *options, const char *name) {

@@ -36,6 +36,15 @@ if grep -rlE "$work/home|$build|/usr/local|/usr/lib" "$libdir/pkgconfig" "$libdi
     echo "these files name a folder of this machine"
     exit 1
 fi
+# Man pages and completions, where there are any.
+if [ -d "$build/manual" ]; then
+    share=$work/moved/share
+    for file in man/man1/tileproof.1 man/man1/tileproof-bench.1 bash-completion/completions/tileproof \
+        zsh/site-functions/_tileproof fish/vendor_completions.d/tileproof.fish; do
+        [ -s "$share/$file" ] || { echo "not installed: share/$file"; exit 1; }
+    done
+    clean bash -n "$share/bash-completion/completions/tileproof"
+fi
 pc() { clean PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config "$@"; }
 # shellcheck disable=SC2046
 clean cc outside.c -o by-pkg-config $(pc --cflags --libs tileproof)

@@ -15,6 +15,7 @@ PYTHON=off in the environment leaves out those of python/ and scripts/, whose te
 """
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import queue
@@ -137,7 +138,7 @@ def first_asked(mutant):
 
 
 class Worker:
-    """One copy of the tree with its own build folder, so that a mutant rebuilds one file."""
+    """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third."""
 
     def __init__(self, number, target, python):
         """python: None, or for whom the Python package is built."""
@@ -146,14 +147,24 @@ class Worker:
         shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", ".git"))
         self.build = self.tree / "build"
         package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
-        self.make = ["cmake", "--build", "build", "--target", target]
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", *package], self.make):
+        self.target = target
+        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1", *package],
+                        ["cmake", "--build", "build", "--target", target]):
             code, text = sh(command, self.tree)
             if code != 0:
                 sys.exit(text)
+        self.tests = json.loads(sh(["ctest", "--show-only=json-v1"], self.build)[1])["tests"]
 
-    def compile(self):
-        return sh(self.make, self.tree)
+    def compile(self, targets=None):
+        return sh(["cmake", "--build", "build", "--target", *(targets or [self.target])], self.tree)
+
+    def needed(self, only):
+        """What these tests run, as targets: their programs, the tool. None: they need the whole tree, or more than it."""
+        if only == DEVICE or only in TORCH.values() or only == "python":
+            return None
+        words = {word for test in self.tests if re.fullmatch(only, test["name"]) for word in test["command"]}
+        return sorted(os.path.relpath(word, self.build) for word in words
+                      if word.startswith(f"{self.build}/") and os.path.isfile(word)) or None
 
     def test(self, only=None):
         if only == DEVICE:
@@ -183,7 +194,8 @@ class Worker:
             return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
-            code, text = self.compile()
+            first = None if "command" in mutant else first_asked(mutant)
+            code, text = self.compile(first and self.needed(first))
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
@@ -192,8 +204,9 @@ class Worker:
                 if code not in (0, 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
-            code, text = self.test(first_asked(mutant))
+            code, text = self.test(first)
             if code == 0:
+                self.compile()
                 code, text = self.test()
             if code == 0:
                 return "SURVIVED", ""

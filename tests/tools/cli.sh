@@ -15,7 +15,7 @@ for command in info explain run check demo; do
     expect "help-$command-options" 0 -- "$tool" $command --help
 done
 
-for command in info explain run check demo bench compare plot model qualify canary trace replay; do
+for command in info explain run check demo bench compare plot model qualify canary trace replay lock capacity completion; do
     expect "help-of-$command" 0 "^tileproof $command: " "$tool" help $command
     [ "$("$tool" help $command)" = "$("$tool" $command --help)" ] && same=1 || same=0
     report "help-$command-is-its-help" $same "  help $command differs from $command --help"
@@ -23,6 +23,10 @@ for command in info explain run check demo bench compare plot model qualify cana
 done
 expect help-main 0 'Start with' "$tool" help
 expect_error help-unknown 2 "unknown command 'qualfy'.*Did you mean qualify\?" "$tool" help qualfy
+expect_error completion-of-no-shell 2 "completion is for bash, zsh or fish: 'bsh' is none of them. Did you mean bash\?" "$tool" completion bsh
+expect_error completion-of-nothing 2 "completion is for bash, zsh or fish: ''" "$tool" completion
+expect_error manual-of-nothing 2 "manual has no page 'zebra'" "$tool" manual zebra
+expect_error help-manual 2 "unknown command 'manual'" "$tool" help manual
 expect_error help-hidden 2 "unknown command 'simulated-run'" "$tool" help simulated-run
 
 # what was meant

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# Man pages and completions: cmake -DTOOL=tileproof -DCHANGES=CHANGELOG.md -DTO=folder -P manual.cmake. The tool has them; the
+# date of a page is that of the last release.
+function(ask output)
+  execute_process(COMMAND ${TOOL} ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${TOOL} ${ARGN}: ${failed}")
+  endif()
+  set(${output} "${text}" PARENT_SCOPE)
+endfunction()
+
+file(STRINGS ${CHANGES} released REGEX "^## [0-9.]+, [0-9-]+$" LIMIT_COUNT 1)
+string(REGEX REPLACE ".*, " "" date "${released}")
+ask(pages manual)
+string(REGEX MATCHALL "[^\n]+" pages "${pages}")
+foreach(page ${pages})
+  ask(text manual ${page})
+  string(REGEX REPLACE "(\n\\.TH [^\n]* 1 )\"\"" "\\1\"${date}\"" text "${text}")
+  file(WRITE ${TO}/man1/${page}.1 "${text}")
+endforeach()
+foreach(pair bash=tileproof.bash zsh=_tileproof fish=tileproof.fish)
+  string(REPLACE "=" ";" pair ${pair})
+  list(GET pair 0 shell)
+  list(GET pair 1 name)
+  ask(text completion ${shell})
+  file(WRITE ${TO}/${name} "${text}")
+endforeach()
+file(TOUCH ${TO}/made)

@@ -576,10 +576,12 @@ typedef struct tp_capacity_options {
     int64_t page_size;   /* tokens of a page, 1..4096; 0: no pages, the tokens of a sequence lie in one piece */
     int64_t limit;       /* bytes for cache and workspace; 0: none, and nothing is said of what fits */
     int32_t threads;     /* tasks that a call is cut into; 0: as many as the context has threads */
-    int32_t device;      /* that serves: TP_CPU, or the context's backend, whose kernels alone count */
+    int32_t reserved;    /* 0 */
     double gflops, read_gbps; /* what the host does at best, in 1e9 a second (tp_measure_fma, tp_measure_read); 0: not known */
+    int32_t device;      /* that serves: TP_CPU, or the context's backend, whose kernels alone count */
+    int32_t reserved_too; /* 0 */
 } tp_capacity_options;
-#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Refers to the model, which must outlive it; of the context it needs the planning alone, and counts as plans there.
        TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds none, bytes beyond int64

@@ -60,7 +60,7 @@ struct options {
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *name, *wait; /* qualify: what the lock calls the model; lock too: how long another update is waited for */
     const char *model;       /* canary: the deployed config */
-    int64_t keep;            /* qualify: revisions of a model */
+    int64_t keep, cells;     /* qualify: revisions of a model; lengths a phase */
     int accept_unsupported;
     const char *trace_file, *metrics_file; /* run, replay: watched.h */
     const char *assume;                    /* model, qualify: the family of a file whose model_type is not known */

@@ -122,6 +122,7 @@ static const struct option_row rows[] = {
     {"--phases", "LIST", "prefill,decode,varlen,mixed,multimodal; default all", TEXT, FIELD(phases),
      COMMAND_QUALIFY},
     {"--quick", NULL, "fewer lengths a phase", FLAG, FIELD(quick), COMMAND_QUALIFY},
+    {"--cells", "N", "at most N lengths a phase; 1: the main one alone; default all", NUMBER, FIELD(cells), COMMAND_QUALIFY},
     {"--quick", NULL, "with --model: fewer lengths of a new revision; fewer rows compared", FLAG, FIELD(quick), COMMAND_CANARY},
     {"--dtype", "f32|f16|bf16", "where a file names none; default bf16", TEXT, FIELD(dtypes),
      COMMAND_QUALIFY},

@@ -4,99 +4,69 @@
  *
  *     tileproof qualify models/llama-3.2-1b.json --quick --runner ./runner
  *
- * The engine here is a few loops. Put yours in the place of attend(), and in the place of "kernel" what your engine says
- * that it ran.
+ * The engine here is a few loops. Put yours in the place of attend(), and in the place of "kernel loops" what your engine
+ * says that it ran.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
-static struct { long heads, kv_heads, dim, dim_v; double scale, softcap; char dtype[8], lengths[4000]; } cell;
-static struct { char name[16]; long at, bytes; } tensors[16];
-static int count;
-static char *file; /* descriptor 4, mapped */
+#include "runner.h"
 
-static int find(const char *name) {
-    for (int i = 0; i < count; i++) if (!strcmp(tensors[i].name, name)) return i;
-    return -1;
+/* Element i of a tensor of f32 or, half as wide, bf16. */
+static double get(const void *from, long i, int half) {
+    unsigned bits = half ? (unsigned)((const unsigned short *)from)[i] << 16 : ((const unsigned *)from)[i];
+    float value;
+    return memcpy(&value, &bits, sizeof value), value;
 }
 
-/* The address of element i of an f32 or bf16 tensor; its value; a value rounded to it. */
-static char *at(const char *name, long i) { return file + tensors[find(name)].at + i * (cell.dtype[0] == 'b' ? 2 : 4); }
-static double get(const char *name, long i) {
-    unsigned bits = 0; float value;
-    if (cell.dtype[0] == 'b') memcpy((char *)&bits + 2, at(name, i), 2); else memcpy(&bits, at(name, i), 4);
-    return memcpy(&value, &bits, 4), value;
-}
-static void put(const char *name, long i, float value) {
-    unsigned bits; memcpy(&bits, &value, 4);
-    if (cell.dtype[0] == 'b') bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
-    memcpy(at(name, i), &bits, cell.dtype[0] == 'b' ? 2 : 4);
+static void put(void *to, long i, int half, float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (half)
+        ((unsigned short *)to)[i] = (unsigned short)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    else
+        ((unsigned *)to)[i] = bits;
 }
 
-/* One row r and head h of a sequence whose keys begin at k0; seen is a byte a key. */
-static void attend(long r, long h, long k0, long keys, const char *seen) {
-    double sum = 0, most = -INFINITY, *scores = calloc((size_t)keys, sizeof *scores), *o = calloc((size_t)cell.dim_v, sizeof *o);
-    long kv = h / (cell.heads / cell.kv_heads);
+/* Row r, query head h of a sequence whose keys begin at k0. seen: a byte a key. */
+static void attend(const struct runner *c, long r, long h, long k0, long keys, const char *seen) {
+    const void *q = runner_tensor(c, "q"), *k = runner_tensor(c, "k"), *v = runner_tensor(c, "v");
+    double sum = 0, most = -INFINITY, *scores = calloc((size_t)(keys + c->dim_v), sizeof *scores), *o = scores + keys;
+    long row = r * c->heads + h, kv = h / (c->heads / c->kv_heads), half = c->dtype[0] == 'b';
     for (long key = 0; key < keys; key++) {
-        for (long x = 0; seen[key] && x < cell.dim; x++)
-            scores[key] +=
-                get("q", (r * cell.heads + h) * cell.dim + x) * get("k", ((k0 + key) * cell.kv_heads + kv) * cell.dim + x);
-        scores[key] *= cell.scale;
-        if (cell.softcap > 0) scores[key] = cell.softcap * tanh(scores[key] / cell.softcap);
-        if (seen[key]) most = fmax(most, scores[key]);
+        if (!seen[key]) continue;
+        for (long x = 0; x < c->dim; x++)
+            scores[key] += get(q, row * c->dim + x, half) * get(k, ((k0 + key) * c->kv_heads + kv) * c->dim + x, half);
+        scores[key] *= c->scale;
+        if (c->softcap > 0) scores[key] = c->softcap * tanh(scores[key] / c->softcap);
+        most = fmax(most, scores[key]);
     }
     for (long key = 0; key < keys; key++) {
         double p = seen[key] ? exp(scores[key] - most) : 0;
         sum += p;
-        for (long x = 0; seen[key] && x < cell.dim_v; x++)
-            o[x] += p * get("v", ((k0 + key) * cell.kv_heads + kv) * cell.dim_v + x);
+        for (long x = 0; seen[key] && x < c->dim_v; x++) o[x] += p * get(v, ((k0 + key) * c->kv_heads + kv) * c->dim_v + x, half);
     }
-    for (long x = 0; x < cell.dim_v; x++) put("o", (r * cell.heads + h) * cell.dim_v + x, (float)(sum > 0 ? o[x] / sum : 0));
-    free(scores), free(o);
+    for (long x = 0; x < c->dim_v; x++) put(runner_tensor(c, "o"), row * c->dim_v + x, half, (float)(sum > 0 ? o[x] / sum : 0));
+    free(scores);
 }
 
-static void serve(FILE *out) {
-    long rows, keys, used, q0 = 0, k0 = 0;
-    if (!strcmp(cell.dtype, "f16") || find("sinks") >= 0 || find("slopes") >= 0 || find("q_factors") >= 0) {
-        fprintf(out, "refused this engine has no f16, and no sinks, slopes or factors\nend\n");
-        return;
-    }
-    char *seen = file + tensors[find("visible")].at;
-    for (const char *text = cell.lengths; sscanf(text, "%ld/%ld%ln", &rows, &keys, &used) == 2; text += used) {
-        for (long r = 0; r < rows; r++, seen += keys)
-            for (long h = 0; h < cell.heads; h++) attend(q0 + r, h, k0, keys, seen);
-        q0 += rows, k0 += keys;
-    }
-    fprintf(out, "served\nkernel loops\nobserved log\nfused no\nreason it has no other\nwritten %ld\nend\n",
-            tensors[find("o")].bytes);
+static void attend_all(const struct runner *c) {
+    const char *seen = runner_tensor(c, "visible");
+    for (long s = 0, r = 0, k0 = 0; s < c->sequences; k0 += c->keys[s++])
+        for (long end = r + c->rows[s]; r < end; r++, seen += c->keys[s])
+            for (long h = 0; h < c->heads; h++) attend(c, r, h, k0, c->keys[s], seen);
 }
 
 int main(void) {
-    FILE *in = fdopen(3, "r"), *out = fdopen(3, "w");
-    char line[4096];
-    if (!in || !out) return fprintf(stderr, "runner: it is started by tileproof qualify --runner\n"), 2;
-    fprintf(out, "tileproof-runner 1\nengine loops\nmode eager\ndevice cpu\nversion loops=1.0\nend\n");
-    while (fflush(out), fgets(line, sizeof line, in)) {
-        long end = 1;
-        if (!strncmp(line, "cell ", 5)) count = 0;
-        sscanf(line, "dtypes %7s", cell.dtype);
-        sscanf(line, "heads %ld %ld", &cell.heads, &cell.kv_heads);
-        sscanf(line, "head_dims %ld %ld", &cell.dim, &cell.dim_v);
-        sscanf(line, "scale %lf", &cell.scale);
-        sscanf(line, "softcap %lf", &cell.softcap);
-        sscanf(line, "lengths %3999[^\n]", cell.lengths);
-        if (count < 16 &&
-            sscanf(line, "tensor %15s %ld %ld", tensors[count].name, &tensors[count].at, &tensors[count].bytes) == 3)
-            count++;
-        if (strcmp(line, "end\n")) continue;
-        for (int i = 0; i < count; i++) if (tensors[i].at + tensors[i].bytes > end) end = tensors[i].at + tensors[i].bytes;
-        file = mmap(NULL, (size_t)end, PROT_READ | PROT_WRITE, MAP_SHARED, 4, 0);
-        if (file == MAP_FAILED) return 1;
-        serve(out);
-        munmap(file, (size_t)end);
+    static struct runner call;
+    if (runner_open(&call, "loops", "cpu", "mode eager\nversion loops=1.0\n")) return 2;
+    while (runner_next(&call)) {
+        if (runner_more(&call) || (strcmp(call.dtype, "f32") && strcmp(call.dtype, "bf16"))) {
+            runner_refused(&call, "this engine has f32 and bf16 alone, and no sinks, slopes or factors");
+            continue;
+        }
+        attend_all(&call);
+        runner_served(&call, "kernel loops\nobserved log\nfused no\nreason it has no other\n");
     }
     return 0;
 }

@@ -403,8 +403,9 @@ typedef struct tp_qualify_options {
     int32_t quick;     /* nonzero: fewer cells, and fewer rows of each are compared with the reference */
     int32_t dtype;     /* tp_dtype of models whose file names none; 0: bf16 */
     int64_t page_size; /* tokens of a page in cells with pages, 1..4096; 0: 16 */
+    int64_t max_cells; /* of a layer group in a phase: its first ones, the main cell before all; 0: no limit */
 } tp_qualify_options;
-#define TP_QUALIFY_OPTIONS_INIT { sizeof(tp_qualify_options), 0, 0, 0, 0 }
+#define TP_QUALIFY_OPTIONS_INIT { sizeof(tp_qualify_options), 0, 0, 0, 0, 0 }
 
 /* The cells of models; options may be NULL. A problem that several layer groups ask for is one cell with several uses.
    Cells whose words the core does not read, and cells that would take too much memory, are TP_CELL_UNSUPPORTED from the

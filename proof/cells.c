@@ -19,11 +19,12 @@ typedef struct maker {
     tp_dtype dtype;
     uint32_t phases;
     int quick;
-    int64_t page_size;
+    int64_t page_size, max_cells;
     tp__cell_taker *take;
     void *user;
     tp_status status; /* of the last one taken */
     tp_error *error;
+    int64_t taken[TP_QUALIFY_ALL + 1]; /* cells of a phase */
 } maker;
 
 /* What one cell asks for. */
@@ -122,7 +123,8 @@ static void add(maker *m, const wish *w) {
     tp_cell cell = TP_CELL_INIT;
     if (m->status != TP_OK || !(m->phases & w->phase) || (m->quick && !w->quick)) return;
     int one_head = bytes(m, w) > max_bytes, fits = bytes_a_head(m, w) <= max_bytes;
-    if (!fits && w->border) return;
+    if ((!fits && w->border) || (m->max_cells && m->taken[w->phase] == m->max_cells)) return;
+    m->taken[w->phase]++;
     cell.phase = w->phase;
     cell.timed = w->timed;
     if (w->gain > 0) cell.gain = w->gain;
@@ -292,7 +294,15 @@ static void add_multimodal(maker *m) {
 
 tp_status tp__group_cells(const tp_layer_group *group, const tp_qualify_options *options, tp__cell_taker *take, void *user,
                           tp_error *error) {
-    maker m = {group, (tp_dtype)options->dtype, options->phases, options->quick, options->page_size, take, user, TP_OK, error};
+    maker m = {.group = group,
+               .dtype = (tp_dtype)options->dtype,
+               .phases = options->phases,
+               .quick = options->quick,
+               .page_size = options->page_size,
+               .max_cells = options->max_cells,
+               .take = take,
+               .user = user,
+               .error = error};
     if (group->out_of_scope) return TP_OK;
     add_prefill(&m);
     if (group->part == TP_PART_CROSS || group->all_of & TP_TERM_CAUSAL) add_decode(&m);

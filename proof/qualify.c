@@ -104,6 +104,9 @@ static tp_status take_options(const tp_qualify_options *given, tp_qualify_option
     if (options->page_size < 0 || options->page_size > 4096)
         return tp__proof_fail(error, TP_INVALID, "page_size is %lld: it must be in 1..4096, or 0 for 16",
                               (long long)options->page_size);
+    if (options->max_cells < 0)
+        return tp__proof_fail(error, TP_INVALID, "max_cells is %lld: it must be 1 or more, or 0 for no limit",
+                              (long long)options->max_cells);
     if (!options->phases) options->phases = TP_QUALIFY_ALL;
     if (!options->dtype) options->dtype = TP_BF16;
     if (!options->page_size) options->page_size = 16;

@@ -2,26 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make engines`: the shipped models by every engine of this host, in one table.
 
-    python3 scripts/engines.py [--quick] [--engines torch,ggml] [--phases prefill,decode] [MODEL ...]
+    python3 scripts/engines.py [--quick] [--engines torch,ggml] [--phases prefill,decode] [--document docs/engines.md] [MODEL ...]
 
-A row a layer group and phase, a column an engine: kernel observed, right or not, temporary memory, time. Engines are those of
-build/peers (bench/peers/setup.py). Finished cells are kept in build/engines and not run again; --fresh forgets them."""
+A row a layer group and phase, a column an engine: kernel observed, right or not, temporary memory, time beside this library's.
+Engines are those of build/peers (bench/peers/setup.py). A problem that several models have is run once for each engine.
+Finished cells are kept in build/engines and not run again: the same command goes on where it was stopped; --fresh forgets
+them. flex compiles every call for seconds: with --quick it runs the main calls of one model of each kind, unless models are named."""
 import argparse
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+
+from engines_table import document, page
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build/engines"
 PEERS = ROOT / "build/peers"
 TOOL = ROOT / "build/main/tileproof"
 ENGINES = ("tileproof", "torch", "flex", "onnxruntime", "openvino", "vllm", "ggml", "flash_attn")
-MARKS = {"QUALIFIED": "right", "QUALIFIED_FALLBACK": "right, unfused", "NUMERIC_FAIL": "**WRONG**", "UNSUPPORTED": "refused",
-         "MISTRUSTED": "not sure", "NOT_RUN": "not run"}  # fmt: skip
-ORDER = ("QUALIFIED", "QUALIFIED_FALLBACK", "NOT_RUN", "MISTRUSTED", "UNSUPPORTED", "NUMERIC_FAIL")
+COMPILES = ("flex",)
+# a model of each kind: f32, f16, bf16; windows, softcap, sinks, slopes, latents; encoders, cross attention, one KV head
+KINDS = ("arctic-embed-m", "aya-23-8b", "deepseek-v2-lite", "gemma-2-2b", "gemma-3-1b-it", "gpt-oss-20b", "llama-3.2-1b", "mpt-7b",
+         "qwen2.5-vl-7b", "whisper-large-v3")  # fmt: skip
 
 
 def say(text):
@@ -33,9 +39,11 @@ def options():
     parser.add_argument("models", nargs="*", help="configs or names; default: all of models/")
     parser.add_argument("--engines", default=",".join(ENGINES), help="a list")
     parser.add_argument("--phases", default="prefill,decode", help="as of tileproof qualify (default: prefill,decode)")
+    parser.add_argument("--threads", type=int, default=0, help="of every engine (default: all that this process may use)")
     parser.add_argument("--quick", action="store_true", help="fewer lengths a phase")
     parser.add_argument("--fresh", action="store_true", help="run everything anew")
-    parser.add_argument("--output", type=pathlib.Path, default=BUILD / "engines.md", help="where the table goes")
+    parser.add_argument("--output", type=pathlib.Path, default=BUILD / "engines.md", help="where the tables go")
+    parser.add_argument("--document", type=pathlib.Path, help="a page whose tables they replace")
     return parser.parse_args()
 
 
@@ -44,16 +52,34 @@ def environment():
     return {**os.environ, **known}
 
 
-def qualify(engine, arguments, models):
+def words(engine, arguments):
+    """What decides an engine's rows, as words of the tool."""
+    brief = arguments.quick and engine in COMPILES
+    names = KINDS if brief else [x.stem for x in (ROOT / "models").glob("*.json")]
+    models = arguments.models or sorted(f"models/{name}.json" for name in names)
+    found = [*models, "--engine", engine, "--phases", arguments.phases, "--fallback", "permit"]
+    found += ["--threads", str(arguments.threads)] if arguments.threads else []
+    found += ["--quick"] if arguments.quick else []
+    return found + (["--cells", "1"] if brief else [])
+
+
+def run(command, log):
+    """Its exit code. A stop is the tool's to obey, which ends behind the cell at hand."""
+    with subprocess.Popen([str(x) for x in command], env=environment(), stdout=log, stderr=log) as tool:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda which, _frame: tool.send_signal(which))
+        return tool.wait()
+
+
+def qualify(engine, asked):
     """(rows, why there are none) of an engine."""
     rows = BUILD / f"{engine}.json"
-    command = [TOOL, "qualify", *models, "--engine", engine, "--python", PEERS / "venv/bin/python", "--phases", arguments.phases]
-    command += ["--journal", BUILD / f"{engine}.journal", "--resume", "--save", rows, "--fallback", "permit"]
-    command += ["--quick"] if arguments.quick else []
+    command = [TOOL, "qualify", *asked, "--python", PEERS / "venv/bin/python"]
+    command += ["--journal", BUILD / f"{engine}.journal", "--resume", "--save", rows]
     rows.unlink(missing_ok=True)
     with open(BUILD / f"{engine}.log", "w") as log:
         say(f"{engine}: log in {log.name}")
-        code = subprocess.run([str(x) for x in command], env=environment(), stdout=log, stderr=log).returncode
+        code = run(command, log)
     told = [x for x in pathlib.Path(log.name).read_text().splitlines() if x.startswith("tileproof: ")]
     if any("its cells were made otherwise" in x for x in told):
         sys.exit(f"engines: {told[-1][11:]} (--fresh forgets them)")
@@ -64,81 +90,16 @@ def qualify(engine, arguments, models):
     return json.loads(rows.read_text()), ""
 
 
-def kept(engine, arguments, models):
+def kept(engine, arguments):
     """Rows of an engine that was finished before with the same words."""
-    key = [arguments.phases, arguments.quick, models]
+    asked = words(engine, arguments)
     done = BUILD / f"{engine}.done"
-    if done.exists() and json.loads(done.read_text())["key"] == key:
+    if done.exists() and json.loads(done.read_text())["asked"] == asked:
         found = json.loads(done.read_text())
         return found["rows"], found["why"]
-    found = qualify(engine, arguments, models)
-    done.write_text(json.dumps({"key": key, "rows": found[0], "why": found[1]}))
+    found = qualify(engine, asked)
+    done.write_text(json.dumps({"asked": asked, "rows": found[0], "why": found[1]}))
     return found
-
-
-def size(count):
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.3g} {unit}"
-        count /= 1024
-
-
-def worst(rows):
-    """Its mark. A runner that died, hung or broke the protocol gave no result that could be wrong."""
-    row = max(rows, key=lambda row: ORDER.index(row["status"]))
-    broke = row["status"] == "NUMERIC_FAIL" and "the runner " in (row["reason"] or "")
-    return "**BROKE**" if broke else MARKS[row["status"]]
-
-
-def cell(rows):
-    """One place of the table."""
-    if not rows:
-        return ""
-    kernels = "+".join(dict.fromkeys(row["kernel"] or row["observed"] or "" for row in rows if row["status"] != "UNSUPPORTED"))
-    parts = [x for x in (kernels, worst(rows)) if x]
-    memory = max((row["temporary"] or 0 for row in rows), default=0)
-    times = [row["time_ns"] for row in rows if row["time_ns"]]
-    parts += [size(memory)] if memory else []
-    parts += [f"{times[0] * 1e-6:.3g} ms"] if times else []
-    return ", ".join(parts)
-
-
-def table(found, names):
-    """Rows in the order of the first engine that has any."""
-    keys = list(dict.fromkeys((r["model"], r["part"], r["layers"], r["phase"]) for rows, _ in found.values() for r in rows))
-    lines = ["| model, layers, phase | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for key in keys:
-        row = [cell([r for r in found[name][0] if (r["model"], r["part"], r["layers"], r["phase"]) == key]) for name in names]
-        model, part, layers, phase = key
-        lines.append(f"| {model.removesuffix('.json')}, {part} {layers}, {phase} | " + " | ".join(row) + " |")
-    return lines
-
-
-def notes(found, names):
-    """What is wrong, refused or doubted, each reason once."""
-    lines = []
-    for name in names:
-        reasons = {}
-        for row in found[name][0]:
-            for kind, text in (("status", row["reason"] if row["status"] not in ("QUALIFIED", "QUALIFIED_FALLBACK") else None),
-                               ("why not fused", row["engine_reasons"]), ("doubt", row["doubt"])):  # fmt: skip
-                if text:
-                    what = f"{worst([row])}: {text}" if kind == "status" else f"{kind}: {text}"
-                    reasons.setdefault(what[:300], []).append(f"{row['model'].removesuffix('.json')} {row['phase']}")
-        lines += [f"- {name}: {what} ({', '.join(dict.fromkeys(where))})" for what, where in reasons.items()]
-    return lines
-
-
-def properties(found, names):
-    lines = ["| engine | contained | deterministic | empty rows |", "|---|---|---|---|"]
-    for name in names:
-        rows = found[name][0]
-        count = lambda field: ", ".join(
-            f"{value} {n}" for value in ("kept", "leaks", "varies") if (n := sum(row[field] == value for row in rows))
-        )
-        if any(row["deterministic"] for row in rows):
-            lines.append(f"| {name} | {count('contained')} | {count('deterministic')} | {count('empty_rows')} |")
-    return lines
 
 
 def main():
@@ -147,17 +108,17 @@ def main():
     unknown = [x for x in names if x not in ENGINES]
     if unknown:
         sys.exit(f"engines: {unknown[0]} is none of {', '.join(ENGINES)}")
-    models = arguments.models or sorted(str(x) for x in (ROOT / "models").glob("*.json"))
+    if not arguments.models:
+        os.chdir(ROOT)
     if arguments.fresh:
         shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True, exist_ok=True)
-    found = {name: kept(name, arguments, models) for name in names}
-    ran = [name for name in names if found[name][0]]
-    lines = [f"**{name}**: {(found[name][0][0]['versions'] or 'this library').replace(chr(10), ', ')}" for name in ran]
-    lines += ["", *table(found, ran), "", *properties(found, ran), "", *notes(found, ran)]
-    lines += [f"- not run here: {name}: {found[name][1]}" for name in names if name not in ran]
-    arguments.output.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    found = {name: kept(name, arguments) for name in names}
+    text = page(found, arguments.threads or len(os.sched_getaffinity(0)))
+    arguments.output.write_text(text)
+    if arguments.document:
+        arguments.document.write_text(document(arguments.document.read_text(), text))
+    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,7 @@
 
 #include "engine/engine.h"
 
-enum { PAGE = 4096, MAX_LINES = 64, REQUEST = 1 << 16 };
-
-const char *line_value(const char *line, const char *key) {
-    size_t length = strlen(key);
-    return !strncmp(line, key, length) && line[length] == ' ' ? line + length + 1 : NULL;
-}
+enum { PAGE = 4096, REQUEST = 1 << 16 };
 
 /* A request while it is made; what it says and what the file gets go hand in hand. */
 struct request {
@@ -36,7 +31,7 @@ static void say(struct request *r, const char *format, ...) {
     va_end(arguments);
     r->used += (size_t)(n > 0 ? n : 0);
     if (r->used < REQUEST) return;
-    snprintf(r->why, PROCESS_WHY, "the call has more sequences than a request can name");
+    snprintf(r->why, WIRE_WHY, "the call has more sequences than a request can name");
     r->used = 0;
     r->failed = 1;
 }
@@ -72,7 +67,7 @@ static void put_tensors(struct request *r, const tp_engine_call *c) {
 static void put_words(struct request *r, const tp_engine_call *c) {
     static const char *const masks[] = {"full", "causal", "causal_window", "visible"};
     const tp_problem *p = c->problem;
-    say(r, "cell %" PRId64 "\nproblem %s\n", r->engine->cell, c->text);
+    say(r, "cell %" PRId64 "\nproblem %s\nseed %d\n", r->engine->cell, c->text, TP_QUALIFY_SEED);
     say(r, "dtypes %s %s %s %s\n", tp_dtype_name((tp_dtype)p->q_dtype), tp_dtype_name((tp_dtype)p->k_dtype),
         tp_dtype_name((tp_dtype)p->v_dtype), tp_dtype_name((tp_dtype)p->o_dtype));
     say(r, "heads %" PRId64 " %" PRId64 "\n", p->q_heads, p->kv_heads);
@@ -85,106 +80,43 @@ static void put_words(struct request *r, const tp_engine_call *c) {
     say(r, "\n");
 }
 
-static int parse_number(const char *text, double max, double *number) {
-    char *end;
-    *number = strtod(text, &end);
-    return end == text || *end || !(*number >= 0 && *number <= max);
-}
-
-static void add_reason(char reasons[ENGINE_TEXT], const char *text) {
-    size_t used = strlen(reasons);
-    snprintf(reasons + used, ENGINE_TEXT - used, "%s%s", used ? "; " : "", text);
-}
-
-/* What the lines of an answer have said so far. */
-struct answered {
-    int known; /* served, refused or failed was said */
-    tp_status status;
-    double written;
-};
-
-/* One line; 1: it is none of the protocol. */
-static int take(struct engine *e, const char *line, tp_engine_answer *answer, struct answered *a) {
-    const char *value;
-    double number;
-    if (!strcmp(line, "served")) {
-        a->known++;
-        a->status = TP_OK;
-    } else if ((value = line_value(line, "refused")) || (value = line_value(line, "failed"))) {
-        a->known++;
-        a->status = line[0] == 'r' ? TP_UNSUPPORTED : TP_INVALID;
-        add_reason(e->reasons, value);
-    } else if ((value = line_value(line, "kernel"))) {
-        snprintf(e->kernel, sizeof e->kernel, "%.255s", value);
-    } else if ((value = line_value(line, "observed"))) {
-        snprintf(e->observed, sizeof e->observed, "%.63s", value);
-    } else if ((value = line_value(line, "reason"))) {
-        add_reason(e->reasons, value);
-    } else if ((value = line_value(line, "fused"))) {
-        answer->fused = !strcmp(value, "yes") ? TP_ENGINE_FUSED : !strcmp(value, "no") ? TP_ENGINE_UNFUSED : TP_ENGINE_UNKNOWN;
-        return strcmp(value, "yes") && strcmp(value, "no") && strcmp(value, "unknown");
-    } else if ((value = line_value(line, "time_ns"))) {
-        return parse_number(value, 1e15, &answer->time_ns);
-    } else if ((value = line_value(line, "temporary"))) {
-        int wrong = parse_number(value, 0x1p50, &number);
-        answer->temporary = wrong ? 0 : (int64_t)number;
-        return wrong;
-    } else if ((value = line_value(line, "written"))) {
-        return parse_number(value, 0x1p50, &a->written);
-    } else {
-        return 1;
-    }
-    return 0;
-}
-
-static int receive(struct request *r, tp_engine_answer *answer, tp_status *status) {
+static int receive(struct request *r) {
     struct engine *e = r->engine;
-    struct answered a = {.status = TP_INVALID, .written = -1};
-    char line[PROCESS_LINE] = "";
-    for (int lines = 0;; lines++) {
+    char line[WIRE_LINE];
+    enum wire found = WIRE_MORE;
+    for (int number = 0; found == WIRE_MORE; number++) {
         if (process_receive(&e->process, line, r->why)) return 1;
-        if (!strcmp(line, "end")) break;
-        if (lines < MAX_LINES && !take(e, line, answer, &a)) continue;
-        for (char *at = line; *at; at++)
-            if (*at < 0x20 || *at > 0x7E) *at = '?';
-        snprintf(r->why, PROCESS_WHY, "the runner wrote '%.60s': no line of an answer%s", line,
-                 lines < MAX_LINES ? "" : ", which has at most 64");
-        return 1;
+        found = wire_answer(&e->answer, number, line, r->o_bytes, r->why);
     }
-    *status = a.status;
-    if (a.known != 1) return snprintf(r->why, PROCESS_WHY, "the runner's answer says %s of served, refused and failed",
-                                      a.known ? "more than one" : "none"), 1;
-    if (a.status != TP_OK) return 0;
-    if (a.written == (double)r->o_bytes) return 0;
-    if (a.written < 0) return snprintf(r->why, PROCESS_WHY, "the runner does not say how much of o was written"), 1;
-    return snprintf(r->why, PROCESS_WHY, "the runner says that it has written %.0f bytes of o: o has %" PRId64, a.written,
-                    r->o_bytes), 1;
+    return found != WIRE_WHOLE;
 }
 
-static int exchange(struct request *r, const tp_engine_call *call, tp_engine_answer *answer, tp_status *status) {
+static int exchange(struct request *r, const tp_engine_call *call) {
     struct engine *e = r->engine;
     if (process_spoke(&e->process))
-        return snprintf(r->why, PROCESS_WHY, "the runner wrote, or ended, without being asked"), 1;
-    if (ftruncate(e->process.file, 0)) return snprintf(r->why, PROCESS_WHY, "the file of tensors cannot be cleared"), 1;
+        return snprintf(r->why, WIRE_WHY, "the runner wrote, or ended, without being asked"), 1;
+    if (ftruncate(e->process.file, 0)) return snprintf(r->why, WIRE_WHY, "the file of tensors cannot be cleared"), 1;
     put_words(r, call);
     put_tensors(r, call);
     say(r, "time_ns %.0f\nend\n", call->time_ns);
     if (!r->failed && ftruncate(e->process.file, (off_t)r->end))
-        return snprintf(r->why, PROCESS_WHY, "no memory for %" PRId64 " bytes of tensors", r->end), 1;
-    if (r->failed || process_send(&e->process, r->text, r->used, r->why) || receive(r, answer, status)) return 1;
-    return *status == TP_OK && process_read(&e->process, call->o, (size_t)r->o_bytes, r->o_at, r->why);
+        return snprintf(r->why, WIRE_WHY, "no memory for %" PRId64 " bytes of tensors", r->end), 1;
+    if (r->failed || process_send(&e->process, r->text, r->used, r->why) || receive(r)) return 1;
+    return e->answer.status == TP_OK && process_read(&e->process, call->o, (size_t)r->o_bytes, r->o_at, r->why);
 }
 
-int engine_call(struct engine *e, const tp_engine_call *call, tp_engine_answer *answer, tp_status *status,
-                char why[PROCESS_WHY]) {
+int engine_call(struct engine *e, const tp_engine_call *call, tp_engine_answer *answer, char why[WIRE_WHY]) {
     struct request request = {.engine = e, .text = malloc(REQUEST), .why = why};
     e->cell++;
-    e->kernel[0] = e->observed[0] = e->reasons[0] = 0;
-    snprintf(why, PROCESS_WHY, "out of memory");
-    int failed = !request.text || exchange(&request, call, answer, status);
+    e->answer = (struct answer){.written = -1};
+    snprintf(why, WIRE_WHY, "out of memory");
+    int failed = !request.text || exchange(&request, call);
     free(request.text);
-    answer->kernel = e->kernel;
-    answer->observed = e->observed;
-    answer->reasons = e->reasons;
+    answer->fused = e->answer.fused;
+    answer->kernel = e->answer.kernel;
+    answer->observed = e->answer.observed;
+    answer->reasons = e->answer.reasons;
+    answer->time_ns = e->answer.time_ns;
+    answer->temporary = e->answer.temporary;
     return failed;
 }

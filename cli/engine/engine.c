@@ -6,100 +6,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BAD_STARTS = 3, MAX_LINES = 64 };
+enum { MAX_BAD_STARTS = 3 };
 static const double default_timeout = 300;
-static const char first_line[] = "tileproof-runner 1";
 static const char *const names[] = {"torch", "flex", "onnxruntime", "openvino", "vllm", "ggml", "flash_attn", "tileproof"};
 enum { NAMES = sizeof names / sizeof *names };
 
-/* Another line "name=value", whole or not at all. 1: it is none. */
-static int add_version(char *list, size_t size, const char *value) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-";
-    size_t used = strlen(list), name = strspn(value, letters), length = strlen(value);
-    if (!name || value[name] != '=' || !value[name + 1] || length > 255 || used + length + 2 > size) return 1;
-    snprintf(list + used, size - used, "%s%s", used ? "\n" : "", value);
-    return 0;
-}
-
-static void print_ascii(char *text) {
-    for (; *text; text++)
-        if (*text < 0x20 || *text > 0x7E) *text = '?';
-}
-
-/* One line of a greeting; 1: it is none. */
-static int take(struct greeting *g, const char *line) {
-    const char *value;
-    if ((value = line_value(line, "engine")))
-        snprintf(g->name, sizeof g->name, "%.63s", value);
-    else if ((value = line_value(line, "device")))
-        snprintf(g->device, sizeof g->device, "%.63s", value);
-    else if ((value = line_value(line, "mode")))
-        snprintf(g->mode, sizeof g->mode, "%.63s", value);
-    else if ((value = line_value(line, "version")))
-        return add_version(g->versions, sizeof g->versions, value);
-    else if ((value = line_value(line, "host")))
-        return add_version(g->host, sizeof g->host, value);
-    else
-        return 1;
-    return 0;
-}
-
-/* 0; 1: why; -1: the engine cannot run here, why. */
-static int greet(struct process *process, struct greeting *g, char why[PROCESS_WHY]) {
-    char line[PROCESS_LINE];
-    const char *value;
-    int lines = 0;
+static enum wire greet(struct process *process, struct greeting *g, char why[WIRE_WHY]) {
+    char line[WIRE_LINE];
+    enum wire found = WIRE_MORE;
     *g = (struct greeting){.name = ""};
-    for (;; lines++) {
-        if (process_receive(process, line, why)) return 1;
-        print_ascii(line);
-        if (lines && !strcmp(line, "end")) break;
-        value = lines ? line_value(line, "unavailable") : NULL;
-        if (value) snprintf(why, PROCESS_WHY, "%.250s", value);
-        if (value) return -1;
-        if (lines < MAX_LINES && (lines ? !take(g, line) : !strcmp(line, first_line))) continue;
-        snprintf(why, PROCESS_WHY, "the runner wrote '%.60s': %s", line,
-                 lines ? "no line of a greeting" : "it must begin with 'tileproof-runner 1'");
-        return 1;
+    for (int number = 0; found == WIRE_MORE; number++) {
+        if (process_receive(process, line, why)) return WIRE_WRONG;
+        found = wire_greeting(g, number, line, why);
     }
-    if (g->name[0] && g->device[0]) return 0;
-    snprintf(why, PROCESS_WHY, "the runner's greeting does not name its %s", g->name[0] ? "device" : "engine");
-    return 1;
+    return found;
 }
 
-/* As greet(). A runner that takes the place of another must be the same. */
-static int start(struct engine *e, char why[PROCESS_WHY]) {
+/* WHOLE, or why not. A runner that takes the place of another must be the same. */
+static enum wire start(struct engine *e, char why[WIRE_WHY]) {
     struct greeting greeting;
-    if (process_start(&e->process, e->words, why)) return 1;
-    int failed = greet(&e->process, &greeting, why);
-    if (!failed && e->greeting.name[0] && memcmp(&greeting, &e->greeting, sizeof greeting)) {
-        snprintf(why, PROCESS_WHY, "the runner says now that it is %.60s on %.60s, or of other versions, than at first",
+    if (process_start(&e->process, e->words, why)) return WIRE_WRONG;
+    enum wire found = greet(&e->process, &greeting, why);
+    if (found == WIRE_WHOLE && e->greeting.name[0] && memcmp(&greeting, &e->greeting, sizeof greeting)) {
+        snprintf(why, WIRE_WHY, "the runner says now that it is %.60s on %.60s, or of other versions, than at first",
                  greeting.name, greeting.device);
-        failed = 1;
+        found = WIRE_WRONG;
     }
-    if (failed)
-        process_stop(&e->process, 0);
-    else
+    if (found == WIRE_WHOLE)
         e->greeting = greeting;
-    return failed;
+    else
+        process_stop(&e->process, 0);
+    return found;
+}
+
+/* In the place of what the runner said. */
+static const char *reason(struct engine *e, const char why[WIRE_WHY]) {
+    snprintf(e->answer.reasons, sizeof e->answer.reasons, "%s", why);
+    return e->answer.reasons;
 }
 
 static tp_status run(void *user, const tp_engine_call *call, tp_engine_answer *answer) {
     struct engine *e = user;
-    char why[PROCESS_WHY];
-    tp_status status = TP_OK;
+    char why[WIRE_WHY];
     if (!e->process.pid) {
-        int failed = start(e, why);
+        int failed = start(e, why) != WIRE_WHOLE;
         e->bad_starts = failed ? e->bad_starts + 1 : 0;
         if (failed) {
-            snprintf(e->reasons, sizeof e->reasons, "%s", why);
-            answer->reasons = e->reasons;
+            answer->reasons = reason(e, why);
             return e->bad_starts < MAX_BAD_STARTS ? TP_INVALID : TP_MACHINE;
         }
     }
-    if (!engine_call(e, call, answer, &status, why)) return status;
+    if (!engine_call(e, call, answer, why)) return e->answer.status;
     process_stop(&e->process, 0);
-    snprintf(e->reasons, sizeof e->reasons, "%s", why);
+    answer->reasons = reason(e, why);
     return TP_INVALID;
 }
 
@@ -120,7 +79,7 @@ static int parse_require(const char *text, uint32_t *require) {
     return EXIT_FINE;
 }
 
-/* torch:cuda becomes python3 -m tileproof.engines torch --device cuda. */
+/* torch:cuda on 2 threads becomes python3 -m tileproof.engines torch --device cuda --threads 2. */
 static int name_command(struct engine *e, const struct options *options) {
     const char *colon = strchr(options->engine, ':');
     size_t length = colon ? (size_t)(colon - options->engine) : strlen(options->engine);
@@ -134,9 +93,10 @@ static int name_command(struct engine *e, const struct options *options) {
         return EXIT_USAGE;
     }
     snprintf(e->engine, sizeof e->engine, "%.*s", (int)length, options->engine);
-    const char *const words[] = {options->python ? options->python : "python3", "-m", "tileproof.engines", e->engine, "--device",
-                                 colon ? colon + 1 : NULL};
-    for (int i = 0; i < (colon ? 6 : 4); i++) e->words[word++] = (char *)(uintptr_t)words[i];
+    snprintf(e->threads, sizeof e->threads, "%lld", (long long)options->threads);
+    const char *const words[] = {options->python ? options->python : "python3", "-m", "tileproof.engines", e->engine,
+                                 "--threads", e->threads, colon ? "--device" : NULL, colon ? colon + 1 : NULL};
+    for (int i = 0; i < (int)(sizeof words / sizeof *words); i++) e->words[word++] = (char *)(uintptr_t)words[i];
     return EXIT_FINE;
 }
 
@@ -155,7 +115,7 @@ static int configure(struct engine *e, const struct options *options) {
 }
 
 int engine_open(const struct options *options, struct engine **engine) {
-    char why[PROCESS_WHY];
+    char why[WIRE_WHY];
     *engine = NULL;
     int none = !options->runner && (!options->engine || !strcmp(options->engine, "tileproof"));
     if (none && (options->require || options->timeout)) {
@@ -176,10 +136,12 @@ int engine_open(const struct options *options, struct engine **engine) {
     e->api.run = run;
     e->api.user = e;
     e->process.socket = e->process.file = -1;
-    int code = configure(e, options), failed = code ? 0 : start(e, why);
-    if (failed) {
-        complain("%s%s: %s", failed < 0 ? "not run here: " : "", options->runner ? options->runner : options->engine, why);
-        code = failed < 0 ? EXIT_REFUSED : EXIT_FAILED;
+    int code = configure(e, options);
+    enum wire found = code ? WIRE_WHOLE : start(e, why);
+    if (found != WIRE_WHOLE) {
+        int absent = found == WIRE_UNAVAILABLE;
+        complain("%s%s: %s", absent ? "not run here: " : "", options->runner ? options->runner : options->engine, why);
+        code = absent ? EXIT_REFUSED : EXIT_FAILED;
     }
     if (code)
         engine_close(e);

@@ -4,7 +4,8 @@
  * libtileproof_proof judges.
  *
  *     process.c    the child: started, spoken to, ended
- *     call.c       one call: lines and tensors out, lines and the output back
+ *     wire.c       what it writes: bytes, lines, a greeting, an answer
+ *     call.c       one call: lines and tensors out, an answer and the output back
  *     engine.c     options, the greeting, a new child when one broke
  */
 #ifndef TILEPROOF_CLI_ENGINE_ENGINE_H
@@ -13,20 +14,17 @@
 #include "cli.h"
 #include "engine/process.h"
 
-enum { ENGINE_WORDS = 8, ENGINE_TEXT = 1024 };
+enum { ENGINE_WORDS = 9 };
 
 struct engine {
     tp_engine api; /* for tp_qualify_run_options.engine */
     struct process process;
     char *words[ENGINE_WORDS]; /* the command */
-    char engine[32];
-    struct greeting {
-        char name[64], mode[64], device[64]; /* "torch", "eager", "cpu" */
-        char versions[1024], host[512];      /* lines of name=value */
-    } greeting;
+    char engine[32], threads[24];
+    struct greeting greeting;
     int64_t cell;   /* number of the call */
     int bad_starts; /* in a row */
-    char kernel[256], observed[64], reasons[ENGINE_TEXT]; /* of the last answer */
+    struct answer answer; /* the last one */
 };
 
 /* By --engine and --runner; NULL where neither is given, or it is tileproof. Exit code, reason printed. */
@@ -35,10 +33,7 @@ void engine_close(struct engine *engine);
 /* Of this process with its engine; NULL: with this library. Texts are those of both. */
 void engine_identity(const struct engine *engine, const tp_identity *here, tp_identity *now);
 
-/* call.c: 0: answered, and *status says how; 1: the runner broke, for the reason. */
-int engine_call(struct engine *engine, const tp_engine_call *call, tp_engine_answer *answer, tp_status *status,
-                char why[PROCESS_WHY]);
-/* The value of a line "key value", or NULL. */
-const char *line_value(const char *line, const char *key);
+/* call.c: 0: answered, and engine->answer says how; 1: the runner broke, for the reason. */
+int engine_call(struct engine *engine, const tp_engine_call *call, tp_engine_answer *answer, char why[WIRE_WHY]);
 
 #endif

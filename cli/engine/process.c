@@ -18,8 +18,8 @@
 
 enum { CHILD_SOCKET = 3, CHILD_FILE = 4, FIRST_FREE = 16, NOT_STARTED = 127, GENTLE_MS = 1000, SLICE_MS = 250 };
 
-static int say(char why[PROCESS_WHY], const char *what, const char *detail) {
-    snprintf(why, PROCESS_WHY, "%s%s", what, detail);
+static int say(char why[WIRE_WHY], const char *what, const char *detail) {
+    snprintf(why, WIRE_WHY, "%s%s", what, detail);
     return 1;
 }
 
@@ -30,13 +30,13 @@ static void close_all(struct process *p) {
 }
 
 /* How it ended, as a reason. */
-static int say_ended(int status, char why[PROCESS_WHY]) {
+static int say_ended(int status, char why[WIRE_WHY]) {
     if (WIFSIGNALED(status))
-        snprintf(why, PROCESS_WHY, "the runner died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(why, WIRE_WHY, "the runner died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) == NOT_STARTED)
-        snprintf(why, PROCESS_WHY, "the runner could not be started, or exited with %d", NOT_STARTED);
+        snprintf(why, WIRE_WHY, "the runner could not be started, or exited with %d", NOT_STARTED);
     else
-        snprintf(why, PROCESS_WHY, "the runner exited with %d before it answered", WEXITSTATUS(status));
+        snprintf(why, WIRE_WHY, "the runner exited with %d before it answered", WEXITSTATUS(status));
     return 1;
 }
 
@@ -61,10 +61,10 @@ static void become_runner(int socket, int file, char *const words[]) {
     _exit(NOT_STARTED);
 }
 
-int process_start(struct process *p, char *const words[], char why[PROCESS_WHY]) {
+int process_start(struct process *p, char *const words[], char why[WIRE_WHY]) {
     int sockets[2] = {-1, -1};
     p->socket = p->file = -1;
-    p->used = 0;
+    p->bytes.used = 0;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets)) return say(why, "no socket for a runner: ", strerror(errno));
     p->socket = sockets[0];
     p->file = memfd_create("tileproof cell", MFD_CLOEXEC);
@@ -93,7 +93,7 @@ static int ends_within(struct process *p, int ms, int *status) {
 }
 
 /* It closed its end: did it end, too? */
-static int say_gone(struct process *p, char why[PROCESS_WHY]) {
+static int say_gone(struct process *p, char why[WIRE_WHY]) {
     int status;
     if (!ends_within(p, GENTLE_MS, &status)) return say(why, "the runner closed its socket", "");
     close_all(p);
@@ -102,7 +102,7 @@ static int say_gone(struct process *p, char why[PROCESS_WHY]) {
 
 /* 0: ready. Time in which tool and runner were both stopped, as in a machine that slept, does not count: it shows as a wait
    that took longer than it was asked to. */
-static int await(struct process *p, short events, double *left_ns, char why[PROCESS_WHY]) {
+static int await(struct process *p, short events, double *left_ns, char why[WIRE_WHY]) {
     while (*left_ns > 0) {
         struct pollfd ready = {.fd = p->socket, .events = events};
         double begin = now_ns();
@@ -113,11 +113,11 @@ static int await(struct process *p, short events, double *left_ns, char why[PROC
         /* interrupted: a stop is asked for, which comes after this cell */
         if (count < 0 && errno != EINTR) return say(why, "a runner cannot be waited for: ", strerror(errno));
     }
-    snprintf(why, PROCESS_WHY, "the runner did not answer in %g s", p->timeout);
+    snprintf(why, WIRE_WHY, "the runner did not answer in %g s", p->timeout);
     return 1;
 }
 
-int process_send(struct process *p, const char *text, size_t size, char why[PROCESS_WHY]) {
+int process_send(struct process *p, const char *text, size_t size, char why[WIRE_WHY]) {
     double left_ns = p->timeout * 1e9;
     while (size) {
         if (await(p, POLLOUT, &left_ns, why)) return 1;
@@ -130,33 +130,26 @@ int process_send(struct process *p, const char *text, size_t size, char why[PROC
     return 0;
 }
 
-int process_receive(struct process *p, char line[PROCESS_LINE], char why[PROCESS_WHY]) {
+int process_receive(struct process *p, char line[WIRE_LINE], char why[WIRE_WHY]) {
     double left_ns = p->timeout * 1e9;
     for (;;) {
-        char *newline = memchr(p->received, '\n', p->used);
-        if (newline) {
-            size_t length = (size_t)(newline - p->received);
-            memcpy(line, p->received, length);
-            line[length] = 0;
-            p->used -= length + 1;
-            memmove(p->received, newline + 1, p->used);
-            return strlen(line) == length ? 0 : say(why, "the runner wrote a line with a zero byte", "");
-        }
-        if (p->used == sizeof p->received) return say(why, "the runner wrote a line of 4,096 bytes or more", "");
+        enum wire found = wire_line(&p->bytes, line, why);
+        if (found != WIRE_MORE) return found != WIRE_WHOLE;
         if (await(p, POLLIN, &left_ns, why)) return 1;
-        ssize_t got = recv(p->socket, p->received + p->used, sizeof p->received - p->used, MSG_DONTWAIT);
+        ssize_t got =
+            recv(p->socket, p->bytes.received + p->bytes.used, sizeof p->bytes.received - p->bytes.used, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         if (got <= 0) return say_gone(p, why);
-        p->used += (size_t)got;
+        p->bytes.used += (size_t)got;
     }
 }
 
 int process_spoke(struct process *p) {
     struct pollfd ready = {.fd = p->socket, .events = POLLIN};
-    return p->used > 0 || poll(&ready, 1, 0) > 0;
+    return p->bytes.used > 0 || poll(&ready, 1, 0) > 0;
 }
 
-int process_write(struct process *p, const void *bytes, size_t size, int64_t at, char why[PROCESS_WHY]) {
+int process_write(struct process *p, const void *bytes, size_t size, int64_t at, char why[WIRE_WHY]) {
     for (size_t done = 0; done < size;) {
         ssize_t count = pwrite(p->file, (const char *)bytes + done, size - done, (off_t)(at + (int64_t)done));
         if (count < 0 && errno == EINTR) continue;
@@ -166,7 +159,7 @@ int process_write(struct process *p, const void *bytes, size_t size, int64_t at,
     return 0;
 }
 
-int process_read(struct process *p, void *bytes, size_t size, int64_t at, char why[PROCESS_WHY]) {
+int process_read(struct process *p, void *bytes, size_t size, int64_t at, char why[WIRE_WHY]) {
     for (size_t done = 0; done < size;) {
         ssize_t count = pread(p->file, (char *)bytes + done, size - done, (off_t)(at + (int64_t)done));
         if (count < 0 && errno == EINTR) continue;

@@ -37,10 +37,11 @@ static void complain_bytes(const char *name, const char *value, int *code) {
 /* Everything that decides a cell, or what is said of it. NULL: exit code, reason printed. */
 static json_t *terms_of(const struct options *options, const tp_identity *now, const struct qualification *all,
                         int *code) {
-    char numbers[3][32];
+    char numbers[4][32];
     snprintf(numbers[0], sizeof numbers[0], "%d", (int)now->parser);
     snprintf(numbers[1], sizeof numbers[1], "%lld", (long long)TP_QUALIFY_SEED);
     snprintf(numbers[2], sizeof numbers[2], "%lld", (long long)options->threads);
+    snprintf(numbers[3], sizeof numbers[3], "%lld", (long long)options->cells);
     const char *const terms[][2] = {
         {"version", now->version},
         {"build", now->build},
@@ -61,6 +62,7 @@ static json_t *terms_of(const struct options *options, const tp_identity *now, c
         {"--fallback", options->fallback ? options->fallback : "refuse"},
         {"--phases", options->phases ? options->phases : "all"},
         {"--quick", options->quick ? "yes" : "no"},
+        {"--cells", options->cells ? numbers[3] : "all"},
         {"--dtype", options->dtypes ? options->dtypes : "bf16"},
         {"--paged", options->pages ? options->pages : "16"},
         {"--threads", options->threads ? numbers[2] : "all"},

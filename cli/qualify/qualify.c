@@ -49,6 +49,7 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
     enum table_format format;
     *wishes = (tp_qualify_options)TP_QUALIFY_OPTIONS_INIT;
     wishes->quick = options->quick;
+    wishes->max_cells = options->cells;
     int code = parse_phases(options->phases, &wishes->phases);
     if (code) return code;
     code = options_dtype(options, &wishes->dtype);

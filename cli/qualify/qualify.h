@@ -38,7 +38,7 @@ tp_qualify_use qualification_use(const struct qualification *all, int64_t index)
 int qualify_context(const struct options *options, const char *disable, tp_context **context);
 
 /* report_engine.c: a row for each layer group and phase: what ran, right or not, memory, time, properties. */
-void qualify_engine_table(const struct qualification *all);
+void qualify_engine_table(const struct qualification *all, int whole);
 int qualify_report(const struct qualification *all, const struct options *options, const tp_identity *identity);
 int qualify_save(const struct qualification *all, const char *path, const tp_identity *identity);
 /* Of a status, 0 the best. */

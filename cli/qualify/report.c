@@ -186,12 +186,12 @@ static void print_matrix(const struct qualification *all) {
 static int print_text(const struct qualification *all, int whole, const tp_identity *identity) {
     int counts[8] = {0}, assumed = assumed_dtypes(all);
     if (all->engine)
-        qualify_engine_table(all);
+        qualify_engine_table(all, whole);
     else if (whole)
         print_matrix(all);
     else
         qualify_summary(all);
-    print_trouble(all, whole ? INT_MAX : MAX_TROUBLE);
+    if (whole || !all->engine) print_trouble(all, whole ? INT_MAX : MAX_TROUBLE); /* lines of an engine have their reasons */
     for (int64_t i = 0; i < all->cell_count; i++) counts[tp_qualification_cell(all->q, i)->status]++;
     printf("\n%lld cells of %d models, %lld different problems%s", (long long)all->use_count, all->model_count,
            (long long)all->cell_count, all->cell_count ? ":" : "");

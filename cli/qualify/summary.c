@@ -179,15 +179,16 @@ static const char *for_refused(const struct qualification *all) {
 }
 
 static const char *what_next(const struct qualification *all, int status, int code, const struct options *options) {
+    static const char above[] = "the reasons above"; /* other commands would ask this library, not the engine */
     if (!all->use_count) return options->phases ? "other --phases" : "tileproof model";
     switch (status) {
         case TP_CELL_QUALIFIED:
         case TP_CELL_QUALIFIED_FALLBACK: break;
-        case TP_CELL_UNSUPPORTED: return for_refused(all);
+        case TP_CELL_UNSUPPORTED: return all->engine ? above : for_refused(all);
         case TP_CELL_MISTRUSTED: return "docs/qualify.md, \"Could it have failed?\"";
         case TP_CELL_STALE:
         case TP_CELL_NUMERICS_CHANGED: return "meant? then --update --reason TEXT";
-        default: return "tileproof run --verify with its problem";
+        default: return all->engine ? above : "tileproof run --verify with its problem";
     }
     if (code == EXIT_LOCK) return "meant? then --update --reason TEXT";
     if (code) return "see above";

@@ -59,6 +59,7 @@ FIRST = [
     ("cli/lock/", "lock_cli"),
     ("cli/qualify/canary_m", "lock_cli"),
     ("cli/qualify/lockfile", "lock_cli|qualify"),
+    ("cli/engine/", "fuzz_runner|runner"),
     ("cli/qualify/journal_text", "journal_calls|fuzz_journal"),
     ("cli/qualify/journal", "journal_calls|files"),
     ("harness/text_file", "files"),

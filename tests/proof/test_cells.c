@@ -51,6 +51,29 @@ static void cells_of_groups(void **state) {
     tp_model_destroy(model);
 }
 
+/* The first of each phase are the main ones; the limit is for each layer group. */
+static void at_most_so_many_cells(void **state) {
+    (void)state;
+    tp_model *model = support_model(
+        "{\"tileproof_model\": 1, \"groups\": ["
+        "{\"layers\": \"0\", \"problem\": \"h4/2 d64 f16 causal window=1023,0\"},"
+        "{\"layers\": \"1\", \"problem\": \"h4/2 d80 f16 causal\"}]}");
+    for (int64_t limit = 1; limit <= 2; limit++) {
+        tp_qualify_options options = TP_QUALIFY_OPTIONS_INIT;
+        tp_qualify_use use = TP_QUALIFY_USE_INIT;
+        tp_error error = TP_ERROR_INIT;
+        tp_qualification *q;
+        int64_t uses = 0, timed = 0;
+        options.max_cells = limit;
+        assert_int_equal(tp_qualify_create(&model, 1, &options, &q, &error), TP_OK);
+        for (; tp_qualification_use(q, uses, &use) == TP_OK; uses++) timed += tp_qualification_cell(q, use.cell)->timed;
+        assert_int_equal(timed, 2 * 4); /* prefill, decode, varlen, mixed of both groups */
+        assert_int_equal(uses, limit == 1 ? 2 * 4 : 2 * (2 + 2 + 1 + 1));
+        tp_qualification_destroy(q);
+    }
+    tp_model_destroy(model);
+}
+
 /* What two groups and two models ask for is one cell. */
 static void a_problem_is_one_cell(void **state) {
     (void)state;
@@ -128,7 +151,7 @@ static void cells_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cells_of_groups),
+        cmocka_unit_test(cells_of_groups), cmocka_unit_test(at_most_so_many_cells),
         cmocka_unit_test(a_problem_is_one_cell),
         cmocka_unit_test(cells_fit),
     };

@@ -127,13 +127,15 @@ def main():
     if FAULT == "restless" and os.path.exists(MARK):
         os._exit(7)
     other = "-other" if FAULT == "changes" and os.path.exists(MARK) else ""
-    more = {"unavailable": "unavailable no such device\n", "odd": "colour blue\n", "nameless": "end\n", "version": "version none\n"}.get(FAULT, "")
+    more = {"unavailable": "unavailable no such device\n", "odd": "colour blue\n", "nameless": "end\n", "version": "version none\n",
+            "mode": "mode fast\n", "speechless": "unavailable \n"}.get(FAULT, "")  # fmt: skip
     say(first or f"tileproof-runner 1\n{more}engine plain{other}\nmode eager\ndevice cpu\nversion plain=1.0\nhost room=4 b\nend\n")
     call = 0
     while True:
         cell, tensors = read()
         call += 1
         at, size = tensors["o"]
+        assert cell["seed"] == "1", cell
         if call == CALL and FAULT != "none" and once():
             if FAULT in ("restless", "changes"):
                 os._exit(1)

@@ -33,6 +33,8 @@ assert lines[1].split()[:3] == ["tiny", "QUALIFIED", "3"], lines
 assert lines[-1] == "PASS: 1 models, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
     quiet "$tool" qualify "$one" --quick --phases decode
 # however many cores there are, the reference may be shared among threads
+expect one-cell 0 '^PASS: 1 models, 4 cells' "$tool" qualify "$one" --quick --cells 1
+expect_error bad-cells 2 "--cells is 'few': it must be a whole number" "$tool" qualify "$one" --cells few
 expect shared-reference 0 '^PASS: 1 models, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
 expect_python worst-first '
 lines = text.splitlines()

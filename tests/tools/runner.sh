@@ -23,7 +23,16 @@ quiet() { "$@" 2>/dev/null; }
 
 expect right 0 'PASS: 1 models, 7 cells' run none
 expect noise-on-stdout 0 '^noise on stdout$' run none
-expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none
+expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none -v
+expect_python right-lines '
+lines = text.splitlines()
+assert max(map(len, lines)) <= 80, lines
+assert re.search(r"^  decode     plain                QUALIFIED +\d+% +100 B  0.001 ms$", text, re.M), text
+assert "leaks" not in text and "vary" not in text, text' quiet run none
+expect_python refused-lines '
+lines = text.splitlines()
+assert max(map(len, lines)) <= 80, lines
+assert re.search(r"UNSUPPORTED[^\n]*\n {13}(with NaN[^\n]*)no such head", text), text' quiet run refuse
 expect_python rows '
 rows = [json.loads(line) for line in text.splitlines()]
 assert len(rows) == 7, len(rows)
@@ -51,7 +60,7 @@ one_bad exit exit NUMERIC_FAIL 'the runner exited with 3 before it answered'
 one_bad closed close NUMERIC_FAIL 'the runner closed its socket'
 one_bad hang hang NUMERIC_FAIL 'the runner did not answer in 5 s' --timeout 5s
 one_bad rubbish rubbish NUMERIC_FAIL "the runner wrote .Segmentation fault \\?.: no line of an answer"
-one_bad zero zero NUMERIC_FAIL 'a line with a zero byte'
+one_bad zero zero NUMERIC_FAIL "the runner wrote .served\\?.: no line of an answer"
 one_bad endless endless NUMERIC_FAIL 'no line of an answer, which has at most 64'
 one_bad long-line long NUMERIC_FAIL 'a line of 4,096 bytes or more'
 one_bad cut cut NUMERIC_FAIL 'cut the file of tensors short'
@@ -83,6 +92,8 @@ says no-greeting 1 "the runner wrote 'hello': it must begin with 'tileproof-runn
 says newer 1 "the runner wrote 'tileproof-runner 2'" newer
 says odd 1 "the runner wrote 'colour blue': no line of a greeting" odd
 says nameless 1 "the runner's greeting does not name its engine" nameless
+says bad-mode 1 "the runner wrote 'mode fast': no line of a greeting" mode
+says no-reason 1 "the runner wrote 'unavailable ': no line of a greeting" speechless
 says bad-version 1 "the runner wrote 'version none': no line of a greeting" version
 says gone 1 'the runner exited with 7 before it answered' gone
 says mute 1 'the runner did not answer in 5 s' mute --timeout 5s
@@ -91,6 +102,11 @@ says never-again 1 'the runner exited with 7 before it answered' restless
 expect another-one 1 'the runner says now that it is plain-other on cpu' run changes
 expect no-command 1 'could not be started, or exited with 127' "$tool" qualify "$model" --runner /no/such/runner
 expect no-python 1 'could not be started, or exited with 127' "$tool" qualify "$model" --engine torch --python /no/such/python
+
+printf '#!/bin/sh\necho "$@" >&2\n' >"$scratch/words"
+chmod +x "$scratch/words"
+expect told-device-and-threads 1 '^-m tileproof.engines torch --threads 3 --device cuda$' "$tool" qualify "$model" --engine torch:cuda --threads 3 \
+    --python "$scratch/words"
 
 # properties that are required
 expect required 0 'PASS' run none --require contained,deterministic,empty
@@ -127,13 +143,15 @@ rm -f "$scratch/mark"
 "$tool" qualify "$model" --quick --journal "$journal" --runner "$hostile 'restless' '$scratch/mark'" >/dev/null 2>&1
 expect other-engine 2 'its cells were made otherwise: .*--engine: journal has plain, here loops' "$tool" qualify "$model" --quick \
     --journal "$journal" --resume --runner "$example"
+expect other-cells 2 'its cells were made otherwise: .*--cells: journal has all, here 1' "$tool" qualify "$model" --quick --cells 1 \
+    --journal "$journal" --resume --runner "$hostile none '$scratch/mark'"
 
 # the example, in both dtypes
 expect example 0 'PASS: 1 models, 7 cells' "$tool" qualify "$model" --quick --runner "$example" --require contained,deterministic,empty
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16/24 bf16 causal softcap=5"}]}' >"$model"
-expect example-bf16 0 '\| loops \| QUALIFIED_FALLBACK 2 ' "$tool" qualify "$model" --quick --runner "$example"
+expect example-bf16 0 '  prefill    loops                QUALIFIED_FALLBACK ' "$tool" qualify "$model" --quick --runner "$example"
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16 f16 causal"}]}' >"$model"
-expect example-f16 3 'this engine has no f16' "$tool" qualify "$model" --quick --runner "$example"
+expect example-f16 3 'this engine has f32 and bf16 alone' "$tool" qualify "$model" --quick --runner "$example"
 expect example-alone 2 'it is started by tileproof qualify --runner' "$example"
 
 # locks: engines beside this library's own cells

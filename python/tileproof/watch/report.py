@@ -9,7 +9,7 @@ from typing import Any
 from .problem import LENGTHS
 from .unseen import not_observable
 
-WIDTH = 120
+WIDTH = 80
 
 
 def with_lengths(text: str) -> str:
@@ -81,40 +81,44 @@ def rows(watch: Any) -> list[Row]:
     return sorted(made, key=lambda x: (x.drift is None, x.fused, -x.seconds, x.problem))
 
 
-def _head(watch: Any, found: list[Row]) -> str:
+def _head(watch: Any, found: list[Row]) -> list[str]:
     calls, seconds = sum(x.calls for x in found), sum(x.seconds for x in found)
     unfused = sum(x.calls for x in found if not x.fused)
-    what = ", ".join(f"{name} {value}" for name, value in watch.identity.items() if name in ("torch", "cpu_capability", "gpu"))
-    drift = ""
+    lines = [f"tileproof watch: {calls} calls of attention, {unfused} of them not fused, {seconds:.3f} s"]
+    lines.append("  " + ", ".join(f"{name} {value}" for name, value in watch.identity.items() if name in ("torch", "cpu_capability", "gpu")))
     if watch.lock is not None:
         stale = ", and it is of another engine" if watch.stale else ""
-        drift = f"; {watch.drifted} drifted from {watch.lock.path}{stale}"
-    return f"tileproof watch: {calls} calls of attention, {unfused} of them not fused, {seconds:.3f} s{drift} ({what})"
+        lines.append(f"  {watch.drifted} drifted from {watch.lock.path}{stale}")
+    return lines
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
 
 
 def table(watch: Any) -> str:
     found = rows(watch)
-    lines = [_head(watch, found)]
+    lines = _head(watch, found)
     if found:
-        lines.append(f"{'calls':>7}  {'kernel':<16} {'mode':<8} {'ms':>9} {'us a call':>10} {'temporary':>10}  where")
+        lines.append(f"{'calls':>7}  {'kernel':<24} {'mode':<8} {'ms':>10} {'us a call':>10} {'temporary':>10}")
     for x in found:
         per_call = f"{1e6 * x.seconds / x.calls:.1f}" if x.timed else "-"
         total = f"{1e3 * x.seconds:.2f}" if x.timed else "-"
         name = x.kernel if x.engine == "torch" else f"{x.engine}:{x.kernel}"
-        lines.append(f"{x.calls:>7}  {name:<16} {x.place.mode:<8} {total:>9} {per_call:>10} {_size(x.peak_bytes):>10}  {x.where()}")
-        about = [x.problem]
+        lines.append(f"{x.calls:>7}  {name:<24} {x.place.mode:<8} {total:>10} {per_call:>10} {_size(x.peak_bytes):>10}")
+        about = [x.where(), x.problem]
         if x.drift is not None:
             about.append(f"DRIFT: {x.drift[1]}" + (f" ({x.refused} refused)" if x.refused else ""))
         about += [f"{'not fused' if not x.fused else 'fallback'}: {text}" for (_, text), _ in sorted(x.reasons.items(), key=lambda i: -i[1])]
         about += [f"note: {x.note}"] if x.note else []
         about += [f"note: {x.captured} of them while a CUDA graph was captured; replays are not seen"] if x.captured else []
         for text in about:
-            lines += textwrap.wrap(text, WIDTH - 9, initial_indent=" " * 9, subsequent_indent=" " * 11, break_long_words=False)
+            lines += _wrapped(text, " " * 9, " " * 11)
     unseen = not_observable(watch)
     if unseen:
         lines.append("not observable here:")
         for text in unseen:
-            lines += textwrap.wrap(text, WIDTH - 4, initial_indent="  - ", subsequent_indent="    ", break_long_words=False)
+            lines += _wrapped(text, "  - ", "    ")
     return "\n".join(lines) + "\n"
 
 

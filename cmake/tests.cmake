@@ -92,6 +92,7 @@ add_test(NAME example_paged COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/paged_e
 
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 add_test(NAME lines COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_lines.py)
+add_test(NAME results COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/tools/results.py)
 add_test(NAME links COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_links.py)
 if(TILEPROOF_CLI)
   add_test(NAME cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/cli.sh $<TARGET_FILE:tileproof_cli>)

@@ -69,54 +69,106 @@ void limits_close(struct limits *limits) {
     *limits = (struct limits){0};
 }
 
-static void measure_fma(const struct limits *limits, struct fma_limit *limit) {
+/* One attempt; NAN when it failed. */
+static double attempt_fma(const struct limits *limits, struct fma_limit *limit) {
     tp_error error = TP_ERROR_INIT;
     double gflops;
+    if (tp_measure_fma(limits->context, limit->isa, limit->threads, &gflops, &error) != TP_OK) return NAN;
+    limit->attempts++;
+    if (!(gflops <= limit->gflops)) limit->gflops = gflops;
+    return gflops;
+}
+
+static void measure_fma(const struct limits *limits, struct fma_limit *limit) {
     for (int i = 0; i < FMA_TRIES; i++) {
-        if (tp_measure_fma(limits->context, limit->isa, limit->threads, &gflops, &error) != TP_OK)
-            return;
-        limit->attempts++;
+        double gflops = attempt_fma(limits, limit);
+        if (isnan(gflops)) return;
         samples_add(&limit->here, gflops); /* without memory it is one fewer */
-        if (!(gflops <= limit->gflops)) limit->gflops = gflops;
     }
 }
 
-static void measure_read(const struct limits *limits, struct read_limit *limit) {
+static double attempt_read(const struct limits *limits, struct read_limit *limit, int streams) {
     tp_error error = TP_ERROR_INIT;
     double gbps;
-    int all = !limit->attempts, low = all ? 1 : limit->streams, high = all ? 8 : limit->streams;
-    for (int streams = low; streams <= high; streams *= 2) {
-        if (tp_measure_read(limits->context, limits->reader, limit->threads, limits->buffer,
-                            limits->bytes, streams, &gbps, &error) != TP_OK)
-            return;
-        limit->attempts++;
-        if (gbps <= limit->gbps) continue;
+    if (tp_measure_read(limits->context, limits->reader, limit->threads, limits->buffer, limit->bytes, streams, &gbps,
+                        &error) != TP_OK)
+        return NAN;
+    limit->attempts++;
+    if (gbps > limit->gbps) {
         limit->gbps = gbps;
         limit->streams = streams;
     }
+    return gbps;
 }
 
-static int has_fma(const struct limits *limits, const char *isa, int threads) {
+static void measure_read(const struct limits *limits, struct read_limit *limit) {
+    int all = !limit->attempts, low = all ? 1 : limit->streams, high = all ? 8 : limit->streams;
+    for (int streams = low; streams <= high; streams *= 2)
+        if (isnan(attempt_read(limits, limit, streams))) return;
+}
+
+static struct fma_limit *find_fma(struct limits *limits, const char *isa, int threads) {
     for (int i = 0; i < limits->fma_count; i++)
-        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa)) return 1;
-    return 0;
+        if (limits->fma[i].threads == threads && !strcmp(limits->fma[i].isa, isa)) return &limits->fma[i];
+    if (limits->fma_count == MAX_LIMITS) return NULL;
+    struct fma_limit *limit = &limits->fma[limits->fma_count++];
+    *limit = (struct fma_limit){.isa = isa, .threads = threads};
+    measure_fma(limits, limit);
+    return limit;
 }
 
-static int has_read(const struct limits *limits, int threads) {
+static struct read_limit *find_read(struct limits *limits, int threads, size_t bytes) {
     for (int i = 0; i < limits->read_count; i++)
-        if (limits->read[i].threads == threads) return 1;
-    return 0;
+        if (limits->read[i].threads == threads && limits->read[i].bytes == bytes) return &limits->read[i];
+    if (!limits->buffer || limits->read_count == MAX_LIMITS) return NULL;
+    struct read_limit *limit = &limits->read[limits->read_count++];
+    *limit = (struct read_limit){.threads = threads, .bytes = bytes};
+    measure_read(limits, limit);
+    return limit;
 }
 
 void limits_want(struct limits *limits, const char *isa, int threads) {
-    if (!has_fma(limits, isa, threads) && limits->fma_count < MAX_LIMITS) {
-        limits->fma[limits->fma_count] = (struct fma_limit){.isa = isa, .threads = threads};
-        measure_fma(limits, &limits->fma[limits->fma_count++]);
-    }
-    if (limits->buffer && !has_read(limits, threads) && limits->read_count < MAX_LIMITS) {
-        limits->read[limits->read_count] = (struct read_limit){.threads = threads};
-        measure_read(limits, &limits->read[limits->read_count++]);
-    }
+    find_fma(limits, isa, threads);
+    find_read(limits, threads, limits->bytes);
+}
+
+/* The rate of attempts of equal work is the harmonic mean of theirs. */
+double limits_probe_fma(struct limits *limits, const char *isa, int threads, double ns) {
+    struct fma_limit *limit = find_fma(limits, isa, threads);
+    double begin = now_ns(), slowness = 0, count = 0, passed;
+    if (!limit) return NAN;
+    do {
+        slowness += 1 / attempt_fma(limits, limit);
+        count++;
+        passed = now_ns() - begin;
+    } while (passed + passed / count / 2 < ns);
+    return count / slowness;
+}
+
+/* NULL: it cannot be measured. */
+static struct read_limit *read_of_size(struct limits *limits, int threads, double bytes) {
+    double size = fmin(fmax(bytes, 1 << 20), (double)limits->bytes);
+    struct read_limit *limit = find_read(limits, threads, (size_t)size);
+    return limit && limit->streams ? limit : NULL;
+}
+
+double limits_read_of(struct limits *limits, int threads, double bytes) {
+    struct read_limit *limit = read_of_size(limits, threads, bytes);
+    return limit ? limit->gbps : NAN;
+}
+
+double limits_probe_read(struct limits *limits, int threads, double bytes, double ns) {
+    struct read_limit *limit = read_of_size(limits, threads, bytes);
+    double slowness = 0, count = 0, passed;
+    if (!limit) return NAN;
+    attempt_read(limits, limit, limit->streams);
+    double begin = now_ns();
+    do {
+        slowness += 1 / attempt_read(limits, limit, limit->streams);
+        count++;
+        passed = now_ns() - begin;
+    } while (passed + passed / count / 2 < ns);
+    return count / slowness;
 }
 
 void limits_measure(struct limits *limits, int reads) {
@@ -138,7 +190,7 @@ double limits_fma(const struct limits *limits, const char *isa, int threads) {
 double limits_read(const struct limits *limits, int threads) {
     double max = NAN;
     for (int i = 0; i < limits->read_count; i++)
-        if (limits->read[i].attempts && limits->read[i].threads <= threads)
+        if (limits->read[i].attempts && limits->read[i].threads <= threads && limits->read[i].bytes == limits->bytes)
             max = fmax(max, limits->read[i].gbps);
     return max;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What this host can do at best, measured in the same process and over the whole run: f32
- * multiply-adds from registers by ISA and thread count, plain reads of a large buffer by thread
- * count. Only the highest figure is kept; a share is a rate divided by it.
+ * multiply-adds from registers by ISA and thread count, plain reads of a buffer by thread count and
+ * size. The highest figure is kept; share.h puts probes of a given length beside calls.
  */
 #ifndef TILEPROOF_HARNESS_LIMITS_H
 #define TILEPROOF_HARNESS_LIMITS_H
@@ -27,6 +27,7 @@ struct limits {
     } fma[MAX_LIMITS];
     struct read_limit {
         int threads, streams; /* of the best attempt */
+        size_t bytes;         /* read: the first ones of the buffer, or all */
         double gbps;
         int attempts;
     } read[MAX_LIMITS];
@@ -49,7 +50,14 @@ void limits_want(struct limits *limits, const char *isa, int threads);
 /* One more short attempt of every peak; of reads too when asked, with the streams that were best
    (all kinds the first time). */
 void limits_measure(struct limits *limits, int reads);
-/* The highest seen with at most so many threads; NAN when none was measured. */
+/* The rate over about so many ns: attempts one after another, which also count for the highest. Reads are of so many
+   bytes, but of 1 MiB and at most of the whole buffer, in the streams that are best for that size, and begin with one
+   that is not timed: what fits in a cache comes from there. NAN when it cannot be measured. */
+double limits_probe_fma(struct limits *limits, const char *isa, int threads, double ns);
+double limits_probe_read(struct limits *limits, int threads, double bytes, double ns);
+/* The highest seen of reads of so many bytes. */
+double limits_read_of(struct limits *limits, int threads, double bytes);
+/* The highest seen with at most so many threads, of reads that of the whole buffer; NAN when none was measured. */
 double limits_fma(const struct limits *limits, const char *isa, int threads);
 double limits_read(const struct limits *limits, int threads);
 /* The median of the attempts since limits_forget: what the host gave while a group ran. */

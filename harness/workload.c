@@ -7,9 +7,9 @@
 #include "harness/fail.h"
 
 tp_status workload_open(struct workload *workload, const char *words, const tp_problem *problem,
-                        const tp_lengths *lengths, uint64_t seed, tp_error *error) {
+                        const tp_lengths *lengths, enum tensors_form form, uint64_t seed, tp_error *error) {
     int back = problem->op == TP_BACKWARD; /* it reads lse */
-    struct tensors_style style = {.repeat = 1, .lse = back};
+    struct tensors_style style = {.form = form, .repeat = 1, .lse = back};
     double bytes = (back ? 2 : 1) * tensors_bytes(problem, lengths, &style), max = harness_max_bytes();
     memset(workload, 0, sizeof *workload);
     snprintf(workload->words, sizeof workload->words, "%s", words);

@@ -16,7 +16,7 @@ struct workload {
 /* Refuses what would take more than 3/4 of this host's memory. Values recur (see tensors_style), so that large tensors
    are filled fast. Close it in any case but an error. */
 tp_status workload_open(struct workload *workload, const char *words, const tp_problem *problem,
-                        const tp_lengths *lengths, uint64_t seed, tp_error *error);
+                        const tp_lengths *lengths, enum tensors_form form, uint64_t seed, tp_error *error);
 void workload_close(struct workload *workload);
 /* Runs what must have run before the call itself: the forward call, whose o and lse a backward one reads. */
 tp_status workload_prepare(struct workload *workload, tp_context *context, tp_error *error);

@@ -21,6 +21,7 @@ SIGNATURES = {
     "peers_error": (_TEXT, [_POINTER]),
     "peers_release": (None, [_POINTER]),
     "peers_amx": (ctypes.c_int, []),
+    "peers_machine": (ctypes.c_int, [_POINTER, _TEXT, ctypes.c_size_t]),
     "tp_version": (_TEXT, []),
 }
 
@@ -40,8 +41,14 @@ class Tileproof:
         return self.library.tp_version().decode()
 
     def amx(self):
-        """1: the host has AMX; 0: not; -1: it says so, but lists no tile palette."""
+        """1: the host has AMX and it works; 0: it does not say so; -1: it says so, but tiles cannot be used."""
         return self.library.peers_amx()
+
+    def machine(self):
+        """As the library prints it: architecture, ISA, caches."""
+        text = ctypes.create_string_buffer(512)
+        self.library.peers_machine(self.context(1), text, len(text))
+        return text.value.decode()
 
     def context(self, threads):
         if threads not in self.contexts:

@@ -92,6 +92,8 @@ def parse(text):
             found["lengths"] = sequences(word[5:])
         elif word in ("packed", "causal"):
             found[word] = True
+        elif word == "p=bf16":
+            pass  # it permits tileproof what peers do unasked: probabilities rounded to bf16
         elif match := re.fullmatch(r"window=(\d+),0", word):
             found["left"] = int(match[1])
         else:

@@ -8,7 +8,7 @@ import platform
 FIELDS = (
     "kind", "row", "op", "phase", "dtype", "threads", "peer", "variant", "verdict", "ours_ns", "peer_ns", "ratio",
     "ratio_lo", "ratio_hi", "pairs", "control_lo", "control_hi", "kernel", "error_ours", "error_peer", "cpu_ours",
-    "cpu_peer", "why", "host", "date",
+    "cpu_peer", "why", "host", "machine", "date",
 )  # fmt: skip
 TIMED = ("ahead", "even", "behind")
 

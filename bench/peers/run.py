@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make peers`: tileproof beside its peers on this host, by interleaved calls in one process."""
+"""`make peers`: tileproof beside its peers on this host, by interleaved calls in one process. A run that was stopped, by hand
+or after --minutes, goes on when the same command is given again."""
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import report
 import rows as work_list
@@ -15,7 +18,7 @@ import worker
 from ours import Tileproof
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Some virtual machines say that they have AMX and hide its palettes; libraries on oneDNN then die of SIGILL.
+# Some virtual machines say that they have AMX, but its tiles cannot be used; libraries on oneDNN then die of SIGILL.
 NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16", "PEERS_NO_AMX": "1"}
 
 
@@ -25,11 +28,13 @@ def options():
     parser.add_argument("--peers", default="torch,onnxruntime,openvino,ggml,ik_llama,vllm", help="a list")
     parser.add_argument("--quick", action="store_true", help="fewer pairs: wider intervals")
     parser.add_argument("--seconds", type=float, default=1.0, help="for one peer and row (default: 1)")
+    parser.add_argument("--minutes", type=float, default=28, help="then it stops, and goes on when asked again (default: 28)")
+    parser.add_argument("--fresh", action="store_true", help="measure again what a stopped run has measured")
     parser.add_argument("--append", action="store_true", help="keep the lines of other rows from earlier runs")
     parser.add_argument("--rows", type=pathlib.Path, default=HERE / "rows.txt", help="the work list")
     parser.add_argument("--library", type=pathlib.Path, default="build/main/libtileproof_peers.so")
     parser.add_argument("--build", type=pathlib.Path, default="build/peers", help="where results go")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=float, metavar="UNTIL", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -48,12 +53,41 @@ def crashed(build, number):
         out.write(json.dumps(report.line(**values, verdict="not run", why=why)) + "\n")
 
 
+def asked(arguments):
+    """What a run's lines depend on: lines of an earlier run count while it is the same."""
+    words = [arguments.match, arguments.peers, arguments.quick, arguments.seconds, arguments.rows.read_text()]
+    words.append(hashlib.sha256(arguments.library.resolve().parent.joinpath("libtileproof.so").read_bytes()).hexdigest())
+    return json.dumps(words)
+
+
+def begin(arguments):
+    """Keeps the lines of a run that was stopped, if this one asks for the same."""
+    build = arguments.build
+    build.mkdir(parents=True, exist_ok=True)
+    for name in ("trying.json", "missing.json"):
+        (build / name).unlink(missing_ok=True)
+    before = build / "asked.json"
+    if arguments.fresh or not before.exists() or before.read_text() != asked(arguments):
+        (build / "progress.jsonl").unlink(missing_ok=True)
+        report.write(before, asked(arguments))
+    elif lines := len(report.read_lines(build / "progress.jsonl")):
+        worker.say(f"going on after {lines} lines of a run that was stopped (--fresh: from the start)")
+
+
+def finish(arguments, rows, entries):
+    """How many rows are left; none: the next run begins anew."""
+    done = {(entry["row"], entry["threads"]) for entry in entries}
+    left = sum((row.text, row.threads) not in done for row in rows)
+    if not left:
+        for name in ("progress.jsonl", "asked.json"):
+            (arguments.build / name).unlink(missing_ok=True)
+    return left
+
+
 def measure(arguments, tileproof):
-    """Workers until one comes to the end; lines as measured."""
-    arguments.build.mkdir(parents=True, exist_ok=True)
-    for name in ("progress.jsonl", "trying.json", "missing.json"):
-        (arguments.build / name).unlink(missing_ok=True)
-    command = [sys.executable, __file__, "--worker", *sys.argv[1:]]
+    """Workers until one comes to the end or the time is over; lines as measured."""
+    begin(arguments)
+    command = [sys.executable, __file__, "--worker", str(time.time() + 60 * arguments.minutes), *sys.argv[1:]]
     while code := subprocess.run(command, env=environment(tileproof)).returncode:
         if code > 0 or not (arguments.build / "trying.json").exists():
             sys.exit(code if code > 0 else 1)
@@ -79,11 +113,12 @@ def main():
         return work(arguments, tileproof, rows, when)
     out = arguments.build / "peers.jsonl"
     old = report.read_lines(out) if arguments.append else []
-    entries = report.merge(old, measure(arguments, tileproof), everything)
+    measured = measure(arguments, tileproof)
+    entries = report.merge(old, measured, everything)
     missing = json.loads((arguments.build / "missing.json").read_text())
     notes = [f"not run here: {name}: {why}" for name, why in missing.items()]
     if tileproof.amx() < 0:
-        notes.append("AMX: this host says it has it but not how; peers were told not to use it.")
+        notes.append("AMX: this host says that it has it, but its tiles cannot be used; peers were told not to use it.")
     kernels = {entry["kernel"] for entry in entries if entry["kernel"]}
     peers = dict.fromkeys(entry["peer"] for entry in entries)
     text = report.header(tileproof.version, kernels, peers, notes, when)
@@ -91,6 +126,8 @@ def main():
     report.write_lines(out, entries)
     report.write(arguments.build / "peers.md", text)
     print(text, end="")
+    if left := finish(arguments, rows, measured):
+        sys.exit(f"stopped after {arguments.minutes:g} minutes with {left} of {len(rows)} rows left: the same command goes on")
 
 
 if __name__ == "__main__":

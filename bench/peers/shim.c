@@ -7,8 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <tileproof.h>
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #endif
 
 #define PEERS_API __attribute__((visibility("default")))
@@ -38,6 +42,7 @@ PEERS_API const char *peers_kernel(const peers_call *call);
 PEERS_API const char *peers_error(const peers_call *call);
 PEERS_API void peers_release(peers_call *call);
 PEERS_API int peers_amx(void);
+PEERS_API int peers_machine(void *context, char *text, size_t size);
 
 /* A context of so many threads, or NULL and the reason. */
 void *peers_open(int threads, char *why, size_t size) {
@@ -52,6 +57,10 @@ void *peers_open(int threads, char *why, size_t size) {
 
 void peers_close(void *context) {
     tp_context_destroy(context);
+}
+
+int peers_machine(void *context, char *text, size_t size) {
+    return tp_machine_print(tp_context_machine(context), text, size);
 }
 
 /* seqs= of the text as cu_seqlens; 0 when there are more sequences than a call holds. */
@@ -161,12 +170,40 @@ void peers_release(peers_call *call) {
     free(call);
 }
 
-/* 1: the host has AMX; 0: not; -1: it says so, but the leaf with the tile palettes is missing. */
+#if defined(__x86_64__) && defined(__linux__)
+/* One tile, configured, cleared and given back. */
+__attribute__((target("amx-tile"))) static void use_a_tile(void) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1, .row_bytes = {64}, .rows = {16}};
+    _tile_loadconfig(&config);
+    _tile_zero(0);
+    _tile_release();
+}
+
+/* Whether the kernel permits tiles and the instructions do not trap: asked and tried in a child. */
+static int tiles_work(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)) _exit(1);
+        use_a_tile();
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+#endif
+
+/* 1: the host has AMX, permits it, and it works; 0: the host does not say that it has it; -1: it says so, but its tiles
+   cannot be used, as in virtual machines that hide the list of palettes. */
 int peers_amx(void) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1)) return 0;
-    return __get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a > 0 ? 1 : -1;
+    return __get_cpuid_count(0x1d, 0, &a, &b, &c, &d) && a > 0 && tiles_work() ? 1 : -1;
 #else
     return 0;
 #endif

@@ -6,6 +6,7 @@ import importlib
 import json
 import statistics
 import sys
+import time
 
 import problem as problems
 import report
@@ -87,7 +88,8 @@ class Sheet:
         self.common = dict(
             row=row.text, op=row.op, phase=problem.phase, dtype=problem.dtype, threads=row.threads,
             kernel=self.ours.kernel(), error_ours=self.error, control_lo=self.control.low,
-            control_hi=self.control.high, host=report.host(), date=when, ours_ns=self.times[0] * 1e9,
+            control_hi=self.control.high, host=report.host(), machine=tileproof.machine(), date=when,
+            ours_ns=self.times[0] * 1e9,
         )  # fmt: skip
 
     def quiet(self, twin, tries=3):
@@ -126,13 +128,15 @@ class Sheet:
 
 
 def work(rows, tileproof, peers, arguments, when):
-    """Every row with every peer, but for what the file of progress has."""
+    """Every row with every peer, but for what the file of progress has, until the time is over."""
     progress, trying = arguments.build / "progress.jsonl", arguments.build / "trying.json"
     done = {report.key(entry) for entry in report.read_lines(progress)}
     for number, row in enumerate(rows, 1):
         left = [p for p in peers.values() if (row.text, row.threads, p.name()) not in done]
         if not left:
             continue
+        if time.time() > arguments.worker:
+            break
         say(f"{number}/{len(rows)} threads={row.threads} {row.text}")
         sheet = Sheet(row, tileproof, arguments, when)
         for peer in left:

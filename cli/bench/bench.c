@@ -121,9 +121,22 @@ static int selected(const struct bench *bench, const char *words, struct way way
     return !regexec(&bench->match, text, 0, NULL, 0);
 }
 
-/* Slots of all cases, forth and back, until each had its time in this attempt. */
+/* A pair of turns of each case beside the limit that bounds it. */
+static int measure_shares(struct bench *bench, const struct timed_case *cases, struct series *series,
+                          struct share *shares, int count) {
+    tp_error error = TP_ERROR_INIT;
+    for (int i = 0; i < count; i++) {
+        if (!shares[i].ratios.count) shares[i].limit = share_limit_of(&cases[i], &bench->limits);
+        double amount = shares[i].limit == SHARE_OF_FMA ? cases[i].flops : cases[i].kv_bytes;
+        if (share_measure(&shares[i], &cases[i], amount, &bench->limits, &series[i].calls, &error) != TP_OK)
+            return complain_status(&error);
+    }
+    return EXIT_FINE;
+}
+
+/* Slots of all cases, forth and back, until each had its time in this attempt. The last case is the control. */
 static int measure_group(struct bench *bench, struct timed_case *cases, struct series *series,
-                         int count) {
+                         struct share *shares, int count) {
     tp_error error = TP_ERROR_INIT;
     int64_t rounds = bench->options->attempts;
     double slot_ns = bench->slice_ns < max_slot_ns ? bench->slice_ns : max_slot_ns;
@@ -138,13 +151,15 @@ static int measure_group(struct bench *bench, struct timed_case *cases, struct s
                 return complain_status(&error);
         } while (now_ns() - begin < bench->slice_ns * count);
         limits_measure(&bench->limits, 0);
+        int code = measure_shares(bench, cases, series, shares, count - 1);
+        if (code) return code;
     }
     limits_measure(&bench->limits, 1);
     return EXIT_FINE;
 }
 
 static int report_group(struct bench *bench, struct timed_case *cases, struct series *series,
-                        int count, double steal) {
+                        const struct share *shares, int count, double steal) {
     const struct options *options = bench->options;
     struct oracle oracle = {0};
     tp_error error = TP_ERROR_INIT;
@@ -165,6 +180,8 @@ static int report_group(struct bench *bench, struct timed_case *cases, struct se
         struct bench_row *row = &rows[bench->row_count++];
         bench_row_fill(row, &cases[i], &series[i], options, max_error);
         row->steal = steal;
+        row->share = share_interval(&shares[i], (uint64_t)options->seed);
+        row->share_of = shares[i].limit;
         row->fma_here = limits_here(&bench->limits, row->isa, row->threads);
     }
     oracle_destroy(&oracle);
@@ -174,15 +191,19 @@ static int report_group(struct bench *bench, struct timed_case *cases, struct se
 /* The first case once more, as the last of the group, is the A/A control. */
 static int measure_cases(struct bench *bench, struct timed_case *cases, int count) {
     struct series *series = calloc((size_t)count + 1, sizeof *series);
+    struct share *shares = calloc((size_t)count + 1, sizeof *shares);
     struct ticks before = ticks_now();
-    if (!series) return EXIT_FAILED;
     cases[count] = timed_case_copy(&cases[0]);
-    int code = measure_group(bench, cases, series, count + 1);
+    int code = series && shares ? measure_group(bench, cases, series, shares, count + 1) : EXIT_FAILED;
     if (!code && slots_ratios(&series[0].wall, &series[count].wall, &bench->control))
         code = EXIT_FAILED;
-    if (!code) code = report_group(bench, cases, series, count, ticks_steal(before, ticks_now()));
-    for (int i = 0; i <= count; i++) series_free(&series[i]);
+    if (!code) code = report_group(bench, cases, series, shares, count, ticks_steal(before, ticks_now()));
+    for (int i = 0; i <= count && series && shares; i++) {
+        series_free(&series[i]);
+        share_free(&shares[i]);
+    }
     free(series);
+    free(shares);
     return code;
 }
 

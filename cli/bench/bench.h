@@ -28,6 +28,7 @@
 #include "bench/table.h"
 #include "cli.h"
 #include "harness/oracle.h"
+#include "harness/share.h"
 #include "harness/slots.h"
 
 enum { DEFAULT_ATTEMPTS = 5, BENCH_WORDS = WORKLOAD_WORDS };
@@ -48,7 +49,8 @@ int list_problems(const struct options *options, struct list *problems);
 /* problem.c. Words are a problem text, or a shape with words, or a generator with words:
        @lognormal[=TOKENS]   packed sequences, 32,768 tokens in all, lengths log-normal with median
                              400 and sigma 1 (of the log), clipped to 64..4096, seed 1; the last
-                             one takes what is left */
+                             one takes what is left
+   @heads among the words: [batch][head][token][dim], in pages HND, where it is [batch][token][head][dim] otherwise */
 /* The rule the words break; nothing is allocated. */
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);
 tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error);
@@ -71,6 +73,8 @@ struct bench_row {
     int threads, fallback;
     struct summary times;
     struct series series;   /* its calls are gone */
+    struct interval share;  /* of the limit that bounds it, beside probes in turns */
+    enum share_limit share_of;
     double steal, fma_here; /* while its group ran */
     size_t n;
     double flops, kv_bytes, max_error; /* NAN: not verified */
@@ -88,6 +92,8 @@ const char *bench_label(const struct timed_case *one);
 int bench_report(const struct bench_row *rows, size_t count, const struct limits *limits,
                  struct interval control, enum table_format format, const struct options *options);
 void bench_date(char text[32]); /* now, UTC */
+/* The last columns of a line: host, machine, kind, date. */
+void bench_add_host(struct table *table, const struct limits *limits, const char *kind);
 
 /* against.c */
 struct against {
@@ -159,6 +165,7 @@ struct goal {
     double line_low, line_high;         /* head dims of cases 1 and 2, for rate_vs_line */
     struct samples calls[CALL_COUNT];   /* of bench_calls */
     double workspace_mib;
+    struct share share; /* of the limit that the metric names */
     double handover_ns[3][HANDOVER_ROWS]; /* by rows, prefill, decode: the best; 0: none */
     int selected, rounds;
     char note[256]; /* why it did not run here */
@@ -189,6 +196,8 @@ double handover_worst(const struct goal *goal, char *text, size_t size);
 enum verdict { MET, NOT_MET, NOT_RUN };
 struct judged {
     double figure, floor;
+    double low, high; /* of a share: its interval; NAN: none */
+    double of_best;   /* of a share: the best call over the highest limit seen, in % */
     enum verdict floor_met, aim_met;
     char detail[512];
 };

@@ -2,8 +2,9 @@
 /*
  * bench --goals: each goal gets one attempt a round, in at least five rounds over all goals, so
  * that its attempts are spaced over the whole run. What a goal compares runs back and forth within
- * the attempt. A goal that misses its floor by little gets up to as many rounds again: the best
- * rate of a kernel is not what a busy neighbour leaves of it.
+ * the attempt; a share of a limit is taken beside probes of that limit (harness/share.h). A goal that
+ * misses its floor by little gets up to as many rounds again: the best rate of a kernel is not what a
+ * busy neighbour leaves of it.
  */
 #include "bench/bench.h"
 
@@ -62,6 +63,22 @@ static tp_status measure_workspace(const struct goals_run *run, struct goal *goa
     return TP_OK;
 }
 
+static int is_share(const struct goal *goal) {
+    return goal->metric == GOAL_PCT_FMA || goal->metric == GOAL_PCT_READ || goal->metric == GOAL_PCT_ROOFLINE;
+}
+
+/* One case beside the limit that the metric names. */
+static tp_status measure_share(struct goals_run *run, struct goal *goal, const struct timed_case *one, tp_error *error) {
+    struct goal_case *judged = &goal->cases[0];
+    struct share *share = &goal->share;
+    share->limit = goal->metric == GOAL_PCT_FMA    ? SHARE_OF_FMA
+                   : goal->metric == GOAL_PCT_READ ? SHARE_OF_READ
+                                                   : share_limit_of(one, &run->limits);
+    double bytes = goal->metric == GOAL_PCT_READ ? judged->bytes : judged->kv_bytes;
+    return share_measure(share, one, share->limit == SHARE_OF_FMA ? judged->flops : bytes, &run->limits, &judged->times,
+                         error);
+}
+
 static int needs_reads(const struct goal *goal) {
     return goal->metric == GOAL_PCT_READ || goal->metric == GOAL_PCT_ROOFLINE ||
            goal->metric == GOAL_SPEEDUP_READ;
@@ -103,7 +120,8 @@ static tp_status measure_cases(struct goals_run *run, struct goal *goal, tp_erro
         one->bytes = (double)cases[planned].receipt.bytes_compulsory;
         one->kv_bytes = cases[planned].kv_bytes;
     }
-    for (int i = 0; status == TP_OK && i < goal->case_count; i++) {
+    if (status == TP_OK && is_share(goal)) status = measure_share(run, goal, &cases[0], error);
+    for (int i = 0; status == TP_OK && !is_share(goal) && i < goal->case_count; i++) {
         int at = goal->rounds % 2 ? goal->case_count - 1 - i : i;
         status = timed_case_burst(&cases[at], slice_ns, 1, &goal->cases[at].times, error);
     }
@@ -168,11 +186,13 @@ static int run_rounds(struct goals_run *run) {
 }
 
 static const struct column columns[] = {
-    {"name", "goal", 1, 0},         {"figure", "figure", 1, 3},      {"floor", "floor", 1, 2},
-    {"aim", "aim", 1, 2},           {"floor_met", "floor is", 1, 0}, {"aim_met", "aim is", 1, 0},
-    {"attempts", "attempts", 1, 0}, {"metric", "metric", 1, 0},      {"detail", "measured", 1, 0},
-    {"problem", NULL, 1, 0},        {"kernel", NULL, 1, 0},          {"threads", NULL, 1, 0},
-    {"repro", NULL, 1, 0},
+    {"name", "goal", 1, 0},          {"figure", "figure", 1, 3},     {"low", "from", 1, 1},
+    {"high", "to", 1, 1},            {"of_best", "of best", 1, 1},   {"floor", "floor", 1, 2},
+    {"aim", "aim", 1, 2},            {"floor_met", "floor is", 1, 0}, {"aim_met", "aim is", 1, 0},
+    {"attempts", "attempts", 1, 0},  {"metric", "metric", 1, 0},     {"detail", "measured", 1, 0},
+    {"problem", NULL, 1, 0},         {"kernel", NULL, 1, 0},         {"threads", NULL, 1, 0},
+    {"repro", NULL, 1, 0},           {"version", NULL, 1, 0},        {"host", NULL, 1, 0},
+    {"machine", NULL, 1, 0},         {"kind", NULL, 1, 0},           {"date", NULL, 1, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 
@@ -195,6 +215,9 @@ static int report(struct goals_run *run, enum table_format format) {
                  run->kernel ? " -k " : "", run->kernel ? run->kernel : "");
         table_text(&table, goal->name);
         table_number(&table, judged.figure);
+        table_number(&table, judged.low);
+        table_number(&table, judged.high);
+        table_number(&table, judged.of_best);
         table_number(&table, judged.floor);
         table_number(&table, goal->aim);
         table_text(&table, verdict_words[judged.floor_met]);
@@ -206,14 +229,17 @@ static int report(struct goals_run *run, enum table_format format) {
         table_text(&table, goal->cases[0].ran);
         table_integer(&table, goal->cases[0].threads);
         table_text(&table, repro);
+        table_text(&table, tp_version());
+        bench_add_host(&table, &run->limits, "goal");
     }
     if (format == FORMAT_MD) bench_print_host(&run->limits, stdout);
     int code = table_print(&table, format, stdout);
     if (format == FORMAT_JSON) fputc('\n', stdout);
     if (format == FORMAT_MD)
         printf("\nfloors: %d met, %d not met, %d not run here; aims: %d of %d met\n"
-               "The best of all attempts counts, against the highest limit seen; metrics in _mib, "
-               "_us, of receipts and of the hand-over must stay below.\n",
+               "A share is the median of calls beside probes of their limit in turns, with its 99 %% interval; of best: "
+               "the best call of the highest limit seen.\nOf all others the best of all attempts counts; metrics in _mib, _us, "
+               "of receipts and of the hand-over must stay below.\n",
                floors[MET], floors[NOT_MET], floors[NOT_RUN], aims[MET], with_aim);
     table_close(&table);
     return code ? code : floors[NOT_MET] ? EXIT_FAILED : EXIT_FINE;

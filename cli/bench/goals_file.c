@@ -263,6 +263,7 @@ void goals_free(struct goals *goals) {
     for (size_t i = 0; i < goals->count; i++) {
         for (int c = 0; c < CALL_COUNT; c++) samples_free(&goals->goal[i].calls[c]);
         for (int c = 0; c < GOAL_CASES; c++) samples_free(&goals->goal[i].cases[c].times);
+        share_free(&goals->goal[i].share);
     }
     free(goals->goal);
     *goals = (struct goals){0};

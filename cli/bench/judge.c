@@ -7,6 +7,19 @@
 
 static const double near_share = 0.1, avx512_points = 5;
 
+/* The detail says the best; the figure is the median of what was measured in turns. */
+static void judge_share(const struct goal *goal, struct judged *judged) {
+    struct interval share = share_interval(&goal->share, 1);
+    size_t used = strlen(judged->detail);
+    judged->of_best = judged->figure;
+    judged->figure = 100 * share.middle;
+    judged->low = share.low > 0 ? 100 * share.low : NAN;
+    judged->high = isfinite(share.high) ? 100 * share.high : NAN;
+    snprintf(judged->detail + used, sizeof judged->detail - used, "; %zu probes beside it: %.1f %s", goal->share.probes.count,
+             interval_median(goal->share.probes.values, goal->share.probes.count, 0, 0).middle,
+             goal->share.limit == SHARE_OF_FMA ? "GFLOP/s" : "GB/s");
+}
+
 static void judge_cases(struct goal *goal, const struct limits *limits, struct judged *judged) {
     double rate[GOAL_CASES] = {0}, best[GOAL_CASES] = {0}, median[GOAL_CASES] = {0};
     const struct goal_case *one = goal->cases;
@@ -24,19 +37,19 @@ static void judge_cases(struct goal *goal, const struct limits *limits, struct j
     switch (goal->metric) {
     case GOAL_PCT_FMA:
         judged->figure = 100 * rate[0] / limit;
-        snprintf(text, size, "%s: %.1f of %.1f GFLOP/s (median %.1f)", one->ran, rate[0], limit,
+        snprintf(text, size, "%s: best %.1f of %.1f GFLOP/s (median %.1f)", one->ran, rate[0], limit,
                  one->flops / median[0]);
         break;
     case GOAL_PCT_READ:
         limit = limits_read(limits, one->threads);
         judged->figure = 100 * one->bytes / best[0] / limit;
-        snprintf(text, size, "%s: %.2f of %.2f GB/s (median %.2f)", one->ran, one->bytes / best[0],
+        snprintf(text, size, "%s: best %.2f of %.2f GB/s (median %.2f)", one->ran, one->bytes / best[0],
                  limit, one->bytes / median[0]);
         break;
     case GOAL_PCT_ROOFLINE:
         line = limits_roofline(limits, one->isa, one->threads, one->flops, one->kv_bytes);
         judged->figure = 100 * line / best[0];
-        snprintf(text, size, "%s: %.2f of %.2f KV GB/s (median %.2f; read limit %.2f)", one->ran,
+        snprintf(text, size, "%s: best %.2f of %.2f KV GB/s (median %.2f; read limit %.2f)", one->ran,
                  one->kv_bytes / best[0], one->kv_bytes / line, one->kv_bytes / median[0],
                  limits_read(limits, one->threads));
         break;
@@ -111,7 +124,7 @@ static void judge_calls(struct goal *goal, struct judged *judged) {
 }
 
 void goal_judge(struct goal *goal, const struct limits *limits, struct judged *judged) {
-    *judged = (struct judged){.figure = NAN, .floor = goal->floor};
+    *judged = (struct judged){.figure = NAN, .low = NAN, .high = NAN, .of_best = NAN, .floor = goal->floor};
     if (goal->note[0]) {
         judged->floor_met = judged->aim_met = goal->failed ? NOT_MET : NOT_RUN;
         snprintf(judged->detail, sizeof judged->detail, "%s", goal->note);
@@ -128,6 +141,7 @@ void goal_judge(struct goal *goal, const struct limits *limits, struct judged *j
     case GOAL_COUNTING_US: judge_calls(goal, judged); break;
     default: judge_cases(goal, limits, judged);
     }
+    if (goal->share.probes.count) judge_share(goal, judged);
     const tp_kernel_info *ran = goal->cases[0].ran ? kernel_named(goal->cases[0].ran) : NULL;
     if (goal->metric == GOAL_PCT_FMA && ran && (ran->needs & TP_ISA_AVX512)) {
         size_t used = strlen(judged->detail);

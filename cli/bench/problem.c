@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a problem text, of a shape, or of generated lengths. */
+/* Tensors of a problem text, of a shape, or of generated lengths; tokens before heads, or heads before tokens. */
 #include "bench/bench.h"
 #include "harness/fail.h"
 #include "tool/shape.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char generator[] = "@lognormal";
+static const char generator[] = "@lognormal", heads_word[] = "@heads";
 static const double generator_median = 400, generator_sigma = 1;
 enum {
     GENERATOR_TOKENS = 32768,
@@ -43,12 +43,26 @@ static int64_t generate(int64_t tokens, int64_t *starts, int64_t *longest) {
     return count;
 }
 
+/* Copies the words but for @heads; whether it was among them. */
+static int take_heads(const char *words, char *rest, size_t size) {
+    int found = 0;
+    size_t used = 0;
+    rest[0] = 0;
+    for (const char *at = words; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (length == sizeof heads_word - 1 && !strncmp(at, heads_word, length))
+            found = 1;
+        else
+            used += (size_t)snprintf(rest + used, used < size ? size - used : 0, "%s%.*s", used ? " " : "", (int)length, at);
+    }
+    return found;
+}
+
 /* Rewrites a generator as one packed sequence of all tokens, which tensors_cut cuts afterwards;
  *tokens is 0 when the words name none. */
 static tp_status plain_words(const char *words, char *text, size_t size, int64_t *tokens,
                              tp_error *error) {
     *tokens = 0;
-    words += strspn(words, " ");
     if (words[0] != '@') {
         snprintf(text, size, "%s", words);
         return TP_OK;
@@ -68,9 +82,10 @@ static tp_status plain_words(const char *words, char *text, size_t size, int64_t
 }
 
 static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengths, int64_t *tokens,
-                       tp_error *error) {
-    char plain[WORKLOAD_WORDS + 64], text[1024], reason[256];
-    tp_status status = plain_words(words, plain, sizeof plain, tokens, error);
+                       enum tensors_form *form, tp_error *error) {
+    char rest[WORKLOAD_WORDS], plain[WORKLOAD_WORDS + 64], text[1024], reason[256];
+    *form = take_heads(words, rest, sizeof rest) ? FORM_HEADS : FORM_TOKENS;
+    tp_status status = plain_words(rest, plain, sizeof plain, tokens, error);
     if (status != TP_OK) return status;
     if (shape_expand(plain, text, sizeof text, reason, sizeof reason))
         return harness_fail(error, TP_INVALID, "%s", reason);
@@ -87,8 +102,9 @@ static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengt
 
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error) {
     tp_lengths lengths;
+    enum tensors_form form;
     int64_t tokens;
-    tp_status status = parse(words, problem, &lengths, &tokens, error);
+    tp_status status = parse(words, problem, &lengths, &tokens, &form, error);
     if (status == TP_OK && tokens) {
         problem->batch = generate(tokens, NULL, &problem->q_len);
         problem->kv_len = problem->q_len;
@@ -129,12 +145,13 @@ static int tensors_cut(struct tensors *tensors, int64_t tokens) {
 tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error) {
     tp_problem parsed;
     tp_lengths lengths;
+    enum tensors_form form;
     int64_t tokens;
     memset(workload, 0, sizeof *workload);
-    tp_status status = parse(words, &parsed, &lengths, &tokens, error);
+    tp_status status = parse(words, &parsed, &lengths, &tokens, &form, error);
     if (status == TP_OK && tokens && parsed.op == TP_BACKWARD)
         return harness_fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
-    if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, seed, error);
+    if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, form, seed, error);
     if (status != TP_OK || !tokens) return status;
     if (tensors_cut(&workload->tensors, tokens) || tensors_fill(&workload->tensors, seed)) { /* values go by sequence */
         workload_close(workload);

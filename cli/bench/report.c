@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a row says. Rates are those of the best time; shares are of the highest limit seen. */
+/* What a row says. Rates are those of the best time, beside the highest limit seen; the share is of probes in turns. */
 #include "bench/bench.h"
 
 #include <math.h>
@@ -39,6 +39,10 @@ static const struct report_column {
     {{"kv_gbps", "KV GB/s", 1, 2}, DECODE | MIXED},
     {{"med_kv_gbps", "median", 1, 2}, DECODE},
     {{"roofline_pct", "% of roofline", 1, 1}, DECODE | MIXED},
+    {{"share_pct", "share %", 1, 1}, EACH},
+    {{"share_low", "from", 1, 1}, EACH},
+    {{"share_high", "to", 1, 1}, EACH},
+    {{"share_of", "of", 1, 0}, EACH},
     {{"pairs_visible", NULL, 1, 0}, 0},
     {{"pairs_computed", NULL, 1, 0}, 0},
     {{"bytes_compulsory", NULL, 1, 0}, 0},
@@ -75,7 +79,8 @@ const char *bench_asked(const struct timed_case *one) {
 }
 
 const char *bench_label(const struct timed_case *one) {
-    return strstr(one->receipt.problem, "seqs=#") ? one->workload->words : one->receipt.problem;
+    int plain = !strstr(one->receipt.problem, "seqs=#") && !strchr(one->workload->words, '@');
+    return plain ? one->receipt.problem : one->workload->words;
 }
 
 void bench_row_fill(struct bench_row *row, const struct timed_case *one, struct series *series,
@@ -126,14 +131,14 @@ static double median_of(const struct samples *samples) {
     return interval_median(samples->values, samples->count, 0, 0).middle;
 }
 
-static void add_host(struct table *table, const struct limits *limits) {
+void bench_add_host(struct table *table, const struct limits *limits, const char *kind) {
     char machine[512] = "", date[32];
     if (tp_machine_print(tp_context_machine(limits->context), machine, sizeof machine) != TP_OK)
         machine[0] = 0;
     bench_date(date);
     table_text(table, tp_context_machine(limits->context)->name);
     table_text(table, machine);
-    table_text(table, "rate");
+    table_text(table, kind);
     table_text(table, date);
 }
 
@@ -189,6 +194,10 @@ static void add_row(struct table *table, const struct bench_row *row, const stru
     table_number(table, row->kv_bytes / row->times.min);
     table_number(table, row->kv_bytes / row->times.median);
     table_number(table, 100 * min / row->times.min);
+    table_number(table, 100 * row->share.middle);
+    table_number(table, row->share.low > 0 ? 100 * row->share.low : NAN);
+    table_number(table, 100 * row->share.high); /* infinite: nothing is said */
+    table_text(table, row->share_of == SHARE_OF_FMA ? "FMA" : "read");
     table_integer(table, row->pairs_visible);
     table_integer(table, row->pairs_computed);
     table_integer(table, row->bytes_compulsory);
@@ -213,7 +222,7 @@ void bench_print_host(const struct limits *limits, FILE *out) {
         fprintf(
             out, "limit: read, %d thread%s: %.2f GB/s over %zu MiB in %d streams (best of %d)\n",
             limits->read[i].threads, limits->read[i].threads > 1 ? "s" : "", limits->read[i].gbps,
-            limits->bytes >> 20, limits->read[i].streams, limits->read[i].attempts);
+            limits->read[i].bytes >> 20, limits->read[i].streams, limits->read[i].attempts);
     fputc('\n', out);
 }
 
@@ -234,7 +243,7 @@ static void print_json_limits(const struct limits *limits, FILE *out) {
                 "%s\n  {\"limit\": \"read\", \"threads\": %d, \"gbps\": %.7g, \"streams\": %d, "
                 "\"bytes\": %zu}",
                 i || limits->fma_count ? "," : "", limits->read[i].threads, limits->read[i].gbps,
-                limits->read[i].streams, limits->bytes);
+                limits->read[i].streams, limits->read[i].bytes);
     fputs("\n],\n\"rows\": ", out);
 }
 
@@ -262,7 +271,7 @@ static int print_table(const struct report *report, enum table_format format, in
         if (phase >= 0 && strcmp(row->phase, phase_names[phase])) continue;
         add_row(&table, row, report->limits);
         add_evidence(&table, row, report->control, report->options->seed);
-        add_host(&table, report->limits);
+        bench_add_host(&table, report->limits, "rate");
     }
     if (phase >= 0 && table.count) printf("%s\n\n", phase_names[phase]);
     int code = table.count ? table_print(&table, format, stdout) : EXIT_FINE;
@@ -288,9 +297,10 @@ int bench_report(const struct bench_row *rows, size_t count, const struct limits
     bench_print_host(limits, stdout);
     for (int phase = 0; !code && phase < PHASES; phase++) code = print_table(&report, format, phase);
     printf(
-        "Useful flops and compulsory bytes over the best time; shares of the highest limit seen in "
+        "Useful flops and compulsory bytes over the best time, in %% of the highest limit seen in "
         "this run.\nKV GB/s counts k and v once; the roofline is the slower of reading them and "
-        "of the multiply-adds.\n%s\n",
+        "of the multiply-adds.\nThe share is the median of calls beside probes of that limit, as long as they, in turns; "
+        "from and to its 99 %% interval.\n%s\n",
         trusted);
     return code;
 }

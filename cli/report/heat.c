@@ -226,7 +226,7 @@ int report_heat(const struct report *report, FILE *out) {
     if (!failed && maps->count) {
         fputs("<section id=\"heat\" data-nav=\"Heat maps\" data-metric=\"time\"><h2>Length by head dim</h2><p>Where several "
               "calls fall into one field, its worst value is shown; "
-              "click it for the slowest of them. Darker is more.</p>\n",
+              "click it for the slowest of them. A stronger colour is more.</p>\n",
               out);
         put_choices(maps, out);
         for (int i = 0; i < maps->count; i++) put_map(&maps->map[i], i, out);

@@ -224,11 +224,8 @@ static int read_lines(struct report *report, struct report_file *file, char *tex
     return EXIT_USAGE;
 }
 
-int report_read_file(struct report *report, struct report_file *file) {
-    size_t size;
+int report_read_text(struct report *report, struct report_file *file, char *text, size_t size) {
     json_error_t error;
-    char *text = file_text(file->path, LINES_MAX_BYTES, &size);
-    if (!text) return EXIT_USAGE;
     json_t *whole = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     int code;
     if (json_is_array(whole))
@@ -240,6 +237,13 @@ int report_read_file(struct report *report, struct report_file *file) {
     else
         code = read_lines(report, file, text, size, &error);
     json_decref(whole);
+    return code;
+}
+
+int report_read_file(struct report *report, struct report_file *file) {
+    size_t size;
+    char *text = file_text(file->path, LINES_MAX_BYTES, &size);
+    int code = text ? report_read_text(report, file, text, size) : EXIT_USAGE;
     free(text);
     return code;
 }

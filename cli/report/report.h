@@ -71,6 +71,8 @@ struct report {
 
 /* input.c. Exit codes, reasons printed. */
 int report_read_file(struct report *report, struct report_file *file);
+/* Its text, with a 0 behind it, which is cut into lines. */
+int report_read_text(struct report *report, struct report_file *file, char *text, size_t size);
 /* Both take over the object; NULL: memory ran out. The second notes which file it is from. */
 int report_add(struct report *report, enum row_kind kind, json_t *object);
 int report_add_from(struct report *report, enum row_kind kind, const struct report_file *file, json_t *object);

@@ -7,18 +7,22 @@
  *     softmax
  *     the weighted sum, straight from the values
  *
- * and for every line that is read, one of the next block is asked for. Where rows see different keys of the
+ * and for every line that is read, one of the next block is asked for. Where a head's keys lie together a task has
+ * one head (schedule.c), or, in pages, each head asks for its own keys. Where rows see different keys of the
  * block, V is packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
  */
 #include "strategies/fused.h"
 
-/* Lines to ask for in each token of the next block: from the task's first head to its last. */
-static tp__ahead ahead_of(const tp__work *work, const char *const *row, int64_t count,
-                          const tp_tensor *tensor, int64_t dim, int32_t dtype) {
+/* At head number `part` of the task: what to ask for in each token of the next block. That is, at the first head, all lines
+   from the task's first head to its last, or, where heads lie apart, at each head its own. */
+static void aim(tp__ahead *ahead, const tp__work *work, int64_t part, const char *const *row, int64_t count,
+                const tp_tensor *tensor, int64_t dim, int32_t dtype) {
     int64_t size = (int64_t)tp_dtype_bytes((tp_dtype)dtype), step = tensor->stride[2];
-    int64_t span = (work->task->heads - 1) * step + dim;
-    return (tp__ahead){row, row + count, NULL, work->task->head * step * size,
-                       (span * size + TP__LINE - 1) / TP__LINE, 0};
+    int apart = tp__heads_lie_apart(tensor);
+    if (part > 0 && !apart) return;
+    int64_t span = apart ? dim : (work->task->heads - 1) * step + dim;
+    *ahead = (tp__ahead){row, row + count, NULL, (work->task->head + part) * step * size,
+                         (span * size + TP__LINE - 1) / TP__LINE, 0};
 }
 
 /* Whether every row of the tile sees every key of the block that is there. A bias may hide any. */
@@ -77,13 +81,13 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     int64_t next = last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
     tp__work_keys(work, key, first, last, next);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
-    tp__ahead k_ahead =
-        ahead_of(work, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
-    tp__ahead v_ahead =
-        ahead_of(work, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
+    tp__ahead k_ahead, v_ahead;
     tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
-    for (int64_t part = 0; part < work->task->heads; part++)
+    for (int64_t part = 0; part < work->task->heads; part++) {
+        aim(&k_ahead, work, part, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
+        aim(&v_ahead, work, part, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
         attend_head(work, part, key, &k_in, &v_in, block_class, state);
+    }
     scratch->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
 }
 

@@ -112,16 +112,21 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task,
     for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
 }
 
-/* Whether heads may see different keys, or drop different ones: then a task looks at one of them. */
-static int differs_by_head(const tp_problem *problem) {
-    return problem->dropout > 0 || tp__mask_by_head(problem, NULL);
+/* Whether a decode task looks at one head. Heads may see different keys, or drop different ones. Or the keys of a head
+   lie together, and are read from end to end that way; but all heads of a page are near each other, and a mask that is
+   not plain is evaluated once for all heads of a task. */
+static int by_head(const tp_problem *problem, const tp_tensors *tensors) {
+    return problem->dropout > 0 || tp__mask_by_head(problem, NULL) ||
+           (tp__heads_lie_apart(&tensors->k) && tp__heads_lie_apart(&tensors->v) && problem->kv_layout != TP_PAGED &&
+            tp__mask_is_plain(problem));
 }
 
 /* How many heads a decode task takes: all, unless threads or scratch ask for parts of them. Small parts only
    where there are too few chunks to share instead. */
-static int64_t heads_of_part(const tp__cut *cut, int64_t rows, int64_t chunks, double cost, double total) {
+static int64_t heads_of_part(const tp__cut *cut, const tp_tensors *tensors, int64_t rows, int64_t chunks, double cost,
+                             double total) {
     int64_t heads = cut->problem->kv_heads;
-    if (differs_by_head(cut->problem)) return 1;
+    if (by_head(cut->problem, tensors)) return 1;
     /* the total is an estimate, and this part may cost more than all of it */
     double fair = (total > cost ? total : cost) / (TASKS_PER_THREAD * cut->threads);
     int64_t pieces = cut->threads > 1 && cost > fair ? (int64_t)(cost / fair) + 1 : 1;
@@ -151,7 +156,7 @@ static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_te
         }
         int64_t chunks = (keys + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
         double cost = range_cost(cut, tensors, &seq, first, count);
-        int64_t heads = decode ? heads_of_part(cut, count, chunks, cost * (double)problem->kv_heads, total) : 1;
+        int64_t heads = decode ? heads_of_part(cut, tensors, count, chunks, cost * (double)problem->kv_heads, total) : 1;
         for (int64_t head = 0; head < problem->kv_heads; head += heads) {
             int64_t n = tp__min(heads, problem->kv_heads - head);
             tp__task task = {index, head, n, first, count, -1, -1, decode, 0, cost * (double)n};

@@ -63,6 +63,9 @@ typedef struct tp__cut {
 /* Keys of a chunk. */
 int64_t tp__chunk_keys(int decode);
 
+/* Whether the heads of a token lie apart and the tokens of a head together: [head][token][dim], HND in pages. */
+static inline int tp__heads_lie_apart(const tp_tensor *tensor) { return tensor->stride[2] > tensor->stride[1]; }
+
 /* Most tasks, and most relays, that a call within the problem's bounds can have. */
 int64_t tp__schedule_bound(const tp__cut *cut);
 int tp__split_kv_bound(int threads);

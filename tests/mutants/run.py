@@ -71,6 +71,8 @@ FIRST = [
     ("harness/oracle", "qualify"),
     ("harness/tensors", "proof_memory_harness|random_rule"),
     ("harness/", "verdict|random_rule|random"),
+    ("cli/report/", "report_cli|fuzz_report"),
+    ("cli/plot/", "plot|report_cli"),
     ("cli/trace/", "trace_summary|fuzz_lines"),
     ("cli/tool/line_stream", "trace_summary|fuzz_lines"),
     ("cli/capacity", "capacity_cli"),

@@ -100,6 +100,7 @@ workspace_bytes max_abs_err repro'''.split()"
 expect_python jsonl "$fields
 rows = [json.loads(line) for line in text.splitlines()]
 assert len(rows) == 2 and all(f in row for f in fields for row in rows), rows
+assert all(r['share_of'] == 'FMA' and 0 < r['share_pct'] for r in rows), rows
 assert rows[0]['phase'] == 'prefill' and rows[0]['max_abs_err'] is None and rows[0]['read_gbps_limit'] is None
 assert rows[0]['pairs_visible'] == 64 and rows[0]['min_ns'] <= rows[0]['med_ns'] <= rows[0]['p99_ns']" \
     "${small[@]}" -s q8,q16 -H 1 -d 8 -c 0 -o jsonl
@@ -124,6 +125,9 @@ assert row['problem'].startswith('@lognormal=40000') and '@lognormal=40000' in r
 assert row['bytes_compulsory'] == 40000 * 1 * 4 * 4 * 4, row" "${small[@]}" @lognormal=40000 d4 causal -o jsonl
 expect_python generated-verify "row = json.loads(text)
 assert row['max_abs_err'] < 1e-4, row" "${small[@]}" @lognormal=3000 d16 causal -j 2 --verify -o jsonl
+expect_python heads-first "row = json.loads(text)
+assert row['problem'] == 'q1 k40 h4/2 d16 @heads' and \"'q1 k40 h4/2 d16 @heads'\" in row['repro'] and row['max_abs_err'] < 1e-4, row" \
+    "${small[@]}" 'q1 k40 h4/2 d16 @heads' --verify -o jsonl
 expect_python repro "import shlex, subprocess
 row = json.loads(text)
 words = shlex.split(row['repro'])
@@ -220,6 +224,9 @@ expect_python goals-jsonl "rows = {r['name']: r for r in map(json.loads, text.sp
 assert set(rows) == {'share', 'line', 'math', 'workspace'}, rows
 assert rows['share']['floor_met'] == 'met' and rows['share']['aim_met'] == 'not met', rows
 assert rows['share']['attempts'] >= 5 and rows['share']['figure'] > 0, rows
+assert 0 < rows['share']['low'] <= rows['share']['figure'] <= rows['share']['high'], rows
+assert rows['share']['of_best'] > 0 and rows['math']['low'] is None and rows['math']['of_best'] is None, rows
+assert rows['share']['kind'] == 'goal' and rows['share']['machine'] and rows['share']['date'][:2] == '20', rows
 assert rows['math']['aim'] is None and rows['math']['aim_met'] is None, rows" \
     "${mine[@]}" --match '^(share|line|math|workspace)$' -o jsonl
 expect_python goals-json 'assert json.loads(text)[0]["name"] == "workspace"' "${mine[@]}" --match work -o json
@@ -230,6 +237,8 @@ expect goals-handover-missed 1 'rows .*not met' "$tool" bench --goals --goals-fi
 expect goals-built-in 0 'workspace-131072 .* met ' "$tool" bench --goals --match '^workspace'
 expect goals-read 0 '% ?|GB/s' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k64 h2/2 d16 f32 | pct_read | 0.0001 | -')
 
+# the probe reads as many bytes as the call, or 1 MiB: its limit is stated by size
+expect goals-read-size 0 'read, 1 thread: [0-9.]* GB/s over 1 MiB' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k64 h2/2 d16 f32 | pct_read | 0.0001 | -')
 expect goals-roofline 0 'KV GB/s' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k64 h2/2 d16 f32 | pct_roofline | 0.0001 | -')
 expect goals-read-threads 0 'read loops on 2 threads|not run here' "$tool" bench --goals --read-mib 4 --goals-file <(echo 'r | q1 k4096 h2/2 d16 f32 | speedup_read 2 | 0.0001 | -')
 

@@ -165,7 +165,8 @@ static int run_trials(const struct options *options) {
     tp_machine machine = {.struct_size = sizeof machine};
     tp_error error = TP_ERROR_INIT;
     if (options->case_name || options->mask || options->list || options->quick || options->record) {
-        complain("--case, --mask, --list, --quick and --record are for the cases: not with --random, --budget or a problem");
+        complain("--case, --mask, --list and --quick choose among the cases, --record keeps them: not with --random, --budget or "
+                 "a problem");
         return EXIT_USAGE;
     }
     if (options->problem[0] && (options->random > 0 || options->budget)) {

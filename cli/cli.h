@@ -51,6 +51,7 @@ struct options {
     const char *strategy; /* bench: a list */
     const char *machine_file;
     const char *device; /* tool/device.h */
+    const char *record; /* check: a lock that it writes; info: one that it reads */
     const char *mask;
     const char *case_name;
     /* bench: comma lists, see bench/lists.c */

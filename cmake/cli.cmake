@@ -10,6 +10,12 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/goals_text.c @ONLY CONTENT
 const char bench_goals_text[] = {
 @goals@0};
 ")
+# Where a device's kernels were checked: `tileproof info` says it.
+set(checked_lock ${CMAKE_SOURCE_DIR}/opencl/checked.lock)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/checked_lock.c
+  COMMAND ${CMAKE_COMMAND} -DNAME=checked_lock_text -DFILES=${checked_lock} -DOUT=${CMAKE_BINARY_DIR}/checked_lock.c
+    -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+  DEPENDS ${checked_lock} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
 # The page of `report`: a frame, its style and its script, each a file of its own.
 foreach(kind html css js)
   set(file ${CMAKE_SOURCE_DIR}/cli/report/page/page.${kind})
@@ -19,7 +25,8 @@ foreach(kind html css js)
     DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
   list(APPEND report_page ${out})
 endforeach()
-add_executable(tileproof_cli ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c)
+add_executable(tileproof_cli ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c
+  ${CMAKE_BINARY_DIR}/checked_lock.c)
 set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
 target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
 if(TARGET tileproof_opencl_static)

@@ -66,6 +66,9 @@ typedef struct tp_opencl_device {
     int64_t local_bytes;     /* of a work-group */
     int64_t work_group;      /* work-items of one, at most */
     int64_t units;           /* compute units */
+    const char *kind;        /* as the driver says: "gpu", "cpu", "accelerator", "custom"; "": no device. A simulator that says
+                                it is all of them is a cpu */
+    const char *kernels;     /* hash of this library's kernels, in hex: their sources decide results as the driver does */
 } tp_opencl_device;
 /* That which the tp_opencl was made for. */
 TP_API tp_status tp_opencl_device_of_sized(const tp_opencl *cl, tp_opencl_device *device, size_t size);

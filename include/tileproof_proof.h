@@ -328,7 +328,8 @@ TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t i
 TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
                                    tp_cell *cell);
 
-/* The same for whatever engine, device and cache the identity names. */
+/* The same two for whatever engine, mode, device and cache the identity names. */
+TP_API tp_status tp_lock_cell_of(const tp_lock *lock, const tp_identity *now, int64_t index, tp_cell *cell);
 TP_API tp_status tp_lock_cell_for(const tp_lock *lock, const tp_identity *now, const char *problem, tp_cell *cell);
 
 typedef struct tp_lock_history {
@@ -416,6 +417,9 @@ TP_API tp_status tp_qualify_create(tp_model *const *models, int model_count, con
    are no uses: tp_lock_use_at has them. */
 TP_API tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *options,
                                          tp_qualification **q, tp_error *error);
+/* The same of the engine, device and ISA that an identity names. */
+TP_API tp_status tp_qualify_create_for(const tp_lock *lock, const tp_identity *now, const tp_qualify_options *options,
+                                       tp_qualification **q, tp_error *error);
 /* The same of one revision, whatever its engine. */
 TP_API tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *options,
                                             tp_qualification **q, tp_error *error);
@@ -575,8 +579,10 @@ typedef struct tp_capacity_options {
     int32_t threads;     /* tasks that a call is cut into; 0: as many as the context has threads */
     int32_t reserved;    /* 0 */
     double gflops, read_gbps; /* what the host does at best, in 1e9 a second (tp_measure_fma, tp_measure_read); 0: not known */
+    int32_t device;      /* that serves: TP_CPU, or the context's backend, whose kernels alone count */
+    int32_t reserved_too; /* 0 */
 } tp_capacity_options;
-#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Refers to the model, which must outlive it; of the context it needs the planning alone, and counts as plans there.
        TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds none, bytes beyond int64

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of tileproof_backend.h; creation and destruction. */
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,6 +65,11 @@ static void fill_table(tp_opencl *cl, int device) {
     cl->info.platform = cl->platform;
     cl->info.driver = cl->version;
     cl->info.why = cl->why;
+    if (cl->info.kind == NULL) cl->info.kind = "";
+    uint64_t hash = tp__ocl_hash(tp__ocl_source_forward, strlen(tp__ocl_source_forward), 0);
+    hash = tp__ocl_hash(tp__ocl_source_backward, strlen(tp__ocl_source_backward), hash);
+    snprintf(cl->kernels, sizeof cl->kernels, "%016llx", (unsigned long long)hash);
+    cl->info.kernels = cl->kernels;
 }
 
 static tp_status open_all(tp_opencl *cl, const tp_opencl_options *options, tp_error *error) {

@@ -19,14 +19,8 @@
 
 enum { BINARY_MAX = 1 << 28 };
 
-static uint64_t hash_of(const void *bytes, size_t size) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static int path_of(const tp_opencl *cl, const char *key, const char *suffix, char *path, size_t size) {
-    unsigned long long hash = hash_of(key, strlen(key));
+    unsigned long long hash = tp__ocl_hash(key, strlen(key), 0);
     return (size_t)snprintf(path, size, "%s/tileproof-%016llx%s", cl->cache, hash, suffix) < size;
 }
 
@@ -56,7 +50,7 @@ static const unsigned char *binary_in(const char *text, size_t size, const char 
     const char *newline = memchr(text + length, '\n', size - length);
     if (newline == NULL || sscanf(text + length, "binary %llu %llx", &count, &sum) != 2) return NULL;
     const char *start = newline + 1;
-    if (count != (unsigned long long)(text + size - start) || hash_of(start, count) != sum) return NULL;
+    if (count != (unsigned long long)(text + size - start) || tp__ocl_hash(start, count, 0) != sum) return NULL;
     *bytes = count;
     return (const unsigned char *)start;
 }
@@ -96,7 +90,7 @@ static void write_file(const tp_opencl *cl, const char *key, const unsigned char
     if (!path_of(cl, key, "", path, sizeof path) || !path_of(cl, key, ".XXXXXX", part, sizeof part)) return;
     int file = mkostemp(part, O_CLOEXEC); /* readable by this user alone */
     if (file < 0) return;
-    int n = snprintf(line, sizeof line, "binary %zu %016llx\n", bytes, (unsigned long long)hash_of(binary, bytes));
+    int n = snprintf(line, sizeof line, "binary %zu %016llx\n", bytes, (unsigned long long)tp__ocl_hash(binary, bytes, 0));
     int whole = write_all(file, key, strlen(key)) && write_all(file, line, (size_t)n) && write_all(file, binary, bytes);
     whole &= close(file) == 0;
     if (!whole || rename(part, path) != 0) unlink(part);

@@ -64,10 +64,16 @@ static void judge(tp_opencl *cl) {
         snprintf(why, size, "needs work-groups of %d, device gives %lld", TP__LANES, (long long)cl->info.work_group);
 }
 
-/* In 64 bits, of what decides a kernel's bits beside its source. */
 static uint64_t hash_of(const char *text, uint64_t hash) {
-    for (; *text != '\0'; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
+    return tp__ocl_hash(text, strlen(text), hash);
+}
+
+/* A simulator says that it is everything: only what is no CPU is a GPU. */
+static const char *kind_of(cl_device_type type) {
+    return type & CL_DEVICE_TYPE_CPU           ? "cpu"
+           : type & CL_DEVICE_TYPE_GPU         ? "gpu"
+           : type & CL_DEVICE_TYPE_ACCELERATOR ? "accelerator"
+                                               : "custom";
 }
 
 static void describe(tp_opencl *cl) {
@@ -85,8 +91,9 @@ static void describe(tp_opencl *cl) {
     cl->info.local_bytes = (int64_t)number_of(d, cl->device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong));
     cl->info.work_group = (int64_t)number_of(d, cl->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t));
     cl->info.units = (int64_t)number_of(d, cl->device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
-    uint64_t hash = hash_of(cl->platform, 0xcbf29ce484222325u);
-    hash = hash_of(cl->version, hash_of(cl->name, hash));
+    cl->info.kind = kind_of(number_of(d, cl->device, CL_DEVICE_TYPE, sizeof(cl_device_type)));
+    /* of what decides a kernel's bits beside its source */
+    uint64_t hash = hash_of(cl->version, hash_of(cl->name, hash_of(cl->platform, 0)));
     snprintf(cl->numerics, sizeof cl->numerics, "%016llx", (unsigned long long)hash);
 }
 

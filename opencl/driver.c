@@ -29,6 +29,12 @@ int tp__ocl_driver_open(tp__ocl_driver *driver, const char *library, char *why, 
     return 0;
 }
 
+uint64_t tp__ocl_hash(const void *bytes, size_t size, uint64_t hash) {
+    if (hash == 0) hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
 const char *tp__ocl_name(cl_int code) {
 #define NAME(name)                                                                                                               \
     case name: return #name;

@@ -57,6 +57,9 @@ typedef struct tp__ocl_driver {
 /* 0, or -1 with why: "libOpenCL.so.1 not found". It is never unloaded: drivers leave threads behind. */
 int tp__ocl_driver_open(tp__ocl_driver *driver, const char *library, char *why, size_t size);
 
+/* FNV-1a of some bytes, joined to that of others; 0: of none. */
+uint64_t tp__ocl_hash(const void *bytes, size_t size, uint64_t hash);
+
 /* "CL_OUT_OF_RESOURCES" */
 const char *tp__ocl_name(cl_int code);
 

@@ -49,7 +49,7 @@ struct tp_opencl {
     tp_backend backend;
     tp__ocl_driver cl;
     long pid; /* that made it */
-    char name[128], platform[128], version[128], why[160], numerics[24];
+    char name[128], platform[128], version[128], why[160], numerics[24], kernels[24];
     tp_opencl_device info;
     int device_count;
     char *cache; /* folder; NULL: none */

@@ -68,8 +68,7 @@ static tp_status build(tp_opencl *cl, const tp_problem *p, const char *options, 
 /* Everything that a compiled kernel depends on: its key in the cache folder. */
 static char *key_of(const tp_opencl *cl, const tp_problem *p, const char *options) {
     const char *source = p->op == TP_BACKWARD ? tp__ocl_source_backward : tp__ocl_source_forward;
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const char *at = source; *at != '\0'; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    uint64_t hash = tp__ocl_hash(source, strlen(source), 0);
     size_t size = 1024;
     char *key = malloc(size);
     if (key != NULL)

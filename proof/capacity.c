@@ -43,6 +43,8 @@ static tp_status check_options(const tp_model *model, const tp_capacity_options 
     TP_TRY(check_range("page_size", options->page_size, 0, 4096, error));
     TP_TRY(check_range("threads", options->threads, 0, 1024, error));
     TP_TRY(check_range("reserved", options->reserved, 0, 0, error));
+    TP_TRY(check_range("device", options->device, 0, 255, error));
+    TP_TRY(check_range("reserved_too", options->reserved_too, 0, 0, error));
     TP_TRY(check_range("limit", options->limit, 0, INT64_MAX, error));
     TP_TRY(check_range("concurrency", options->concurrency, 1, max_tokens, error));
     if (most < max_tokens && options->context > most)

@@ -65,9 +65,12 @@ tp_status tp__work_plan(const tp_capacity *capacity, const tp_layer_group *group
     tp_error why = TP_ERROR_INIT;
     tp_problem problem;
     tp_plan *plan = NULL;
+    tp_choice choice = TP_CHOICE_INIT;
     char layers[128];
+    choice.device = capacity->options.device;
+    int on_device = choice.device != TP_CPU; /* on the CPU the context's policy counts */
     tp_status status = make_problem(capacity, group, load, decode, &problem, &why);
-    if (status == TP_OK) status = tp_plan_create(capacity->context, &problem, NULL, &plan, &why);
+    if (status == TP_OK) status = tp_plan_create(capacity->context, &problem, on_device ? &choice : NULL, &plan, &why);
     if (status == TP_OK) {
         *workspace = (int64_t)tp_plan_workspace(plan, capacity->options.threads);
         if (work) status = fill(capacity, group, &problem, plan, decode, work);

@@ -2,6 +2,7 @@
 /* Reading a lock and asking it. */
 #include "lock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,12 +48,13 @@ static int64_t count_cells(const json_t *entry) {
     return count;
 }
 
-/* Is it this library's on a CPU, and new among those that were met? 1, 0, or -1: out of memory. */
+/* Is it new among those of its engine that were met? 1, 0, or -1: out of memory. */
 static int is_first(json_t *met, const json_t *entry, const json_t *cell) {
     tp_lock_revision head = tp__lock_head(entry);
-    if (strcmp(head.engine, "tileproof") || strcmp(head.device, "cpu")) return 0;
-    json_t *problems = json_object_get(met, head.isa);
-    if (!problems && json_object_set_new(met, head.isa, problems = json_object())) return -1;
+    char engine[512]; /* longer than what the rules of a lock's file allow */
+    snprintf(engine, sizeof engine, "%s\n%s\n%s\n%s\n%s", head.engine, head.mode, head.device, head.isa, head.cache);
+    json_t *problems = json_object_get(met, engine);
+    if (!problems && json_object_set_new(met, engine, problems = json_object())) return -1;
     const char *problem = tp__json_text(cell, "problem");
     if (json_object_get(problems, problem)) return 0;
     return json_object_set_new(problems, problem, json_true()) ? -1 : 1;
@@ -198,47 +200,58 @@ static tp_status give_cell(json_t *record, tp_cell *cell) {
     return tp__give(&tp__cell_shape, &read, cell);
 }
 
-/* The index'th cell that tp_lock_cell_at lists under just this ISA; problem: with this one. */
-static const tp__lock_place *find_listed(const tp_lock *lock, const char *isa, const char *problem, int64_t index) {
+/* The index'th cell that is listed for an engine, under the ISA that stands for its own; problem: with this one. */
+static tp_status give_listed(const tp_lock *lock, const tp_lock_revision *engine, const char *problem, int64_t index,
+                             tp_cell *cell) {
+    tp_lock_revision wanted = *engine;
+    char isa[64];
+    if (tp__lock_isa(lock, engine, isa)) return TP_INVALID;
+    wanted.isa = isa;
+    int64_t revision = -1;
+    int same = 0;
     for (int64_t i = 0; i < lock->place_count; i++) {
         const tp__lock_place *place = &lock->places[i];
-        if (!place->listed || (problem && strcmp(tp__json_text(place->cell, "problem"), problem))) continue;
-        const json_t *entry = json_array_get(lock->revisions, (size_t)place->revision);
-        if (!strcmp(tp__json_text(json_object_get(entry, "engine"), "isa"), isa) && !index--) return place;
+        if (place->revision != revision) { /* cells of one stand together */
+            revision = place->revision;
+            tp_lock_revision head = tp__lock_head(json_array_get(lock->revisions, (size_t)revision));
+            same = tp__lock_same_engine(&head, &wanted);
+        }
+        if (!same || !place->listed || (problem && strcmp(tp__json_text(place->cell, "problem"), problem))) continue;
+        if (!index--) return give_cell(place->cell, cell);
     }
-    return NULL;
+    return TP_INVALID;
 }
 
-static tp_status give_listed(const tp_lock *lock, const char *isa, const char *problem, int64_t index, tp_cell *cell) {
-    tp_lock_revision now = TP_LOCK_REVISION_INIT;
-    char key[64];
-    now.isa = isa;
-    const tp__lock_place *place = tp__lock_isa(lock, &now, key) ? NULL : find_listed(lock, key, problem, index);
-    return place ? give_cell(place->cell, cell) : TP_INVALID;
+/* This library on CPUs of an ISA. */
+static tp_lock_revision engine_on(const char *isa) {
+    tp_identity identity = {.struct_size = sizeof identity, .isa = isa};
+    return tp__identity_engine(&identity);
 }
 
 tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell) {
-    return lock && isa && index >= 0 ? give_listed(lock, isa, NULL, index, cell) : TP_INVALID;
+    if (!lock || !isa || index < 0) return TP_INVALID;
+    tp_lock_revision engine = engine_on(isa);
+    return give_listed(lock, &engine, NULL, index, cell);
 }
 
 tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem, tp_cell *cell) {
-    return lock && isa && problem ? give_listed(lock, isa, problem, 0, cell) : TP_INVALID;
+    if (!lock || !isa || !problem) return TP_INVALID;
+    tp_lock_revision engine = engine_on(isa);
+    return give_listed(lock, &engine, problem, 0, cell);
+}
+
+tp_status tp_lock_cell_of(const tp_lock *lock, const tp_identity *given, int64_t index, tp_cell *cell) {
+    tp_identity now;
+    if (!lock || index < 0 || tp__take(&tp__identity_shape, given, &now, NULL) != TP_OK) return TP_INVALID;
+    tp_lock_revision engine = tp__identity_engine(&now);
+    return give_listed(lock, &engine, NULL, index, cell);
 }
 
 tp_status tp_lock_cell_for(const tp_lock *lock, const tp_identity *given, const char *problem, tp_cell *cell) {
     tp_identity now;
-    char isa[64];
     if (!lock || !problem || tp__take(&tp__identity_shape, given, &now, NULL) != TP_OK) return TP_INVALID;
-    tp_lock_revision wanted = tp__identity_engine(&now);
-    if (tp__lock_isa(lock, &wanted, isa)) return TP_INVALID;
-    wanted.isa = isa;
-    for (int64_t i = lock->place_count; i-- > 0;) { /* the last one first */
-        const tp__lock_place *place = &lock->places[i];
-        tp_lock_revision head = tp__lock_head(json_array_get(lock->revisions, (size_t)place->revision));
-        if (strcmp(tp__json_text(place->cell, "problem"), problem) || !tp__lock_same_engine(&head, &wanted)) continue;
-        return give_cell(place->cell, cell);
-    }
-    return TP_INVALID;
+    tp_lock_revision engine = tp__identity_engine(&now);
+    return give_listed(lock, &engine, problem, 0, cell);
 }
 
 static tp_status give_use(const tp_lock *lock, const tp__lock_place *place, tp_lock_use *use) {

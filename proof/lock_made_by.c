@@ -241,6 +241,12 @@ int tp__lock_isa(const tp_lock *lock, const tp_lock_revision *given, char key[64
     return !found;
 }
 
+/* "avx2", "avx2 on opencl:NAME", "torch on cpu". */
+static void say_engine(const tp_lock_revision *head, char text[128]) {
+    int here = !strcmp(head->engine, "tileproof"), cpu = here && !strcmp(head->device, "cpu");
+    snprintf(text, 128, "%.63s%s%.60s", here ? head->isa : head->engine, cpu ? "" : " on ", cpu ? "" : head->device);
+}
+
 /* "avx2 and none": what the lock has instead. */
 static void name_isas(const tp_lock *lock, char *names, size_t size) {
     json_t *entry;
@@ -248,11 +254,7 @@ static void name_isas(const tp_lock *lock, char *names, size_t size) {
     json_array_foreach(lock->revisions, i, entry) {
         tp_lock_revision head = tp__lock_head(entry);
         char known[128];
-        if (!strcmp(head.engine, "tileproof"))
-            snprintf(known, sizeof known, "%.63s%s%.50s", head.isa, strcmp(head.device, "cpu") ? " on " : "",
-                     strcmp(head.device, "cpu") ? head.device : "");
-        else
-            snprintf(known, sizeof known, "%.60s on %.60s", head.engine, head.device);
+        say_engine(&head, known);
         size_t used = strlen(names);
         if (!strstr(names, known)) snprintf(names + used, size - used, "%s%s", used ? " and " : "", known);
     }
@@ -301,8 +303,10 @@ tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *given, char *tex
     tp_lock_revision engine = tp__identity_engine(&now);
     if (!tp__lock_isa(lock, &engine, isa)) look(lock, &now, isa, &found);
     if (!found.count) {
+        char wanted[128];
         name_isas(lock, names, sizeof names);
-        add_difference(text, size, "ISA", names, engine.isa);
+        say_engine(&engine, wanted);
+        add_difference(text, size, "ISA", names, wanted);
     } else if (found.stale == found.count) {
         snprintf(text, size, "%s", found.differs);
     } else if (found.stale) { /* of others it is not so */

@@ -167,9 +167,9 @@ static tp_status add_locked(tp_qualification *q, const tp_cell *locked, tp_error
     return add_slot(q, &asked, error);
 }
 
-static tp_status add_listed(tp_qualification *q, const tp_lock *lock, const char *isa, tp_error *error) {
+static tp_status add_listed(tp_qualification *q, const tp_lock *lock, const tp_identity *now, tp_error *error) {
     tp_cell locked = TP_CELL_INIT;
-    for (int64_t i = 0; tp_lock_cell_at(lock, isa, i, &locked) == TP_OK; i++) TP_TRY(add_locked(q, &locked, error));
+    for (int64_t i = 0; tp_lock_cell_of(lock, now, i, &locked) == TP_OK; i++) TP_TRY(add_locked(q, &locked, error));
     return TP_OK;
 }
 
@@ -182,11 +182,19 @@ static tp_status add_revision(tp_qualification *q, const tp_lock *lock, int64_t 
 
 tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *given,
                                   tp_qualification **q, tp_error *error) {
-    tp_qualify_options options;
+    tp_identity cpu = {.struct_size = sizeof cpu, .isa = isa};
     if (q) *q = NULL;
     if (!lock || !isa) return tp__proof_fail(error, TP_INVALID, "lock and isa must be given");
+    return tp_qualify_create_for(lock, &cpu, given, q, error);
+}
+
+tp_status tp_qualify_create_for(const tp_lock *lock, const tp_identity *now, const tp_qualify_options *given,
+                                tp_qualification **q, tp_error *error) {
+    tp_qualify_options options;
+    if (q) *q = NULL;
+    if (!lock || !now) return tp__proof_fail(error, TP_INVALID, "lock and identity must be given");
     TP_TRY(begin(given, &options, q, error));
-    return finish(add_listed(*q, lock, isa, error), q);
+    return finish(add_listed(*q, lock, now, error), q);
 }
 
 tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *given,

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "tool/device.h"
+
 tp_capacity_cache capacity_cache(const struct capacity_report *report, int group, int evicts) {
     tp_capacity_cache cache = TP_CAPACITY_CACHE_INIT;
     tp_capacity_cache_at(report->capacity, group, evicts, &cache);
@@ -47,7 +49,7 @@ static int read_options(const struct options *options, tp_capacity_options *aske
     asked->context = options->context;
     asked->concurrency = options->concurrency;
     asked->page_size = page;
-    asked->limit = options->limit ? options->limit : host_memory();
+    asked->limit = options->limit;
     return code;
 }
 
@@ -72,7 +74,13 @@ int command_capacity(const struct options *options) {
     if (!code) code = model_read(options, options->files[0], &model);
     if (!code) code = options_context(options, &context);
     if (!code) report.asked.threads = tp_context_threads(context);
-    if (!code) code = host_limits(options, context, &report);
+    if (!code && *device_absent()) {
+        complain("--device %s: not here: %s", options->device, device_absent());
+        code = EXIT_REFUSED;
+    }
+    report.asked.device = device_number();
+    if (!code && !report.asked.limit) report.asked.limit = options->device ? device_bytes().memory : host_memory();
+    if (!code && !options->device) code = host_limits(options, context, &report);
     if (!code && tp_capacity_create(model, context, &report.asked, &capacity, &error) != TP_OK) code = complain_status(&error);
     if (!code) {
         report.model = model;

@@ -3,6 +3,8 @@
 
 #include <jansson.h>
 
+#include "tool/device.h"
+
 #define CACHE(field) (json_int_t) cache->field
 static json_t *cache_json(const tp_capacity_cache *cache) {
     return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "layers", CACHE(layers), "tokens", CACHE(tokens), "token_bytes",
@@ -58,6 +60,13 @@ static json_t *limits_json(const struct capacity_report *report) {
     return json_pack("{s:f,s:f,s:s}", "gflops", report->asked.gflops, "read_gbps", report->asked.read_gbps, "isa", report->isa);
 }
 
+static json_t *device_json(const struct capacity_report *report) {
+    struct device_bytes has = device_bytes();
+    if (report->asked.device == TP_CPU) return json_null();
+    return json_pack("{s:s,s:I,s:I,s:I}", "name", device_name(), "memory_bytes", (json_int_t)has.memory, "buffer_bytes",
+                     (json_int_t)has.buffer, "local_bytes", (json_int_t)has.local);
+}
+
 /* A value that could not be made is NULL, and packing or adding that fails. */
 static json_t *report_json(const struct capacity_report *report) {
     const tp_capacity_options *asked = &report->asked;
@@ -67,13 +76,14 @@ static json_t *report_json(const struct capacity_report *report) {
             json_decref(groups);
             return NULL;
         }
-    return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "format", "tileproof.capacity/1",
+    return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format", "tileproof.capacity/1",
                      "model", report->model->label, "config_hash", report->model->config_hash, "cache_dtype",
                      tp_dtype_name((tp_dtype)capacity_cache(report, -1, 0).dtype), "context", (json_int_t)asked->context,
                      "concurrency", (json_int_t)asked->concurrency, "page_size", (json_int_t)asked->page_size, "threads",
                      (int)asked->threads, "limit_bytes", (json_int_t)asked->limit, "limit_given", report->own_limit, "limits",
                      limits_json(report), "kept", all_json(report, 0), "evicted", all_json(report, 1), "prefill",
-                     work_json(report, -1, 0), "decode", work_json(report, -1, 1), "groups", groups);
+                     work_json(report, -1, 0), "decode", work_json(report, -1, 1), "device", device_json(report), "groups",
+                     groups);
 }
 
 int capacity_json(const struct capacity_report *report) {

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "tool/device.h"
+
 enum { COLUMNS = 7, CELL = 64 };
 
 /* Widths of a table's columns; the first is aligned to the left. */
@@ -120,7 +122,9 @@ static void print_fits(const struct capacity_report *report, int md) {
         fits[evicts] = capacity_total(report, evicts) <= report->asked.limit ? "yes" : "NO";
     }
     snprintf(head, sizeof head, "in %s%s", bytes((double)report->asked.limit, number),
-             report->own_limit ? "" : ", this host's memory");
+             report->own_limit                ? ""
+             : report->asked.device != TP_CPU ? ", this device's memory"
+                                              : ", this host's memory");
     snprintf(context, sizeof context, "longest context, %s", counted(report->asked.concurrency, "sequence", number));
     snprintf(sequences, sizeof sequences, "most sequences of %s", counted(report->asked.context, "token", number));
     printf("\n");
@@ -130,6 +134,15 @@ static void print_fits(const struct capacity_report *report, int md) {
     print_row(&layout, "fits", fits[0], fits[1]);
     print_row(&layout, context, c[0].text[1], c[1].text[1]);
     print_row(&layout, sequences, c[0].text[2], c[1].text[2]);
+}
+
+/* Kernels that need more local memory are refused. */
+static void print_device(const struct capacity_report *report) {
+    char memory[CELL], buffer[CELL], local[CELL];
+    struct device_bytes has = device_bytes();
+    if (report->asked.device == TP_CPU) return;
+    printf("\n%s, says its driver: memory %s, a buffer at most %s, local memory %s\n", device_name(),
+           bytes((double)has.memory, memory), bytes((double)has.buffer, buffer), bytes((double)has.local, local));
 }
 
 static const char *readable_seconds(double seconds, char *text) {
@@ -200,6 +213,7 @@ void capacity_text(const struct capacity_report *report, int md) {
            counted(report->asked.threads, "thread", threads));
     print_cache(report, md);
     print_fits(report, md);
+    print_device(report);
     print_steps(report, md);
     print_notes(report);
 }

@@ -86,6 +86,7 @@ void check_add_again(struct check_list *list) {
         test->slow = from.slow;
         test->rows = from.rows;
         test->again = 1;
+        test->loops = from.loops;
     }
 }
 
@@ -253,15 +254,20 @@ static int try_subject(struct check_env *env, struct subject *subject) {
                              sizeof env->reason);
 }
 
-/* A kernel of a device says itself what it takes. */
-static int takes(const struct check_env *env, const tp_kernel_info *kernel, const tp_problem *problem) {
-    if (env->device == TP_CPU) return kernel_takes(kernel, problem);
+int check_takes(const struct check_env *env, const tp_problem *problem, char *why, size_t size) {
     tp_choice choice = TP_CHOICE_INIT;
     tp_decision *decision = NULL;
+    const tp_candidate *candidate;
+    const tp_reason *reason;
+    why[0] = 0;
+    if (env->device == TP_CPU) return kernel_takes(env->kernel, problem);
     choice.policy = TP_PERMIT;
-    choice.kernel = kernel->name;
+    choice.kernel = env->kernel->name;
     choice.device = env->device;
     tp_status status = tp_explain(env->context, problem, &choice, &decision, NULL);
+    for (int i = 0; decision && status == TP_UNSUPPORTED && (candidate = tp_decision_candidate(decision, i)); i++)
+        if (!strcmp(candidate->kernel, env->kernel->name) && (reason = tp_candidate_reason(candidate, 0)))
+            snprintf(why, size, "%s", reason->text);
     tp_decision_destroy(decision);
     return status != TP_UNSUPPORTED;
 }
@@ -273,8 +279,10 @@ void check_run_case(struct check_env *env, const struct check_kernels *kernels,
     for (int i = 0; i < kernels->count; i++) {
         env->kernel = kernels->selected[i];
         if (env->test->again && env->kernel->arithmetic == TP_ARITHMETIC_F32) continue; /* NOT_SELECTED */
-        if (!takes(env, env->kernel, &env->test->problem) || (env->device != TP_CPU && env->test->loops)) {
+        char why[256];
+        if (!check_takes(env, &env->test->problem, why, sizeof why) || (env->device != TP_CPU && env->test->loops)) {
             outcomes[i].outcome = BEYOND_LIMIT;
+            outcomes[i].reason = strdup(why);
             continue;
         }
         int failed = broken || try_subject(env, &subject);

@@ -159,10 +159,13 @@ static int run_list(const struct options *options, tp_context *context,
     long failed = check_print_table(list, kernels, walk.outcomes, walk.seed, seconds);
     int stopped = stop_asked() && walk.finished < list->count;
     if (stopped) stop_say("", "%zu of %zu cases were run, and %ld failed", walk.finished, list->count, failed);
+    int code = failed ? EXIT_FAILED : stopped ? EXIT_AMBIGUOUS : EXIT_FINE;
+    if (options->record && !stopped) code = check_record(options, list, walk.outcomes);
+    if (options->device && code == EXIT_FINE) code = device_say_evidence(options->record);
     for (size_t i = 0; i < results; i++) free(walk.outcomes[i].reason);
     free(walk.outcomes);
     free(walk.done);
-    return failed ? EXIT_FAILED : stopped ? EXIT_AMBIGUOUS : EXIT_FINE;
+    return code;
 }
 
 /* --random, --budget and a problem run trials in child processes: no context is made in this one. */
@@ -170,12 +173,9 @@ static int run_trials(const struct options *options) {
     struct check_kernels kernels = {0};
     tp_machine machine = {.struct_size = sizeof machine};
     tp_error error = TP_ERROR_INIT;
-    if (options->case_name || options->mask || options->list || options->quick) {
-        complain("--case, --mask, --list and --quick choose among the cases: not with --random, --budget or a problem");
-        return EXIT_USAGE;
-    }
-    if (options->device) {
-        complain("--device runs the cases: not with --random, --budget or a problem, whose trials run in child processes");
+    if (options->case_name || options->mask || options->list || options->quick || options->record) {
+        complain("--case, --mask, --list and --quick choose among the cases, --record keeps them: not with --random, --budget or "
+                 "a problem");
         return EXIT_USAGE;
     }
     if (options->problem[0] && (options->random > 0 || options->budget)) {
@@ -183,7 +183,8 @@ static int run_trials(const struct options *options) {
         return EXIT_USAGE;
     }
     if (tp_machine_detect(&machine, &error) != TP_OK) return complain_status(&error);
-    int code = select_kernels(options->kernel, machine.isa, &kernels);
+    int code = device_open_in_children(options);
+    if (!code) code = select_kernels(options->kernel, machine.isa, &kernels);
     if (code) return code;
     int threads = options->threads ? (int)options->threads : machine.threads;
     return options->problem[0] ? command_check_problem(options, &kernels, threads)
@@ -197,6 +198,10 @@ int command_check(const struct options *options) {
     if (options->random > 0 || options->budget || options->problem[0]) return run_trials(options);
     int code = options_context(options, &context);
     if (code) return code;
+    if ((code = check_record_asked(options))) {
+        tp_context_destroy(context);
+        return code;
+    }
     check_add_grid(&list, (uint64_t)options->seed);
     check_add_definition(&list);
     check_add_values(&list);

@@ -15,6 +15,7 @@
  *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
  *     check_backward.c    gradients: a grid of their own, bits, what may not be reached
  *     check_report.c      failures with repro lines, the table, the states
+ *     record.c            --record: a device that passed, in a lock
  *     check_random*.c     --random: check_random.h
  */
 #ifndef TILEPROOF_CLI_CHECK_CHECK_H
@@ -72,7 +73,7 @@ enum outcome { NOT_SELECTED, PASSED, FAILED, BEYOND_LIMIT };
 
 struct outcome_of {
     enum outcome outcome;
-    char *reason; /* of a failure */
+    char *reason; /* of a failure; on a device, of a refusal */
 };
 
 struct check_kernels {
@@ -89,6 +90,8 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
                              const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* Each case of bf16 once more, with p=bf16. */
 void check_add_again(struct check_list *list);
+/* Does env->kernel serve the problem? A kernel of a device says itself what it does not, and why. */
+int check_takes(const struct check_env *env, const tp_problem *problem, char *why, size_t size);
 void check_run_case(struct check_env *env, const struct check_kernels *kernels,
                     struct outcome_of *outcomes);
 /* For hostile cases: tensors of the case, filled; a run of them; both set env->reason on failure.
@@ -136,6 +139,11 @@ void check_add_backward(struct check_list *list);
 /* A forward run, then a backward one; nonzero and env->reason when either fails or writes where it may not. */
 int check_gradients(struct check_env *env, struct tensors *tensors, struct gradients *gradients, enum entry entry,
                     int threads, int poison);
+
+/* record.c: may --record be given? Before anything is run; exit code, reason printed. */
+int check_record_asked(const struct options *options);
+/* Writes it, if no case failed. The outcomes are of one kernel. Exit code, reason printed. */
+int check_record(const struct options *options, const struct check_list *list, const struct outcome_of *outcomes);
 
 /* check_report.c */
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_SHRUNK = 12 };
+#include "tool/device.h"
+
+enum { MAX_SHRUNK = 12, MAX_REASONS = 24 };
 
 struct walk {
     struct isolated isolated;
@@ -19,12 +21,18 @@ struct walk {
     char shrunk[MAX_SHRUNK][24]; /* their reasons */
     int shrunk_count;
     double end; /* of the budget; 0: none */
+    struct {
+        char reason[48];
+        long count;
+    } refused[MAX_REASONS]; /* the last one: all others */
 };
 
 static void print_finding(const struct walk *walk, const struct trial *trial, const struct finding *finding) {
     const char *kernel = walk->isolated.kernels->selected[finding->kernel]->name;
     printf("  problem  %s\n  %s\n", trial->text, finding->reason);
-    printf("  repro    tileproof check --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", kernel, trial->seed, trial->text);
+    const char *device = walk->options->device;
+    printf("  repro    tileproof check%s%s --kernel '^%s$' --seed %" PRIu64 " \"%s\"\n", device ? " --device " : "",
+           device ? device : "", kernel, trial->seed, trial->text);
 }
 
 /* A worker's contexts have served the trials before it. */
@@ -34,6 +42,7 @@ static int passes_alone(const struct walk *walk, const struct trial *trial, cons
     if (alone.verdict == TRIAL_FAILED) return 0;
     printf("  alone it passes: tileproof check --random %" PRId64 " --seed %" PRIu64 " --threads 1", finding->number + 1,
            walk->isolated.seed);
+    if (walk->options->device) printf(" --device %s", walk->options->device);
     if (walk->options->kernel) printf(" --kernel '%s'", walk->options->kernel);
     printf("\n");
     return 1;
@@ -60,6 +69,23 @@ static int is_new(struct walk *walk, const struct finding *finding) {
     return 1;
 }
 
+/* Numbers aside: "head_dim 300, need <= 256" and "head_dim 512, need <= 256" are one reason. */
+static void count_refused(struct walk *walk, const char *reason) {
+    char words[sizeof walk->refused[0].reason];
+    int i = 0;
+    snprintf(words, sizeof words, "%.*s", (int)strcspn(reason, "0123456789"), reason);
+    for (size_t end = strlen(words); end && strchr(" =,", words[end - 1]); end--) words[end - 1] = 0;
+    while (i < MAX_REASONS - 1 && walk->refused[i].count && strcmp(walk->refused[i].reason, words)) i++;
+    snprintf(walk->refused[i].reason, sizeof walk->refused[i].reason, "%s", i < MAX_REASONS - 1 ? words : "others");
+    walk->refused[i].count++;
+}
+
+static void print_refused(const struct walk *walk) {
+    for (int i = 0; i < MAX_REASONS && walk->refused[i].count; i++)
+        printf("%s%s %ld", i ? "; " : "refused: ", walk->refused[i].reason, walk->refused[i].count);
+    if (walk->refused[0].count) printf("\n");
+}
+
 static void found(void *user, const struct finding *got) {
     struct walk *walk = user;
     struct finding finding = *got;
@@ -68,6 +94,7 @@ static void found(void *user, const struct finding *got) {
     walk->passed += finding.verdict == TRIAL_PASSED;
     walk->failed += finding.verdict == TRIAL_FAILED;
     walk->beyond += finding.verdict == TRIAL_BEYOND;
+    if (finding.verdict == TRIAL_BEYOND && finding.reason[0]) count_refused(walk, finding.reason);
     if (finding.verdict != TRIAL_BEYOND) {
         walk->rows += finding.rows;
         walk->unbounded += finding.unbounded;
@@ -105,7 +132,8 @@ static void print_absent(const struct check_kernels *kernels) {
     for (int k = 0; k < kernels->absent_count; k++) {
         char needs[64];
         tp_isa_print(kernels->absent[k]->needs, needs, sizeof needs);
-        printf("not run here: %s (needs %s)\n", kernels->absent[k]->name, needs);
+        printf("not run here: %s (%s%s)\n", kernels->absent[k]->name, *device_absent() ? "" : "needs ",
+               *device_absent() ? device_absent() : needs);
     }
 }
 
@@ -145,6 +173,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     print_absent(kernels);
     printf("rows %" PRId64 ", without a bound %" PRId64 "; calls with none left %ld, without their bias, slopes and sinks %ld\n",
            walk.rows, walk.unbounded, walk.none_left, walk.sums_left);
+    print_refused(&walk);
     printf("%" PRId64 " problems: %ld passed, %ld failed", walk.isolated.done, walk.passed, walk.failed);
     if (walk.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", walk.beyond);
     printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);

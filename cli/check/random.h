@@ -135,6 +135,8 @@ int subject_try(struct subject *subject);
 int try_gradients(struct subject *subject); /* check_random_gradients.c */
 /* With ordinary values no float comes near its end, and every row has a bound. */
 int trial_is_ordinary(const struct trial *trial);
+/* Can the kernel's loops be asked for by name? */
+int has_loops(const struct check_env *env);
 /* The counts of a receipt against brute force. */
 int try_receipt(struct subject *subject, const tp_receipt *receipt);
 /* check_random_cuts.c, check_random_views.c: against the bits that were kept. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static int is_math(const struct subject *s) { return !strcmp(s->env->kernel->strategy, "math"); }
+#include "harness/placed.h"
 
 /* Any number of tasks, in turn or on threads, over any old memory. */
 static int tasks(struct subject *s, const struct kept *first) {
@@ -17,6 +17,7 @@ static int tasks(struct subject *s, const struct kept *first) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char what[64];
         int pooled = ways[i].entry == ENTRY_POOL;
+        if (s->env->device != TP_CPU && i > 1) break;     /* a device knows no tasks */
         if (pooled && s->trial->seed % 16) continue; /* dear: see check_random_apart.c */
         snprintf(what, sizeof what, "%d tasks%s over old bytes %#x", ways[i].threads,
                  ways[i].entry == ENTRY_SERIAL ? "" : " on threads", (unsigned)ways[i].poison);
@@ -94,7 +95,7 @@ static int invariant(struct subject *s, const struct kept *first) {
     tp_problem problem = s->trial->problem;
     tp_receipt receipt;
     (void)first;
-    if (is_math(s) || problem.invariant) return 0;
+    if (!has_loops(s->env) || problem.invariant) return 0;
     subject_step(s, "prefill by name");
     s->env->strategy = "prefill";
     int failed = check_attend_by(s->env, &s->tensors, ENTRY_SERIAL, 1, 0xFF, &receipt) || try_receipt(s, &receipt);
@@ -107,16 +108,22 @@ static int invariant(struct subject *s, const struct kept *first) {
 }
 
 static int one_call(struct subject *s, const struct kept *first) {
+    struct check_env *env = s->env;
+    struct placed placed = {.call = s->tensors.call};
     tp_choice choice = TP_CHOICE_INIT;
     tp_error error = TP_ERROR_INIT;
+    tp_status status = TP_OK;
     choice.policy = TP_PERMIT;
-    choice.kernel = s->env->kernel->name;
+    choice.kernel = env->kernel->name;
+    choice.device = env->device;
     subject_step(s, "tp_attention");
     tensors_poison_outputs(&s->tensors, 0xFF);
-    tp_status status = tp_attention(s->env->context, &s->tensors.problem, &choice, &s->tensors.call, NULL, &error);
-    if (status != TP_OK)
-        return check_fail(s->env, "tp_attention: expected TP_OK, got %s: %s", tp_status_name(status), error.text);
-    return check_same_rows(s->env, "tp_attention", &first->tensors, &s->tensors);
+    if (env->device != TP_CPU) status = placed_create(&placed, env->context, env->device, &s->tensors, 0, &error);
+    if (status == TP_OK) status = tp_attention(env->context, &s->tensors.problem, &choice, &placed.call, NULL, &error);
+    if (status == TP_OK) status = placed_fetch(&placed, &error);
+    placed_destroy(&placed);
+    if (status != TP_OK) return check_fail(env, "tp_attention: expected TP_OK, got %s: %s", tp_status_name(status), error.text);
+    return check_same_rows(env, "tp_attention", &first->tensors, &s->tensors);
 }
 
 int try_cuts(struct subject *s, const struct kept *first) {

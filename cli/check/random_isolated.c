@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "harness/limits.h"
+#include "tool/device.h"
 
 enum { MAX_WORKERS = 64, NOT_RUNNING = -1 };
 
@@ -74,7 +75,8 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
         desk->kernel = kernel;
         desk->since = (int64_t)now();
         env->kernel = isolated->kernels->selected[kernel];
-        if (!kernel_takes(env->kernel, &trial->problem))
+        char why[sizeof finding.reason];
+        if (!check_takes(env, &trial->problem, why, sizeof why))
             finding.verdict = TRIAL_BEYOND;
         else if (broken || subject_try(&subject))
             finding.verdict = TRIAL_FAILED;
@@ -82,8 +84,9 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
         finding.unbounded = subject.unbounded;
         finding.sums_left = subject.sums_left;
         memcpy(finding.step, desk->step, sizeof finding.step);
-        if (finding.verdict == TRIAL_FAILED)
-            snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1, env->reason);
+        if (finding.verdict != TRIAL_PASSED)
+            snprintf(finding.reason, sizeof finding.reason, "%.*s", (int)sizeof finding.reason - 1,
+                     finding.verdict == TRIAL_BEYOND ? why : env->reason);
         desk->since = NOT_RUNNING; /* while the parent makes a failure small, nobody empties the pipe */
         tell(pipe, &finding);
         desk->since = (int64_t)now();
@@ -96,7 +99,10 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
 static void open_env(struct check_env *env, const struct isolated *isolated) {
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
-    *env = (struct check_env){.seed = isolated->seed, .workspace = {.guarded = GUARDED_END}};
+    if (device_open_in_child()) _exit(2);
+    *env = (struct check_env){.seed = isolated->seed, .workspace = {.guarded = GUARDED_END}, .device = device_number()};
+    env->arithmetic = (tp_arithmetic)isolated->kernels->selected[0]->arithmetic;
+    options.backend = device_backend();
     /* Most runs take a context of one thread: a pool's threads spin, and what they spin away is time for problems. */
     options.threads = 1;
     tp_status status = tp_context_create(&options, &env->context, &error);

@@ -97,6 +97,7 @@ int subject_create(struct subject *s, struct check_env *env, const struct trial 
     if (trial_make(trial, &trial->problem, &trial->lengths, &trial->style, &s->tensors) ||
         visibility_create(&s->visibility, &s->tensors))
         return check_fail(env, "no memory for its tensors");
+    s->tensors.arithmetic = env->arithmetic;
     subject_step(s, "the reference");
     if (agrees(s)) return 1;
     if (trial->problem.op == TP_BACKWARD) {
@@ -225,6 +226,8 @@ static int by_reference(struct subject *s, const char *strategy) {
     return oracle_compare(&s->oracle, &s->tensors, receipt.arithmetic, &measured, env->reason, sizeof env->reason);
 }
 
+int has_loops(const struct check_env *env) { return env->device == TP_CPU && strcmp(env->kernel->strategy, "math"); }
+
 static int forward(struct subject *s) {
     struct kept first = {0};
     subject_step(s, "forward");
@@ -232,7 +235,7 @@ static int forward(struct subject *s) {
     int failed = kept_create(&first, &s->tensors) ? check_fail(s->env, "no memory to keep its outputs")
                                                   : try_cuts(s, &first) || try_views(s, &first);
     kept_destroy(&first);
-    for (int i = 0; !failed && i < 2 && strcmp(s->env->kernel->strategy, "math") && !s->trial->problem.invariant; i++) {
+    for (int i = 0; !failed && i < 2 && has_loops(s->env) && !s->trial->problem.invariant; i++) {
         const char *strategy = i ? "decode" : "prefill";
         subject_step(s, strategy);
         failed = by_reference(s, strategy);

@@ -10,7 +10,8 @@ void check_print_failure(const struct check_case *test, const tp_kernel_info *ke
                          const char *reason, uint64_t seed) {
     printf("FAILED  %s  kernel %s\n  problem  %s\n  %s\n", test->name, kernel->name, test->text,
            reason ? reason : "no reason");
-    printf("  repro    tileproof check --kernel '^%s$' --case '^%s$' --seed %" PRIu64 "\n",
+    int cpu = !strcmp(device_name(), "cpu");
+    printf("  repro    tileproof check%s --kernel '^%s$' --case '^%s$' --seed %" PRIu64 "\n", cpu ? "" : " --device opencl",
            kernel->name, test->name, seed);
 }
 

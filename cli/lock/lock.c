@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/table.h"
 #include "qualify/qualify.h"
+#include "tool/device.h"
 #include "tool/guard.h"
 
 static int is_json(const struct options *options) {
@@ -56,7 +57,10 @@ static int lock_list(const struct options *options, const tp_lock *lock) {
     tp_error error = TP_ERROR_INIT;
     tp_lock_history past = TP_LOCK_HISTORY_INIT;
     if (tp_identity_detect(options->declare, &now, &error) != TP_OK) return complain_status(&error);
-    int code = list_revisions(options, lock, now);
+    tp_identity on;
+    int code = device_open(options);
+    device_identity(now, &on);
+    if (!code) code = list_revisions(options, lock, &on);
     tp_identity_destroy(now);
     for (int64_t i = 0; !is_json(options) && tp_lock_history_at(lock, i, &past) == TP_OK; i++)
         printf("%s%s: %s%s%s%s%s: %s\n", i ? "" : "\n", past.date, past.cells, *past.revisions ? ", " : "", past.revisions,

@@ -11,6 +11,7 @@
 
 #include "bench/bench.h"
 #include "harness/stats.h"
+#include "tool/device.h"
 
 static const struct column columns[] = {
     {"check", "check", 1, 0},   {"status", "status", 1, 0}, {"model", "model", 1, 0},     {"part", "part", 1, 0},
@@ -92,6 +93,7 @@ static int is_same_choice(const struct canary *c, const tp_cell *locked) {
     tp_decision *decision = NULL;
     tp_choice choice = TP_CHOICE_INIT;
     choice.policy = c->options.policy;
+    choice.device = c->options.device;
     if (tp_problem_parse(locked->problem, &problem, &lengths, NULL) != TP_OK) return 1;
     tp_explain(c->context, &problem, &choice, &decision, NULL);
     int same =
@@ -156,6 +158,29 @@ static void check_cells(struct canary *c) {
     progress_end();
 }
 
+/* "avx2,avx512", "opencl:NAME". */
+static const char *canary_where(const struct canary *c) {
+    return strcmp(device_name(), "cpu") ? device_name() : c->now.isa;
+}
+
+/* Cells of this library that are another device's: nothing was said of them. */
+static void say_elsewhere(const struct canary *c, FILE *out) {
+    tp_lock_revision one = TP_LOCK_REVISION_INIT, before = TP_LOCK_REVISION_INIT;
+    for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
+        int64_t cells = 0;
+        int first = 1;
+        if (strcmp(one.engine, "tileproof") || *one.mode || !strcmp(one.device, device_name())) continue;
+        for (int64_t k = 0; tp_lock_revision_at(c->lock, k, &before) == TP_OK; k++) {
+            int same = !strcmp(before.engine, one.engine) && !*before.mode && !strcmp(before.device, one.device);
+            first &= k >= i || !same;
+            cells += same ? before.cell_count : 0;
+        }
+        if (first)
+            fprintf(out, "Not run: %lld cells of %s%s\n", (long long)cells, one.device,
+                    strcmp(device_name(), "cpu") ? "" : " (tileproof canary --device opencl)");
+    }
+}
+
 static int report(struct canary *c, const struct options *options, const char *stale) {
     enum table_format format;
     char trusted[128];
@@ -167,7 +192,7 @@ static int report(struct canary *c, const struct options *options, const char *s
     if (format == FORMAT_MD) {
         if (c->notes) printf("\n");
         printf("%lld cells of %s: %lld run, %lld left out%s; %lld choices differ; %d notes, %.1f s\n",
-               (long long)c->cells, c->now->isa, (long long)c->ran, (long long)c->left,
+               (long long)c->cells, canary_where(c), (long long)c->ran, (long long)c->left,
                stop_asked() ? "" : " by the budget", (long long)c->refused, c->notes,
                (now_ns() - c->begin) * 1e-9);
         if (c->raced)
@@ -179,6 +204,7 @@ static int report(struct canary *c, const struct options *options, const char *s
             printf("%s\n", trusted);
         }
         canary_models_say(c);
+        say_elsewhere(c, stdout);
         if (stale) printf("The lock is STALE: %s\n", stale);
         printf("%s\n", c->code == EXIT_FINE ? "As the lock says." : "Not as the lock says, or not decided.");
     }
@@ -191,9 +217,14 @@ static int run(struct canary *c, const struct options *options) {
     tp_qualify_options wishes = TP_QUALIFY_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     int code;
+    if (*device_absent()) {
+        complain("--device %s: not run here: %s", options->device, device_absent());
+        say_elsewhere(c, stderr);
+        return EXIT_REFUSED;
+    }
     canary_models_find(c);
     int fresh = c->deployed_count ? canary_models_fresh(c, stale, sizeof stale)
-                                  : tp_lock_fresh(c->lock, c->now, stale, sizeof stale) == TP_OK;
+                                  : tp_lock_fresh(c->lock, &c->now, stale, sizeof stale) == TP_OK;
     c->stale = !fresh;
     if (fresh && !c->unknown && options->if_changed) {
         tp_cell cell = TP_CELL_INIT;
@@ -205,9 +236,10 @@ static int run(struct canary *c, const struct options *options) {
     wishes.quick = options->quick;
     c->options = (tp_qualify_run_options)TP_QUALIFY_RUN_OPTIONS_INIT;
     c->options.policy = options_policy(options);
+    c->options.device = device_number();
     code = qualify_context(options, c->drill.disable, &c->context);
     if (code) return code;
-    if (tp_qualify_create_again(c->lock, c->now->isa, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
+    if (tp_qualify_create_for(c->lock, &c->now, &wishes, &c->q, &error) != TP_OK) return complain_status(&error);
     stop_watch();
     code = canary_models_run(c, options);
     if (!code) check_cells(c);
@@ -217,6 +249,7 @@ static int run(struct canary *c, const struct options *options) {
     if (c->broken) return c->broken;
     if (!c->cells) {
         complain("no cell can be run: %s", stale);
+        say_elsewhere(c, stderr);
         return EXIT_REFUSED;
     }
     if (!c->refused && c->races) code = canary_speed(c, options);
@@ -224,9 +257,23 @@ static int run(struct canary *c, const struct options *options) {
     return code ? code : report(c, options, fresh ? NULL : stale);
 }
 
+/* Which cells, and by whom: this library on the CPU, or on the device of --device. */
+static int take_device(struct canary *c, const struct options *options) {
+    tp_error error = TP_ERROR_INIT;
+    if (options->device && (options->against || c->drill.slowed > 0)) {
+        complain("%s is '%s': speed is compared on the CPU alone, not with --device", options->against ? "--against" : "--drill",
+                 options->against ? options->against : options->drill);
+        return EXIT_USAGE;
+    }
+    int code = device_open(options);
+    if (code) return code;
+    if (tp_identity_detect(options->declare, &c->here, &error) != TP_OK) return complain_status(&error);
+    device_identity(c->here, &c->now);
+    return EXIT_FINE;
+}
+
 int command_canary(const struct options *options) {
     struct canary c = {.begin = now_ns()};
-    tp_error error = TP_ERROR_INIT;
     enum table_format format;
     int code = EXIT_FINE;
     if (options->file_count != 1 && !(options->model && options->file_count > 1)) {
@@ -241,7 +288,7 @@ int command_canary(const struct options *options) {
     }
     if (options->runner || (options->engine && strcmp(options->engine, "tileproof"))) return canary_engine(options);
     if ((code = parse_drill(options->drill, &c.drill)) || (code = parse_budget(options->budget, &c.budget_ns))) return code;
-    if (tp_identity_detect(options->declare, &c.now, &error) != TP_OK) return complain_status(&error);
+    if ((code = take_device(&c, options))) return code;
     c.races = options->against || c.drill.slowed > 0;
     code = canary_models_read(&c, options);
     if (!code) code = lock_read_file(options->files[0], &c.lock);
@@ -258,6 +305,6 @@ int command_canary(const struct options *options) {
     tp_qualification_destroy(c.q);
     if (c.context) tp_context_destroy(c.context);
     tp_lock_destroy(c.lock);
-    tp_identity_destroy(c.now);
+    tp_identity_destroy(c.here);
     return code;
 }

@@ -26,7 +26,8 @@ struct canary {
     int deployed_count, unknown;
     int stale; /* one of the lock's revisions, for this host */
     int64_t counts[TP_CELL_NUMERICS_CHANGED + 1]; /* cells by verdict */
-    tp_identity *now;
+    tp_identity *here; /* this process */
+    tp_identity now;   /* with the device of --device */
     tp_qualification *q; /* the lock's cells, in its order */
     tp_context *context;
     tp_qualify_run_options options;
@@ -52,7 +53,9 @@ int canary_engine(const struct options *options);
 /* canary_speed.c: verdicts of timed cells, noted and in the code. Exit code of what broke, reason printed. */
 int canary_speed(struct canary *c, const struct options *options);
 
-/* canary_models.c. Exit codes, reasons printed. */
+/* canary_models.c: is it this library's, on this device and ISA? */
+int canary_is_mine(const struct canary *c, const tp_lock_revision *revision);
+/* Exit codes, reasons printed. */
 int canary_models_read(struct canary *c, const struct options *options);
 void canary_models_find(struct canary *c); /* which revisions they are */
 int canary_models_fresh(const struct canary *c, char *text, size_t size); /* 0: the text says why */

@@ -65,12 +65,12 @@ static int put_locked(FILE *out, const struct canary *c) {
     int worst = TP_LOCK_MATCHES;
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
         int last = 1;
-        if (strcmp(one.engine, "tileproof") || strcmp(one.device, "cpu") || strcmp(one.isa, c->now->isa)) continue;
+        if (!canary_is_mine(c, &one)) continue;
         for (int64_t k = i + 1; tp_lock_revision_at(c->lock, k, &next) == TP_OK; k++)
             last &= strcmp(one.model, next.model) || strcmp(one.engine, next.engine) || strcmp(one.device, next.device) ||
                     strcmp(one.isa, next.isa);
         if (!last) continue;
-        int fresh = tp_lock_revision_fresh(c->lock, i, c->now, why, sizeof why) == TP_OK;
+        int fresh = tp_lock_revision_fresh(c->lock, i, &c->now, why, sizeof why) == TP_OK;
         int state = !fresh ? TP_LOCK_STALE : cell_rank(one.status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
         put_state(out, one.model, state);
         if (state > worst) worst = state;

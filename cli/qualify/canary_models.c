@@ -10,9 +10,10 @@
 
 #include "bench/bench.h"
 #include "harness/stats.h"
+#include "tool/device.h"
 
-static int is_mine(const struct canary *c, const tp_lock_revision *r) {
-    return !strcmp(r->engine, "tileproof") && !strcmp(r->device, "cpu") && !strcmp(r->isa, c->now->isa);
+int canary_is_mine(const struct canary *c, const tp_lock_revision *r) {
+    return !strcmp(r->engine, "tileproof") && !*r->mode && !strcmp(r->device, device_name()) && !strcmp(r->isa, c->now.isa);
 }
 
 /* The model's revision with this config, the last of its name, or -1 for none. */
@@ -20,7 +21,7 @@ static void find_revisions(const struct canary *c, struct deployed *d) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     d->revision = d->last = -1;
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
-        if (!is_mine(c, &one)) continue;
+        if (!canary_is_mine(c, &one)) continue;
         if (!strcmp(one.config_hash, d->model->config_hash)) d->revision = i;
         if (!strcmp(one.model, d->model->label)) d->last = i;
     }
@@ -33,7 +34,7 @@ static void find_state(const struct canary *c, struct deployed *d) {
     d->state = d->last < 0 ? TP_LOCK_UNKNOWN_MODEL : TP_LOCK_OTHER_CONFIG;
     if (d->revision < 0) return;
     tp_lock_revision_at(c->lock, d->revision, &known);
-    int fresh = tp_lock_revision_fresh(c->lock, d->revision, c->now, why, sizeof why) == TP_OK;
+    int fresh = tp_lock_revision_fresh(c->lock, d->revision, &c->now, why, sizeof why) == TP_OK;
     d->state = !fresh ? TP_LOCK_STALE : cell_rank(known.status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
 }
 
@@ -64,14 +65,14 @@ int canary_models_fresh(const struct canary *c, char *text, size_t size) {
     text[0] = 0;
     for (int i = 0; i < c->deployed_count; i++) {
         int64_t revision = c->deployed[i].revision;
-        if (revision >= 0 && tp_lock_revision_fresh(c->lock, revision, c->now, text, size) != TP_OK) return 0;
+        if (revision >= 0 && tp_lock_revision_fresh(c->lock, revision, &c->now, text, size) != TP_OK) return 0;
     }
     return 1;
 }
 
 int canary_cell_at(const struct canary *c, int64_t index, tp_cell *cell) {
     tp_cell own = TP_CELL_INIT;
-    if (tp_lock_cell_at(c->lock, c->now->isa, index, cell) != TP_OK) return 0;
+    if (tp_lock_cell_of(c->lock, &c->now, index, cell) != TP_OK) return 0;
     if (!c->deployed_count) return 1;
     for (int i = 0; i < c->deployed_count; i++)
         for (int64_t k = 0;
@@ -146,7 +147,7 @@ static int try_revision(struct canary *c, struct deployed *d, const struct optio
         c->code = worse_exit(c->code, cell_exit_code(cell->status));
     }
     for (int64_t i = 0; !code && tp_qualification_use(q, i, &use) == TP_OK; i++) note_use(c, d->model, q, &use);
-    if (!code) keep_seen(d, q, c->now);
+    if (!code) keep_seen(d, q, &c->now);
     c->code = worse_exit(c->code, EXIT_LOCK); /* however well it does, the lock does not have it */
     tp_qualification_destroy(q);
     return code;
@@ -166,7 +167,7 @@ static void say_known(const struct canary *c, const struct deployed *d) {
     char why[1024];
     tp_lock_revision_at(c->lock, d->revision, &known);
     printf("deployed %s %.12s: a revision of the lock, qualified %s", d->model->name, d->model->config_hash, known.date);
-    if (tp_lock_revision_fresh(c->lock, d->revision, c->now, why, sizeof why) != TP_OK)
+    if (tp_lock_revision_fresh(c->lock, d->revision, &c->now, why, sizeof why) != TP_OK)
         printf(", STALE here: %s", why);
     else if (cell_rank(known.status) > 1)
         printf(", %s", tp_cell_status_name((tp_cell_status)known.status));
@@ -178,7 +179,7 @@ static void say_unknown(const struct canary *c, const struct deployed *d) {
     printf("deployed %s %.12s: no revision of the lock, which ", d->model->name, d->model->config_hash);
     printf(d->last < 0 ? "does not know %s" : "has of %s", d->model->label);
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++)
-        if (is_mine(c, &one) && !strcmp(one.model, d->model->label)) printf(" %.12s (%s)", one.config_hash, one.date);
+        if (canary_is_mine(c, &one) && !strcmp(one.model, d->model->label)) printf(" %.12s (%s)", one.config_hash, one.date);
     printf("\n");
     if (d->seen && d->last >= 0) tp_lock_diff(c->lock, d->last, d->seen, 0, TP_TEXT, write_to_file, stdout);
 }

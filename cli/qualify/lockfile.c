@@ -44,7 +44,7 @@ void lock_say_last(const char *path, const tp_lock *lock) {
             *past.dropped ? "; dropped " : "", past.dropped);
 }
 
-static int read_or_create(const char *path, tp_lock **lock) {
+int lock_read_or_create(const char *path, tp_lock **lock) {
     tp_error error = TP_ERROR_INIT;
     if (!access(path, F_OK)) return lock_read_file(path, lock);
     return tp_lock_create(lock, &error) == TP_OK ? EXIT_FINE : complain_status(&error);
@@ -59,7 +59,7 @@ int qualify_open_lock(const struct options *options, tp_lock **lock) {
         if (code) return code;
         file_close(&file, 0);
     }
-    return options->update ? read_or_create(options->lock, lock) : lock_read_file(options->lock, lock);
+    return options->update ? lock_read_or_create(options->lock, lock) : lock_read_file(options->lock, lock);
 }
 
 /* A model whose config the lock does not know, beside the last revision that it has of it, in words. */
@@ -104,7 +104,7 @@ static int update_lock(const struct qualification *all, const struct options *op
     tp_error error = TP_ERROR_INIT;
     tp_lock *lock = NULL;
     char date[32];
-    int code = read_or_create(options->lock, &lock);
+    int code = lock_read_or_create(options->lock, &lock);
     bench_date(date);
     date[10] = 0;
     update.date = date;

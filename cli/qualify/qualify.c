@@ -185,7 +185,7 @@ int command_qualify(const struct options *options) {
     struct qualification all = {0};
     tp_qualify_options wishes;
     struct journal journal = {.file = NULL};
-    tp_identity *here = NULL, now = {.struct_size = 0};
+    tp_identity *here = NULL, own, now = {.struct_size = 0}; /* own: this library on the device; now: or the engine */
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, &wishes);
@@ -198,14 +198,12 @@ int command_qualify(const struct options *options) {
     if (!code) code = engine_open(options, &all.engine);
     if (!code && tp_identity_detect(options->declare, &here, &error) != TP_OK) code = complain_status(&error);
     if (!code) engine_identity(all.engine, here, &now);
-    if (!code && options->device) {
-        now.device = device_name();
-        now.host = device_host();
-    }
+    if (!code) device_identity(here, &own);
+    if (!code && !all.engine) now = own;
     if (!code) code = collect(&all, &wishes);
     if (!code) code = journal_open(&journal, options, &all);
     if (!code) code = qualify_open_lock(options, &lock);
-    if (!code) code = journal_begin(&journal, options, here, &all);
+    if (!code) code = journal_begin(&journal, options, &own, &all);
     if (!code) code = run_cells(&all, options, &journal);
     int whole = !code && all.done == all.cell_count;
     if (!code && !whole) {

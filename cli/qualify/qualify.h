@@ -67,6 +67,7 @@ void journal_close(struct journal *journal, int finished);
 /* lockfile.c. Exit codes, reasons printed. A lock that is to be updated need not exist yet; NULL without --lock. Cells that are
    not as the lock has them get that as their status. */
 int lock_read_file(const char *path, tp_lock **lock);
+int lock_read_or_create(const char *path, tp_lock **lock); /* without any cell, where there is no file */
 int lock_write_file(const char *path, const tp_lock *lock);
 /* --wait: how long another process that changes the lock is waited for. */
 int lock_wait_seconds(const struct options *options, double *seconds);

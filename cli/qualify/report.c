@@ -10,6 +10,7 @@
 
 #include "bench/bench.h"
 #include "bench/table.h"
+#include "tool/device.h"
 #include "tool/files.h"
 
 enum { MAX_TROUBLE = 5 };
@@ -36,7 +37,7 @@ static void add_text(struct table *table, const char *text) { table_text(table, 
 static void add_engine(struct table *table, const struct greeting *engine, const tp_cell *cell) {
     table_text(table, engine ? engine->name : "tileproof");
     add_text(table, engine ? engine->mode : "");
-    table_text(table, engine ? engine->device : "cpu");
+    table_text(table, engine ? engine->device : device_name());
     add_text(table, engine ? engine->versions : "");
     add_text(table, cell->rule);
     add_text(table, cell->observed);
@@ -205,6 +206,7 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     const char *isolated = whole ? "; " : ";\n"; /* short lines for a terminal */
     printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, isolated,
            identity->cpu, isolated, identity->os, identity->libc);
+    if (device_backend() && device_say_evidence(NULL)) return EXIT_FAILED;
     return EXIT_FINE;
 }
 

@@ -1,46 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/device.h"
 
+#include "tool/evidence.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char untried[] = "run on PoCL (CPU) and oclgrind; never run on a GPU";
-
 #ifdef TILEPROOF_OPENCL
 #include "tileproof_opencl.h"
 
 static tp_opencl *opened;
-static char name[160] = "cpu", absent[256], host[300];
+static struct device_bytes bytes_of_it;
+static int number; /* of the device that --device names, among those of the loader */
+static char name[160] = "cpu", absent[256], host[400], versions[80], kind[16];
 
-static int open_index(int index, tp_opencl **cl, tp_opencl_device *device, tp_error *error) {
+static int open_index(int index, const char *library, tp_opencl **cl, tp_opencl_device *device, tp_error *error) {
     tp_opencl_options wanted = TP_OPENCL_OPTIONS_INIT;
     wanted.index = index;
+    wanted.library = library;
     *device = (tp_opencl_device){.struct_size = sizeof *device};
     if (tp_opencl_create(&wanted, cl, error) != TP_OK) return complain_status(error);
     tp_opencl_device_of(*cl, device);
     return EXIT_FINE;
 }
 
-int device_open(const struct options *options) {
+static int parse(const char *text) {
+    char *end;
+    const char *digits = !strncmp(text, "opencl:", 7) ? text + 7 : "0";
+    long index = strtol(digits, &end, 10);
+    number = (int)index;
+    if ((!strcmp(text, "opencl") || digits == text + 7) && *digits && !*end && index >= 0 && index <= 63) return EXIT_FINE;
+    complain("--device is '%s': it must be opencl, or opencl:N with a number of tileproof info", text);
+    return EXIT_USAGE;
+}
+
+static int open_here(void) {
     tp_error error = TP_ERROR_INIT;
     tp_opencl_device device;
-    char *end;
-    if (!options->device || opened) return EXIT_FINE;
-    const char *number = !strncmp(options->device, "opencl:", 7) ? options->device + 7 : "0";
-    long index = strtol(number, &end, 10);
-    if ((strcmp(options->device, "opencl") && number == options->device) || !*number || *end || index < 0 || index > 63 ||
-        strncmp(options->device, "opencl", 6) || (options->device[6] && options->device[6] != ':')) {
-        complain("--device is '%s': it must be opencl, or opencl:N with a number of tileproof info", options->device);
-        return EXIT_USAGE;
-    }
-    int code = open_index((int)index, &opened, &device, &error);
+    int code = open_index(number, NULL, &opened, &device, &error);
     if (code) return code;
     snprintf(name, sizeof name, "opencl:%s", device.name[0] ? device.name : "none");
     snprintf(absent, sizeof absent, "%s", device.why);
-    snprintf(host, sizeof host, "platform=%s\ndriver=%s", device.platform, device.driver);
+    snprintf(kind, sizeof kind, "%s", device.kind);
+    if (device.usable)
+        snprintf(host, sizeof host, "platform=%s\ndriver=%s\nkind=%s\nlocal_memory=%lld", device.platform, device.driver,
+                 device.kind, (long long)device.local_bytes);
+    bytes_of_it = (struct device_bytes){device.memory_bytes, device.allocation_bytes, device.local_bytes};
+    snprintf(versions, sizeof versions, "opencl_kernels=%s", device.kernels);
     return EXIT_FINE;
+}
+
+int device_open(const struct options *options) {
+    if (!options->device || opened) return EXIT_FINE;
+    int code = parse(options->device);
+    return code ? code : open_here();
+}
+
+/* What its driver says, asked by a child: 0, or what is wrong with it. */
+static void ask_in_child(void) {
+    int pipes[2];
+    pid_t child = -1;
+    snprintf(absent, sizeof absent, "no process could ask its driver");
+    if (pipe(pipes)) return;
+    fflush(stdout);
+    if ((child = fork()) == 0) {
+        int code = open_here();
+        _exit(code || write(pipes[1], absent, sizeof absent) != (ssize_t)sizeof absent);
+    }
+    close(pipes[1]);
+    if (child > 0) {
+        if (read(pipes[0], absent, sizeof absent) != (ssize_t)sizeof absent)
+            snprintf(absent, sizeof absent, "the process that asked its driver died");
+        waitpid(child, NULL, 0);
+    }
+    close(pipes[0]);
+}
+
+int device_open_in_children(const struct options *options) {
+    tp_error error = TP_ERROR_INIT;
+    tp_opencl_device device;
+    if (!options->device) return EXIT_FINE;
+    int code = parse(options->device);
+    if (code) return code;
+    ask_in_child();
+    return open_index(number, "no driver in this process", &opened, &device, &error);
+}
+
+int device_open_in_child(void) {
+    if (!opened) return EXIT_FINE;
+    opened = NULL; /* the parent's */
+    return open_here();
 }
 
 void device_close(void) {
@@ -57,8 +108,17 @@ const char *device_name(void) {
 const char *device_absent(void) {
     return absent;
 }
-const char *device_host(void) {
+const char *device_kind(void) {
+    return kind;
+}
+struct device_bytes device_bytes(void) {
+    return bytes_of_it;
+}
+static const char *device_host(void) {
     return host;
+}
+static const char *device_versions(void) {
+    return versions;
 }
 
 static void list_here(void (*print)(int index, const tp_opencl_device *device)) {
@@ -67,7 +127,7 @@ static void list_here(void (*print)(int index, const tp_opencl_device *device)) 
         tp_opencl *cl = NULL;
         tp_opencl_device device;
         tp_error error = TP_ERROR_INIT;
-        if (open_index(i, &cl, &device, &error)) return;
+        if (open_index(i, NULL, &cl, &device, &error)) return;
         if (i == 0 && tp_opencl_device_count(cl) > 1) count = tp_opencl_device_count(cl);
         print(i, &device);
         tp_opencl_destroy(cl);
@@ -88,7 +148,7 @@ static void list(void (*print)(int index, const tp_opencl_device *device)) {
     if (!WIFSIGNALED(status)) return;
     char why[80];
     snprintf(why, sizeof why, "the process that asked its drivers died of signal %d", WTERMSIG(status));
-    print(0, &(tp_opencl_device){.name = "", .platform = "", .driver = "", .why = why});
+    print(0, &(tp_opencl_device){.name = "", .platform = "", .driver = "", .kind = "", .why = why});
 }
 
 static void print_text(int index, const tp_opencl_device *d) {
@@ -97,8 +157,8 @@ static void print_text(int index, const tp_opencl_device *d) {
         printf("opencl       %s%s%s\n", d->name, d->name[0] ? ": " : "", d->why);
         return;
     }
-    printf("opencl:%d     %s, %s, driver %s\n             memory %s, local %s, %lld units\n", index, d->name, d->platform,
-           d->driver, readable_bytes((double)d->memory_bytes, memory), readable_bytes((double)d->local_bytes, local),
+    printf("opencl:%d     %s, %s, driver %s\n             %s, memory %s, local %s, %lld units\n", index, d->name, d->platform,
+           d->driver, d->kind, readable_bytes((double)d->memory_bytes, memory), readable_bytes((double)d->local_bytes, local),
            (long long)d->units);
 }
 
@@ -109,21 +169,18 @@ static void print_json(int index, const tp_opencl_device *d) {
     print_json_text(stdout, d->platform);
     printf(", \"driver\": ");
     print_json_text(stdout, d->driver);
-    printf(", \"why\": ");
+    printf(", \"kind\": \"%s\", \"why\": ", d->kind);
     print_json_text(stdout, d->why);
     printf(", \"memory_bytes\": %lld, \"allocation_bytes\": %lld, \"local_bytes\": %lld, \"units\": %lld}",
            (long long)d->memory_bytes, (long long)d->allocation_bytes, (long long)d->local_bytes, (long long)d->units);
 }
 
-void device_list_text(void) {
+static void list_text(void) {
     list(print_text);
-    printf("             kernel opencl: %s\n", untried);
 }
 
-void device_list_json(void) {
-    printf(",\n  \"opencl\": {\"evidence\": \"%s\", \"devices\": [", untried);
+static void list_json(void) {
     list(print_json);
-    printf("\n  ]}");
 }
 
 #else
@@ -134,6 +191,12 @@ int device_open(const struct options *options) {
     return EXIT_USAGE;
 }
 
+int device_open_in_children(const struct options *options) {
+    return device_open(options);
+}
+int device_open_in_child(void) {
+    return EXIT_FINE;
+}
 void device_close(void) {}
 const tp_backend *device_backend(void) {
     return NULL;
@@ -141,20 +204,60 @@ const tp_backend *device_backend(void) {
 const char *device_name(void) {
     return "cpu";
 }
-const char *device_host(void) {
+static const char *device_host(void) {
+    return "";
+}
+static const char *device_versions(void) {
     return "";
 }
 const char *device_absent(void) {
     return "";
 }
-void device_list_text(void) {
-    printf("opencl       not in this build (%s)\n", untried);
+const char *device_kind(void) {
+    return "";
 }
-void device_list_json(void) {
-    printf(",\n  \"opencl\": {\"evidence\": \"%s\", \"devices\": []}", untried);
+struct device_bytes device_bytes(void) {
+    return (struct device_bytes){0, 0, 0};
 }
+static void list_text(void) {
+    printf("opencl       not in this build\n");
+}
+static void list_json(void) {}
 
 #endif
+
+int device_list(int json, const char *record) {
+    char label[1024];
+    int code = evidence_label(record, label, sizeof label);
+    if (code) return code;
+    if (json) {
+        printf(",\n  \"opencl\": {\"evidence\": ");
+        print_json_text(stdout, label);
+        printf(", \"devices\": [");
+        list_json();
+        printf("\n  ]}");
+    } else {
+        list_text();
+        printf("             kernel opencl: %s\n", label);
+    }
+    return EXIT_FINE;
+}
+
+int device_say_evidence(const char *record) {
+    char label[1024];
+    int code = evidence_label(record, label, sizeof label);
+    if (!code) printf("kernel opencl: %s\n", label);
+    return code;
+}
+
+void device_identity(const tp_identity *here, tp_identity *now) {
+    *now = *here;
+    now->struct_size = sizeof *now;
+    if (!device_backend()) return;
+    now->device = device_name();
+    now->host = device_host();
+    now->versions = device_versions();
+}
 
 int device_number(void) {
     return device_backend() ? device_backend()->device : TP_CPU;

@@ -96,7 +96,6 @@ static void print_text(const tp_machine *machine) {
     printf("\nkey blocks, 16 bits ");
     each_block(decode_16, print_block);
     printf("\nkey chunk    %d\n\n", TP_DECODE_CHUNK_KEYS);
-    device_list_text();
 }
 
 static void print_json(const tp_machine *machine) {
@@ -133,8 +132,6 @@ static void print_json(const tp_machine *machine) {
     printf("\n  ],\n  \"decode_key_blocks_16_bit\": [");
     each_block(decode_16, print_block_json);
     printf("\n  ],\n  \"decode_key_chunk\": %d", TP_DECODE_CHUNK_KEYS);
-    device_list_json();
-    printf("\n}\n");
 }
 
 int command_info(const struct options *options) {
@@ -145,5 +142,7 @@ int command_info(const struct options *options) {
         print_json(&machine);
     else
         print_text(&machine);
-    return EXIT_FINE;
+    int code = device_list(options->json, options->record);
+    if (options->json) printf("\n}\n");
+    return code;
 }

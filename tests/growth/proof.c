@@ -225,6 +225,7 @@ static void cells_and_locks(void **state) {
     assert_string_equal(history->reason, "first");
     assert_int_equal(tp_lock_revision_cell(lock, 0, 0, found, use), TP_OK);
     assert_int_equal(tp_lock_cell_for(lock, identity, use->problem, found), TP_OK);
+    assert_int_equal(tp_lock_cell_of(lock, identity, 0, found), TP_OK);
     tp_identity_destroy(detected);
     revision->struct_size = history->struct_size = 8;
     assert_int_equal(tp_lock_revision_at(lock, 0, revision), TP_INVALID);

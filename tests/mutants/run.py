@@ -80,6 +80,7 @@ FIRST = [
     ("cli/tool/line_stream", "trace_summary|fuzz_lines"),
     ("cli/capacity", "capacity_cli"),
     ("cli/replay", "replay_cli"),
+    ("cli/tool/evidence", "opencl_label"),
     ("units-", "capacity_cli"),
     ("cli/", "verdict|compare"),
     ("proof/qualify", "qualification|proof_memory_qualify|qualify"),
@@ -173,7 +174,7 @@ class Worker:
 
     def test(self, only=None):
         if only == DEVICE:
-            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|faults|values)$"], self.build, LIMIT)
+            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|bad|faults|values)$"], self.build, LIMIT)
         part = next((name for name, text in TORCH.items() if text == only), None)
         if part is not None:
             command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
@@ -236,7 +237,7 @@ def main():
         print(f"mutants: not run here: {len(mutants) - len(left)} of {' and '.join(OF_PYTHON)} (PYTHON=off)", file=sys.stderr)
         mutants = left
     if not shutil.which("oclgrind") or not any(pathlib.Path("/etc/OpenCL/vendors").glob("*")):
-        left = [m for m in mutants if not m["file"].startswith("opencl/")]
+        left = [m for m in mutants if not (m["file"].startswith("opencl/") or m["name"].startswith("opencl-"))]
         if len(left) < len(mutants):
             print(f"mutants: not run here: {len(mutants) - len(left)} of opencl/ (make test-device installs PoCL)", file=sys.stderr)
         mutants = left

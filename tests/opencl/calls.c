@@ -411,6 +411,12 @@ static void the_device_is_described(void **state) {
     assert_int_equal(tp_opencl_device_of(r.cl, &d), TP_OK);
     assert_true(d.usable && d.name[0] && d.platform[0] && d.driver[0] && d.why[0] == '\0');
     assert_true(d.memory_bytes > 0 && d.local_bytes > 0 && d.work_group >= 64 && d.units > 0 && d.allocation_bytes > 0);
+    own o = own_open();
+    cl_device_type type = 0;
+    assert_int_equal(loader.clGetDeviceInfo(o.device, CL_DEVICE_TYPE, sizeof type, &type, NULL), CL_SUCCESS);
+    own_close(&o);
+    if (type & CL_DEVICE_TYPE_CPU) assert_string_equal(d.kind, "cpu"); /* a simulator says that it is all kinds at once */
+    assert_int_equal(strlen(d.kernels), 16);
     assert_true(tp_opencl_device_count(r.cl) >= 1);
     assert_int_equal(tp_opencl_device_of_sized(r.cl, &d, 8), TP_INVALID);
     rig_close(&r);

@@ -12,6 +12,7 @@ typedef enum shim_knob {
     SHIM_DROP,        /* 1: launches are not passed on, and say that they were */
     SHIM_LATE,        /* 1: the next call that completes is said to have failed on its way */
     SHIM_NO_DEVICE,   /* 1: there is no platform */
+    SHIM_GONE,        /* 1: every call on the device fails, as when it vanished */
     SHIM_KNOBS
 } shim_knob;
 

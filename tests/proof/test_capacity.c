@@ -252,6 +252,9 @@ static void impossible_capacity(void **state) {
     REFUSED(limit = -1, "limit is -1");
     REFUSED(threads = 1025, "threads is 1025: it must be in 0..1024");
     REFUSED(reserved = 1, "reserved is 1");
+    REFUSED(reserved_too = 1, "reserved_too is 1");
+    REFUSED(device = -1, "device is -1");
+    REFUSED(device = 256, "device is 256");
     REFUSED(cache_dtype = 99, "cache_dtype is 99: it must be in 0..7");
     REFUSED(gflops = NAN, "gflops is nan");
     REFUSED(read_gbps = -1, "read_gbps -1");

@@ -306,6 +306,22 @@ static void other_engines(void **state) {
     assert_null(tp_qualification_cell(q, 1));
     tp_qualification_destroy(q);
     assert_int_equal(tp_qualify_create_revision(again, 2, NULL, &q, &error), TP_INVALID);
+    /* and of whatever engine an identity names */
+    assert_int_equal(tp_lock_cell_of(again, &identity, 0, &read), TP_OK);
+    assert_string_equal(read.problem, cell.problem);
+    assert_int_equal(tp_lock_cell_of(again, &identity, 1, &read), TP_INVALID);
+    assert_int_equal(tp_lock_cell_of(again, &identity, -1, &read), TP_INVALID);
+    assert_int_equal(tp_lock_cell_of(again, &newer, 0, &read), TP_INVALID);
+    assert_int_equal(tp_lock_cell_of(NULL, &identity, 0, &read), TP_INVALID);
+    assert_int_equal(tp_qualify_create_for(again, &identity, NULL, &q, &error), TP_OK);
+    assert_string_equal(tp_qualification_cell(q, 0)->problem, cell.problem);
+    assert_int_equal(tp_qualification_cell(q, 0)->status, TP_CELL_NOT_RUN);
+    assert_null(tp_qualification_cell(q, 1));
+    tp_qualification_destroy(q);
+    assert_int_equal(tp_qualify_create_for(again, &newer, NULL, &q, &error), TP_OK);
+    assert_null(tp_qualification_cell(q, 0));
+    tp_qualification_destroy(q);
+    assert_int_equal(tp_qualify_create_for(again, NULL, NULL, &q, &error), TP_INVALID);
     tp_lock_destroy(again);
     tp_lock_destroy(lock);
     tp_model_destroy(model);

@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "check/random.h"
+#include "harness/limits.h"
+#include "tool/device.h"
 
 /* What a child does. */
 static enum { PASSES, DIES, DIES_AFTERWARDS, HANGS, DIES_AT_ITS_END, SECOND_FAILS } manner;
@@ -46,6 +48,25 @@ void subject_destroy(struct subject *subject) {
     (void)subject;
     if (manner == DIES_AFTERWARDS) abort();
 }
+/* The CPU, whose kernels take every trial here. */
+int check_takes(const struct check_env *env, const tp_problem *problem, char *why, size_t size) {
+    (void)size;
+    why[0] = 0;
+    return kernel_takes(env->kernel, problem);
+}
+int device_open_in_child(void) {
+    return 0;
+}
+const tp_backend *device_backend(void) {
+    return NULL;
+}
+int device_number(void) {
+    return TP_CPU;
+}
+const char *device_absent(void) {
+    return "";
+}
+
 void workspace_free(struct workspace *workspace) {
     (void)workspace;
     if (manner == DIES_AT_ITS_END) _exit(7);

@@ -76,20 +76,23 @@ static void print_ends(FILE *out) {
         out);
 }
 
+/* A text in bold (B) or italics (I). */
+static void print_in(FILE *out, char font, const char *text) {
+    fprintf(out, "\\f%c", font);
+    print_text(out, text);
+    fputs("\\fR", out);
+}
+
 static void print_option(FILE *out, const struct option_view *option) {
     fputs(".TP\n", out);
     if (*option->letter) {
-        fputs("\\fB", out);
-        print_text(out, option->letter);
-        fputs("\\fR, ", out);
+        print_in(out, 'B', option->letter);
+        fputs(", ", out);
     }
-    fputs("\\fB", out);
-    print_text(out, option->name);
-    fputs("\\fR", out);
+    print_in(out, 'B', option->name);
     if (option->argument) {
-        fputs(" \\fI", out);
-        print_text(out, option->argument);
-        fputs("\\fR", out);
+        fputs(" ", out);
+        print_in(out, 'I', option->argument);
     }
     fputs("\n", out);
     print_filled(out, option->help);

@@ -82,7 +82,7 @@ static void print_text(const tp_machine *machine) {
         head_dim_words(kernel->max_head_dim, dims);
         printf("%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, kernel->name, kernel->strategy, needs_width, words, tile, dims,
                dtype_words(kernel->dtypes, dtypes),
-               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "no");
+               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "absent");
     }
     printf("\nmasks       ");
     for (int i = 0; tp_mask_at(i); i++) printf("%s %s", i ? "," : "", tp_mask_at(i)->name);

@@ -61,7 +61,12 @@ if [ "$listed" != "${expected# }" ]; then
     exit 1
 fi
 echo "$host runs $listed"
-awk '/not on this host$/ {print "not run here: " $1}' <<<"$info"
+absent=$(awk '$NF == "absent" {print "not run here: " $1}' <<<"$info")
+if [ -n "$qemu" ] && [ -z "$absent" ]; then
+    echo "FAILED: $host lacks instructions, and tileproof info names no kernel that is absent"
+    exit 1
+fi
+[ -z "$absent" ] || echo "$absent"
 if [ "$host" = bare ] && ! grep -qx 'threads *1' <<<"$info"; then
     echo "FAILED: with one core the tool must have one thread"
     exit 1

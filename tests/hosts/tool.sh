@@ -7,8 +7,9 @@ tool=${1:?usage: tool.sh PATH/TO/tileproof}
 # shellcheck source=tests/tools/expect.sh
 . "$(dirname "$0")/../tools/expect.sh"
 
-kernels=$("$tool" info | awk '$NF == "runs" && $1 != "math" {print $1}')
-absent=$("$tool" info | awk '/not on this host$/ {print $1}')
+info=$("$tool" info)
+kernels=$(awk '$NF == "runs" && $1 != "math" {print $1}' <<<"$info")
+absent=$(awk '$NF == "absent" {print $1}' <<<"$info")
 best=$(head -1 <<<"$kernels")
 
 expect best 0 "^kernel +$best " "$tool" explain q64 d64 causal
@@ -31,7 +32,7 @@ done
 # a small model: its lock is this host's, its canary is quiet, a drill names this host's best kernel
 printf '{"tileproof_model": 1, "groups": [{"layers": "0-1", "problem": "h2/1 d32 f32 causal", "max_positions": 64}]}' >"$scratch/small.json"
 lock=$scratch/small.lock
-expect qualify 0 "^small +QUALIFIED .* $best " "$tool" qualify "$scratch/small.json" --quick --lock "$lock" --update --reason hosts
+expect qualify 0 "^kernels $best;" "$tool" qualify "$scratch/small.json" --quick --lock "$lock" --update --reason hosts
 expect canary 0 '; 0 notes' "$tool" canary "$lock"
 expect drill 3 "([^|]*; )?$best: head_dim 32 is disabled by hand.*math: a fallback" "$tool" canary "$lock" --drill no:HEAD_DIM=32
 expect drill-kernel 3 "$best: disabled by hand" "$tool" canary "$lock" --drill "no:$best"

@@ -11,6 +11,8 @@ double now_ns(void) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+double now_seconds(void) { return 1e-9 * now_ns(); }
+
 int samples_add(struct samples *samples, double value) {
     if (samples->count == samples->capacity) {
         size_t capacity = samples->capacity ? 2 * samples->capacity : 64;

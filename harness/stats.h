@@ -24,5 +24,6 @@ void sort_values(double *values, size_t count);
 double sorted_quantile(const double *sorted, size_t count, double share);
 
 double now_ns(void); /* wall clock that only goes forward */
+double now_seconds(void);
 
 #endif

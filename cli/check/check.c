@@ -7,7 +7,6 @@
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct walk {
     const struct check_list *list;
@@ -146,16 +145,13 @@ static int run_list(const struct options *options, tp_context *context,
         free(walk.done);
         return EXIT_FAILED;
     }
-    struct timespec start, end;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    double begin = now_seconds();
     progress_begin("check", (double)list->count, "cases");
     progress_at(0, "%s", list->cases[0].name);
     stop_watch();
     if (kernels->count) walk_all(&walk, tp_context_threads(context));
     progress_end();
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds =
-        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    double seconds = now_seconds() - begin;
     long failed = check_print_table(list, kernels, walk.outcomes, walk.seed, seconds);
     int stopped = stop_asked() && walk.finished < list->count;
     if (stopped) stop_say("", "%zu of %zu cases were run, and %ld failed", walk.finished, list->count, failed);

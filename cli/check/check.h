@@ -25,6 +25,7 @@
 #include "cli.h"
 #include "harness/gradients.h"
 #include "harness/oracle.h"
+#include "harness/stats.h"
 
 enum { MAX_KERNELS = 16, MAX_GROUPS = 32 };
 

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tool/device.h"
 
@@ -115,15 +114,9 @@ static void found(void *user, const struct finding *got) {
     fflush(stdout);
 }
 
-static double seconds_now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
 static int walking(void *user, int64_t begun) {
     struct walk *walk = user;
-    if (walk->end > 0 && walk->isolated.count == INT64_MAX) progress_left(walk->end - seconds_now());
+    if (walk->end > 0 && walk->isolated.count == INT64_MAX) progress_left(walk->end - now_seconds());
     if (begun >= 0) progress_at((double)begun, "%ld passed, %ld failed", walk->passed, walk->failed);
     return stop_asked();
 }
@@ -146,7 +139,7 @@ int command_check_random(const struct options *options, const struct check_kerne
                                   .workers = threads,
                                   .found = found,
                                   .walking = walking}};
-    double begin = seconds_now();
+    double begin = now_seconds();
     int code = parse_seconds("--budget", options->budget, &walk.isolated.seconds);
     if (code) return code;
     walk.isolated.user = &walk;
@@ -176,7 +169,7 @@ int command_check_random(const struct options *options, const struct check_kerne
     print_refused(&walk);
     printf("%" PRId64 " problems: %ld passed, %ld failed", walk.isolated.done, walk.passed, walk.failed);
     if (walk.beyond) printf(", %ld beyond a kernel's head dim, op or dtypes", walk.beyond);
-    printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, seconds_now() - begin);
+    printf(" (seed %" PRIu64 ", %.1f s)\n", walk.isolated.seed, now_seconds() - begin);
     cover_free(walk.cover);
     if (stop_asked()) stop_say("", "%ld passed and %ld failed of the problems that were begun", walk.passed, walk.failed);
     return code || walk.failed || unknown ? EXIT_FAILED : stop_asked() ? EXIT_AMBIGUOUS : EXIT_FINE;

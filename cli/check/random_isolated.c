@@ -14,7 +14,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "harness/limits.h"
@@ -32,12 +31,6 @@ struct office { /* shared */
     int64_t next;
     struct desk desk[MAX_WORKERS];
 };
-
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
 
 static int patience(const struct isolated *isolated) { return isolated->patience ? isolated->patience : 300; }
 
@@ -67,13 +60,13 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
                     int only, struct desk *desk, int pipe) {
     struct subject subject = {.step = note_step, .step_user = desk};
     desk->kernel = kernel;
-    desk->since = (int64_t)now();
+    desk->since = (int64_t)now_seconds();
     desk->number = number;
     int broken = subject_create(&subject, env, trial);
     for (; kernel < isolated->kernels->count; kernel++) {
         struct finding finding = {.number = number, .kernel = kernel};
         desk->kernel = kernel;
-        desk->since = (int64_t)now();
+        desk->since = (int64_t)now_seconds();
         env->kernel = isolated->kernels->selected[kernel];
         char why[sizeof finding.reason];
         if (!check_takes(env, &trial->problem, why, sizeof why))
@@ -89,7 +82,7 @@ static void work_on(struct check_env *env, const struct isolated *isolated, cons
                      finding.verdict == TRIAL_BEYOND ? why : env->reason);
         desk->since = NOT_RUNNING; /* while the parent makes a failure small, nobody empties the pipe */
         tell(pipe, &finding);
-        desk->since = (int64_t)now();
+        desk->since = (int64_t)now_seconds();
         if (only) break;
     }
     subject_destroy(&subject);
@@ -122,7 +115,7 @@ static void worker(const struct isolated *isolated, struct office *office, int s
     for (;; number = -1, kernel = 0) {
         struct trial trial;
         if (number < 0) {
-            if (end > 0 && now() > end) break;
+            if (end > 0 && now_seconds() > end) break;
             number = __atomic_fetch_add(&office->next, 1, __ATOMIC_RELAXED);
             if (number >= isolated->count) break;
         }
@@ -138,7 +131,7 @@ static void worker(const struct isolated *isolated, struct office *office, int s
 
 static pid_t start(const struct isolated *isolated, struct office *office, int seat, int64_t number, int kernel, double end,
                    const int pipes[2]) {
-    office->desk[seat] = (struct desk){.number = number, .kernel = kernel, .since = (int64_t)now()};
+    office->desk[seat] = (struct desk){.number = number, .kernel = kernel, .since = (int64_t)now_seconds()};
     pid_t child = make_child();
     if (child == 0) {
         close(pipes[0]);
@@ -189,7 +182,7 @@ int isolated_walk(struct isolated *isolated) {
     int pipes[2], alive = 0, late[MAX_WORKERS] = {0}, status, broken = 0;
     int workers = isolated->workers < 1 ? 1 : isolated->workers > MAX_WORKERS ? MAX_WORKERS : isolated->workers;
     struct office *office = mmap(NULL, sizeof *office, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    double end = isolated->seconds > 0 ? now() + isolated->seconds : 0;
+    double end = isolated->seconds > 0 ? now_seconds() + isolated->seconds : 0;
     if (office == MAP_FAILED || pipe(pipes)) {
         complain("no child process can be made: %s", strerror(errno));
         return EXIT_FAILED;
@@ -210,7 +203,7 @@ int isolated_walk(struct isolated *isolated) {
             struct desk *desk = &office->desk[i];
             if (child[i] <= 0) continue;
             int64_t since = desk->since;
-            if (desk->number >= 0 && since != NOT_RUNNING && now() - (double)since > patience(isolated))
+            if (desk->number >= 0 && since != NOT_RUNNING && now_seconds() - (double)since > patience(isolated))
                 late[i] = 1, kill(child[i], SIGKILL);
             if (waitpid(child[i], &status, WNOHANG) != child[i]) continue;
             drain(isolated, pipes[0], 0);

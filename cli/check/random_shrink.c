@@ -18,11 +18,7 @@ struct shrinking {
     time_t end;
 };
 
-static time_t now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec;
-}
+static time_t now(void) { return (time_t)now_seconds(); }
 
 static int is_over(const struct shrinking *s) {
     const struct isolated *isolated = s->isolated;

@@ -23,40 +23,27 @@ static int put_content(struct report *report, FILE *out) {
     return code ? code : report_environment(report, out);
 }
 
-static int put_style(struct report *report, FILE *out) {
-    (void)report;
-    fputs(report_page_css, out);
-    return EXIT_FINE;
-}
-
-static int put_script(struct report *report, FILE *out) {
-    (void)report;
-    fputs(report_page_js, out);
-    return EXIT_FINE;
-}
-
-static int put_hash(struct report *report, FILE *out) {
-    (void)report;
-    fputs(report_page_js_hash, out);
-    return EXIT_FINE;
-}
-
 static int put_data(struct report *report, FILE *out) {
     return report_write_data(report, out);
 }
 
 /* The frame, with what stands for each {{name}} in its place. */
 static int put_page(struct report *report, FILE *out) {
-    static const struct {
-        const char *name;
-        int (*put)(struct report *report, FILE *out);
-    } places[] = {{"hash", put_hash}, {"style", put_style}, {"content", put_content}, {"data", put_data}, {"script", put_script}};
+    const struct {
+        const char *name, *text;
+        int (*put)(struct report *report, FILE *out); /* where there is no text */
+    } places[] = {{"hash", report_page_js_hash, NULL},
+                  {"style", report_page_css, NULL},
+                  {"content", NULL, put_content},
+                  {"data", NULL, put_data},
+                  {"script", report_page_js, NULL}};
     const char *at = report_page_html, *mark;
     for (; (mark = strstr(at, "{{")); at = strstr(mark, "}}") + 2) {
         fwrite(at, 1, (size_t)(mark - at), out);
         for (size_t i = 0; i < sizeof places / sizeof *places; i++)
             if (!strncmp(mark + 2, places[i].name, strlen(places[i].name))) {
-                int code = places[i].put(report, out);
+                if (places[i].text) fputs(places[i].text, out);
+                int code = places[i].put ? places[i].put(report, out) : EXIT_FINE;
                 if (code) return code;
             }
     }

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "harness/stats.h"
 
 enum { LINE = 512 };
 /* Seconds: on a terminal soon, so that nobody wonders; in a file seldom. */
@@ -24,12 +24,6 @@ static struct {
 } bar;
 static int asked_for;
 
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
 void progress_ask(int asked) { asked_for = asked; }
 
 void progress_begin(const char *what, double of, const char *unit) {
@@ -37,7 +31,7 @@ void progress_begin(const char *what, double of, const char *unit) {
     progress_end();
     bar.terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb"); /* a dumb one cannot write over a line */
     bar.of = of, bar.unit = unit, bar.done = 0, bar.before = 0, bar.started = 0, bar.left = -1;
-    bar.begin = now();
+    bar.begin = now_seconds();
     bar.next = bar.begin + (bar.terminal ? first_here : first_elsewhere);
     bar.what = bar.terminal || asked_for ? what : NULL;
 }
@@ -103,7 +97,7 @@ static void show(double at) {
 }
 
 void progress_tick(void) {
-    double at = bar.what ? now() : 0;
+    double at = bar.what ? now_seconds() : 0;
     if (bar.what && at >= bar.next) show(at);
 }
 

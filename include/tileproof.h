@@ -231,7 +231,10 @@ typedef struct tp_context_options {
     void *parallel_user;
 } tp_context_options;
 #define TP_CONTEXT_OPTIONS_INIT \
-    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL, NULL }
+    { \
+        sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL, \
+            NULL \
+    }
 
 /* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so
    many threads as a trial and ends them, because libpthreadpool waits for ever when one of its threads cannot be

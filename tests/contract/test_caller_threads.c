@@ -7,7 +7,8 @@
 #include "support/call.h"
 #include "support/parallel.h"
 
-static const char *const texts[] = {"b2 h6/3 q300 k300 d40 bf16 causal", "h10/2 seqs=1x200/260,1x1/4200,1x0/9,3x30/30 d20/12 f32 packed causal"};
+static const char *const texts[] = {"b2 h6/3 q300 k300 d40 bf16 causal",
+                                    "h10/2 seqs=1x200/260,1x1/4200,1x0/9,3x30/30 d20/12 f32 packed causal"};
 
 static int threads_of_the_process(void) {
     char line[128];
@@ -49,8 +50,11 @@ static void same_bits_on_a_context_of_the_callers_threads(void **state) {
         assert_int_equal(receipt.tasks, 3);
         assert_true(p.calls > 0);
         p.calls = 0;
-        call_run(c, &(call_how){.kernel = call_kernel(0), .context = context, .threads = 2, .parallel_for = parallel_reverse, .user = &other},
-                 NULL);
+        call_run(
+            c,
+            &(call_how){
+                .kernel = call_kernel(0), .context = context, .threads = 2, .parallel_for = parallel_reverse, .user = &other},
+            NULL);
         call_same(one, c, "the call's own");
         assert_int_equal(p.calls, 0);
         call_free(one);

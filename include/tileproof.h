@@ -232,8 +232,8 @@ typedef struct tp_context_options {
 } tp_context_options;
 #define TP_CONTEXT_OPTIONS_INIT \
     { \
-        sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL, \
-            NULL \
+        sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, \
+            NULL, NULL \
     }
 
 /* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so

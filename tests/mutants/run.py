@@ -44,6 +44,8 @@ DEVICE = "tests of the OpenCL backend"
 FIRST = [
     ("opencl/", DEVICE),
     ("python/tileproof/watch/", TORCH["watch"]),
+    ("openmp-", TORCH["patch"]),
+    ("caller-", "caller_threads"),
     ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),
     ("scripts/", "python"),

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What return_attn_probs gives beside out and lse when there is dropout: exp(score - largest score of the row), negative where it
+was dropped. It is for tests, and takes memory and time as the score matrix does. The kernels give it themselves: with unit
+vectors for v, a row of the output is a row of probabilities."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .._torch_ops import _call
+
+WIDTH = 256  # keys a call: the head dim of v
+ROUND = 128  # flash-attn's tensor has whole blocks of so many rows and keys
+
+
+def _rounded(n: int) -> int:
+    return -(-n // ROUND) * ROUND
+
+
+def _place(cu: Tensor, tokens: int) -> tuple:
+    """Sequence and position of each token; tokens of no sequence are left out by `inside`."""
+    token = torch.arange(tokens)
+    sequence = torch.searchsorted(cu[1:].long(), token, right=True)
+    inside = (token >= cu[0]) & (sequence < len(cu) - 1)
+    sequence = sequence.clamp(max=len(cu) - 2)
+    return sequence, token - cu.long()[sequence], inside
+
+
+def _all(q: Tensor, k: Tensor, options: dict, p: float, seed: Tensor, rows: int, keys: int) -> Tensor:
+    """Probabilities after dropout, float32 (sequences, heads, rows, keys)."""
+    packed = options["layout"] == "thd"
+    key = _place(options["cu_seqlens_k"], k.shape[0])[1] if packed else torch.arange(keys)
+    parts = []
+    for start in range(0, keys, WIDTH):
+        unit = (key[:, None] == torch.arange(start, min(start + WIDTH, keys))).float()[:, None].expand(-1, k.shape[-2], -1)
+        out, _ = _call(q, k, unit if packed else unit.expand(q.shape[0], -1, -1, -1), **options, dropout_p=p, seed=seed)
+        parts.append(out)
+    out = torch.cat(parts, -1)
+    if packed:
+        sequence, row, inside = _place(options["cu_seqlens_q"], q.shape[0])
+        packed_out, out = out, out.new_zeros(len(options["cu_seqlens_q"]) - 1, rows, *out.shape[1:])
+        out[sequence[inside], row[inside]] = packed_out[inside]
+    return out.transpose(1, 2)
+
+
+def signed(q: Tensor, k: Tensor, options: dict, dropout_p: float, seed: Tensor, rows: int, keys: int) -> Tensor:
+    """(sequences, heads, rows, keys) in q's dtype, rows and keys rounded up."""
+    options = {**options, "p_dtype": None}
+    given = q.detach().float(), k.detach().float(), options
+    plain = _all(*given, 0.0, seed, rows, keys)
+    kept = (_all(*given, dropout_p, seed, rows, keys) > 0) | (plain == 0)
+    largest = plain.amax(-1, keepdim=True)
+    value = torch.where(largest > 0, plain / largest, 0)
+    made = q.new_zeros(*plain.shape[:2], _rounded(rows), _rounded(keys))
+    made[:, :, :rows, :keys] = torch.where(kept, value, -value)
+    return made

@@ -116,7 +116,7 @@ class Flash(unittest.TestCase):
         result = function(*arguments, p, **given, return_attn_probs=True)
         out, lse, dmask = result
         self.assertEqual((out.dtype, lse.dtype, dmask.dtype), (dtype, torch.float32, dtype))
-        self.assertEqual(dmask.numel() > 0, p > 0)
+        self.assertEqual(dmask.dim(), 4 if p > 0 else 1)
         seen = [x.detach().double().requires_grad_(True) for x in inputs]
         q, k, v = seen[0].unbind(-3) if packed == "qkv" else (seen[0], *seen[1].unbind(-3)) if packed else seen
         want, want_lse = torch.zeros(q.shape, dtype=torch.float64), torch.full(lse.shape, torch.inf, dtype=torch.float64)
@@ -164,3 +164,71 @@ class Flash(unittest.TestCase):
             o, l, _, top = reference.sequence(q[row], k[key], v[key], 0 if pad is None else pad[s], slopes=own, **meant)
             self.near("out", out[row], o, dtype, OUT, float(v.abs().max()) if v.numel() else 0.0, top)
             self.near("lse", lse[:, row], l, torch.float32, LSE, 1.0, top)
+
+    def test_caches(self):
+        self.cases("caches", self.cache)
+
+    def cache(self, draw):
+        dtype, dim, batch = draw.one_of(*DTYPES), draw.one_of(16, 24, 40, 64), draw.randrange(1, 4)
+        kv_heads = draw.one_of(1, 2)
+        heads, rows = kv_heads * draw.one_of(1, 2, 3), draw.one_of(1, 1, 2, draw.randrange(1, 20))
+        kind = draw.one_of("rows", "indexed", "paged")
+        size, columns = (256, draw.one_of(1, 2)) if kind == "paged" else (draw.randrange(24, 90), 1)
+        pool = batch * (columns if kind == "paged" else 1) + draw.one_of(0, 2)
+        caches = [draw.tensor(dtype, pool, size, kv_heads, dim) for _ in range(2)]
+        table = torch.randperm(pool)[: batch * columns].view(batch, columns) if kind != "rows" else torch.arange(batch)[:, None]
+        room = size * columns
+        new = draw.one_of(0, rows, draw.randrange(1, 20))
+        at = [draw.one_of(0, room - new, draw.randrange(0, room - new + 1)) for _ in range(batch)]
+        given, meant, slopes = draw.common(batch, heads, room)
+        leave_out_defaults(draw, given)
+        window = given["window_size"]
+        local = given.get("causal", False) or int(window[0]) >= 0 or int(window[1]) >= 0
+        if kind == "paged":
+            given["block_table"] = torch.cat([table, torch.full((batch, 1), -7)], 1).int() if draw.one_of(False, True) else table.int()
+        elif kind == "indexed":
+            given["cache_batch_idx"] = table[:, 0].int()
+        given["cache_seqlens"] = torch.tensor(at).int()
+        how = draw.one_of("tensor", "tensor", "int", "none")
+        if how == "int":
+            at, given["cache_seqlens"] = [at[0]] * batch, at[0]
+        elif how == "none" and not new and given.get("block_table", table).shape[1] == columns:
+            at, given["cache_seqlens"] = [room] * batch, None
+        pad = [0] * batch
+        if kind != "paged" and draw.one_of(False, True):
+            pad = [draw.randrange(x + 1) for x in at]
+            given["cache_leftpad"] = torch.tensor(pad).int()
+        q = draw.tensor(dtype, batch, rows, heads, dim)
+        k, v = (draw.tensor(dtype, batch, new, kv_heads, dim) for _ in range(2))
+        turn = draw.one_of(0, 8, dim // 16 * 8) if new else 0
+        if turn:
+            angles = torch.rand(room + 256 + rows, turn) * 6.3
+            given |= {"rotary_cos": angles.cos().to(dtype), "rotary_sin": angles.sin().to(dtype)}
+            interleaved = given["rotary_interleaved"] = draw.one_of(False, True)
+        before = [x.clone() for x in caches]
+        out, lse = fa.flash_attn_with_kvcache(
+            q, *caches, *((k, v) if new else ()), **given, num_splits=draw.one_of(0, 1, 5), return_softmax_lse=True
+        )
+        for s in range(batch):
+            meant_q, meant_k = q[s].double(), k[s].double()
+            if turn:
+                turned = lambda x, positions: reference.rotate(x, given["rotary_cos"], given["rotary_sin"], positions, interleaved)
+                meant_k = turned(k[s], at[s] + torch.arange(new))
+                meant_q = turned(q[s], at[s] + torch.arange(rows) * local).to(dtype)
+            token = at[s] + torch.arange(new)
+            place = table[s][token // size], token % size
+            self.near("rotated k", caches[0][place], meant_k, dtype, 1)
+            self.assertTrue(torch.equal(caches[1][place], v[s]))
+            before[0][place], before[1][place] = caches[0][place], v[s]
+            keys = torch.arange(at[s] + new)
+            seen = [x[table[s][keys // size], keys % size] for x in caches]
+            own = None if slopes is None else slopes[s]
+            o, l, _, top = reference.sequence(meant_q, *seen, pad[s], slopes=own, **meant)
+            self.near("out", out[s], o, dtype, OUT + 4 * bool(turn), float(caches[1].abs().max()), top)
+            self.near("lse", lse[s], l, dtype if turn else torch.float32, LSE, 1.0, top)
+        for now, then in zip(caches, before):
+            self.assertTrue(torch.equal(now, then))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -30,27 +30,30 @@ def _all(q: Tensor, k: Tensor, options: dict, p: float, seed: Tensor, rows: int,
     """Probabilities after dropout, float32 (sequences, heads, rows, keys)."""
     packed = options["layout"] == "thd"
     key = _place(options["cu_seqlens_k"], k.shape[0])[1] if packed else torch.arange(keys)
-    parts = []
+    made = q.new_zeros(*q.shape[:-1], keys)
     for start in range(0, keys, WIDTH):
         unit = (key[:, None] == torch.arange(start, min(start + WIDTH, keys))).float()[:, None].expand(-1, k.shape[-2], -1)
-        out, _ = _call(q, k, unit if packed else unit.expand(q.shape[0], -1, -1, -1), **options, dropout_p=p, seed=seed)
-        parts.append(out)
-    out = torch.cat(parts, -1)
-    if packed:
-        sequence, row, inside = _place(options["cu_seqlens_q"], q.shape[0])
-        packed_out, out = out, out.new_zeros(len(options["cu_seqlens_q"]) - 1, rows, *out.shape[1:])
-        out[sequence[inside], row[inside]] = packed_out[inside]
-    return out.transpose(1, 2)
+        v = unit if packed else unit.expand(q.shape[0], -1, -1, -1)
+        made[..., start : start + WIDTH] = _call(q, k, v, **options, dropout_p=p, seed=seed)[0]
+    if not packed:
+        return made.transpose(1, 2)
+    sequence, row, inside = _place(options["cu_seqlens_q"], q.shape[0])
+    apart = made.new_zeros(len(options["cu_seqlens_q"]) - 1, rows, *made.shape[1:])
+    apart[sequence[inside], row[inside]] = made[inside]
+    return apart.transpose(1, 2)
 
 
 def signed(q: Tensor, k: Tensor, options: dict, dropout_p: float, seed: Tensor, rows: int, keys: int) -> Tensor:
     """(sequences, heads, rows, keys) in q's dtype, rows and keys rounded up."""
+    sequences = len(options["cu_seqlens_q"]) - 1 if options["layout"] == "thd" else q.shape[0]
+    made = q.new_zeros(sequences, q.shape[-2], _rounded(rows), _rounded(keys))
+    if made.numel() == 0:
+        return made
     options = {**options, "p_dtype": None}
     given = q.detach().float(), k.detach().float(), options
     plain = _all(*given, 0.0, seed, rows, keys)
     kept = (_all(*given, dropout_p, seed, rows, keys) > 0) | (plain == 0)
     largest = plain.amax(-1, keepdim=True)
     value = torch.where(largest > 0, plain / largest, 0)
-    made = q.new_zeros(*plain.shape[:2], _rounded(rows), _rounded(keys))
     made[:, :, :rows, :keys] = torch.where(kept, value, -value)
     return made

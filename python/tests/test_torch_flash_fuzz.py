@@ -12,10 +12,10 @@ import torch
 from tileproof.flash_attn import flash_attn_interface
 
 SEED = int(os.environ.get("TILEPROOF_SEED", time.strftime("%Y%m%d")))
-CASES = int(os.environ.get("TILEPROOF_CASES", 150))
+CASES = int(os.environ.get("TILEPROOF_CASES", 40))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WORST = {}  # what was measured -> the largest error of a run, for whoever sets the limits
-OUT, LSE, GRADIENT = 6, 8, 12  # units in the last place of the largest value; that of lse is float32's
+OUT, LSE, GRADIENT = 2, 5, 12  # units in the last place of the largest value; that of lse is float32's
 
 
 class Draw(random.Random):
@@ -131,7 +131,7 @@ class Flash(unittest.TestCase):
             most = max(most, top)
             want_lse[(slice(None), row) if varlen else s] = l.detach()
             if p:
-                self.near("probabilities", dmask[s, :, : m[s], : n[s]].abs(), e, dtype, 4, 0.0, top)
+                self.near("probabilities", dmask[s, :, : m[s], : n[s]].abs(), e, dtype, GRADIENT, 0.0, top)
                 self.assertFalse(dmask[s, :, m[s] :].any() or dmask[s, :, :, n[s] :].any())
         scale = float(v.detach().abs().max()) if v.numel() else 0.0
         self.near("out", out, want, dtype, OUT, scale, most)

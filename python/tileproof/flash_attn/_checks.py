@@ -2,7 +2,7 @@
 """What flash-attn refuses, with its exception (RuntimeError), in texts that name the value, the rule and the remedy."""
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -66,11 +66,12 @@ def index(name: str, x: Any, *want: int) -> None:
     shape(name, x, *want)
 
 
-def within(name: str, x: Tensor, low: int, high: int, what: str) -> None:
-    """x is not empty."""
-    least, most = int(x.min()), int(x.max())
-    if least < low or most > high:
-        refuse(f"{name} is {least if least < low else most}: it must be in {low}..{high}, {what}")
+def within(name: str, x: Tensor, low: int, high: Union[int, Tensor], what: str) -> None:
+    """Each of x from low to high, which may differ from one to the next."""
+    bad = (x < low) | (x > high)
+    if bad.any():
+        most = high[bad][0] if isinstance(high, Tensor) else high
+        refuse(f"{name} is {int(x[bad][0])}: it must be in {low}..{int(most)}, {what}")
 
 
 def batch(count: int) -> None:
@@ -104,10 +105,10 @@ def pages(pool: Tensor, block_table: Any, sequences: int) -> None:
         refuse(f"a page of the cache has {pool.shape[1]} tokens: it must be a multiple of {PAGE}; tileproof.attention(page_table=...) takes any")
 
 
-def longest(name: str, most: Any, cu_seqlens: Tensor) -> None:
+def longest(name: str, most: Any, lengths: Tensor) -> None:
     """A GPU leaves the rows beyond unwritten."""
-    if not torch.compiler.is_compiling() and int(cu_seqlens.diff().max()) > int(most):
-        refuse(f"{name} is {int(most)} and a sequence has {int(cu_seqlens.diff().max())} tokens: it must be at least that")
+    if not torch.compiler.is_compiling():
+        within("the length of a sequence", lengths, 0, int(most), f"which {name} says is the longest")
 
 
 def same_dtype(q: Tensor, k: Tensor) -> None:

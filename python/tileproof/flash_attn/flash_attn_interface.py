@@ -95,19 +95,23 @@ def _varlen(
     check.heads(q, k)
     check.shape("v", v, *k.shape)
     check.slopes(alibi_slopes, batch, q.shape[1])
-    check.longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q)
-    where = {"layout": "thd", "cu_seqlens_q": cu_seqlens_q}
+    check.longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q.diff())
+    where, room = {"layout": "thd", "cu_seqlens_q": cu_seqlens_q}, cu_seqlens_k.diff()
     if paged:
         check.pages(k, block_table, batch)
-        where |= {"page_table": block_table, "kv_lens": cu_seqlens_k.diff()}
+        if dropout_p > 0:
+            check.refuse(f"dropout_p is {dropout_p} and block_table is given: a paged cache has no dropout; it must be 0")
+        where |= {"page_table": block_table, "kv_lens": room}
+        check.within("a length in cu_seqlens_k", room, 0, block_table.shape[1] * k.shape[1], "what block_table has room for")
     else:
         where["cu_seqlens_k"] = cu_seqlens_k
     if seqused_k is not None:
         check.index("seqused_k", seqused_k, batch)
+        check.within("seqused_k", seqused_k, 0, room, "the tokens that cu_seqlens_k gives its sequence")
         where["kv_lens"] = seqused_k
     if leftpad_k is not None:
         check.index("leftpad_k", leftpad_k, batch)
-        where["mask"] = seen_from(leftpad_k, int(cu_seqlens_k.diff().max()))
+        where["mask"] = seen_from(leftpad_k, int(room.max()))
 
     def run() -> Any:
         return attend(
@@ -176,6 +180,9 @@ def flash_attn_with_kvcache(
         return attend(rows, keys, values, where, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, want)
 
     return forward_only("flash_attn_with_kvcache", run, q, k_cache, v_cache, k, v)
+
+
+flash_attn_with_kvcache._tileproof_watch = True  # the watcher hears of its receipts, and does not take it for flash-attn's kernel
 
 
 def _forward(q: Tensor, out: Tensor, lse: Tensor, probs: Optional[Tensor] = None) -> tuple:

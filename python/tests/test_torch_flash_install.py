@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """install(), which makes `import flash_attn` tileproof's; flash_attn.bert_padding and flash_attn.layers.rotary."""
+import contextlib
 import importlib.util
+import io
 import pathlib
+import re
 import sys
 import tempfile
 import types
@@ -70,6 +73,14 @@ class Install(unittest.TestCase):
                 sys.path.remove(folder)
         sys.modules["flash_attn"] = types.ModuleType("flash_attn")
         self.assertRaisesRegex(RuntimeError, "a place that it does not name", ours.install)
+
+    def test_the_page_runs(self):
+        text = (pathlib.Path(__file__).resolve().parents[2] / "docs/flash_attn.md").read_text()
+        (block,) = re.findall("```python\n(.*?)```", text, re.S)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(block, "flash_attn.md", "exec"), {})
+        self.assertRegex(said.getvalue(), r"2 on .*\n" + re.escape(re.search(r"prefill .*", block)[0]))
 
     def test_the_watcher_does_not_take_it_for_flash_attn(self):
         q = torch.ones(1, 4, 2, 8)

@@ -49,6 +49,8 @@ FIRST = [
     ("opencl/", DEVICE),
     ("python/tileproof/watch/", TORCH["watch"]),
     ("python/tileproof/flash_attn/", TORCH["flash"]),
+    ("openmp-", TORCH["patch"]),
+    ("caller-", "caller_threads"),
     ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),
     ("scripts/", "python"),

@@ -35,17 +35,25 @@ static int same_crew(crew a, crew b) {
     return a.threads == b.threads && a.openmp == b.openmp;
 }
 
+/* Python hears of what goes, and may come back here: by then the list is whole again. */
 static void drop_oldest(void) {
     int idle = 0;
+    shared_context *gone = NULL;
     for (shared_context **at = &first; *at != NULL;) {
         shared_context *s = *at;
         if (s->users == 0 && ++idle > KEPT) {
             *at = s->next;
-            tp_context_destroy(s->context);
-            free(s);
+            s->next = gone;
+            gone = s;
         } else {
             at = &s->next;
         }
+    }
+    for (shared_context *s = gone, *next; s != NULL; s = next) {
+        next = s->next;
+        telemetry_gone(s->context);
+        tp_context_destroy(s->context);
+        free(s);
     }
 }
 

@@ -161,6 +161,7 @@ int errors_init(PyObject *module);
 PyObject *written(tp_status (*function)(const tp_context *, tp_write, void *), const tp_context *context);
 int telemetry_wanted(void); /* somebody listens to trace or events */
 void telemetry_options(tp_context_options *options);
+void telemetry_gone(const tp_context *context); /* before it is destroyed: its counts are kept */
 
 /* Text of a receipt or decision: (text, json). */
 PyObject *receipt_texts(const tp_receipt *receipt);

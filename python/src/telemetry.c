@@ -3,7 +3,7 @@
 #include "core.h"
 
 /* What Python has given, owned; NULL: nobody listens. Guarded by the GIL. */
-static PyObject *tracer, *listener;
+static PyObject *tracer, *listener, *keeper;
 
 int telemetry_wanted(void) {
     return tracer != NULL || listener != NULL;
@@ -55,12 +55,18 @@ void telemetry_options(tp_context_options *options) {
     options->event = on_event;
 }
 
-/* Two functions, or None for nobody: of a line of the trace, and of an event. */
+void telemetry_gone(const tp_context *context) {
+    if (keeper == NULL) return;
+    PyObject *text = written(tp_metrics_write, context);
+    tell(keeper, text != NULL ? Py_BuildValue("(N)", text) : NULL);
+}
+
+/* Three functions, or None for nobody: of a line of the trace, of an event, and of the metrics of a context that goes. */
 PyObject *core_observe(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    PyObject **const to[] = {&tracer, &listener};
-    if (wrong_count("observe", count, 2)) return NULL;
-    for (int i = 0; i < 2; i++) {
+    PyObject **const to[] = {&tracer, &listener, &keeper};
+    if (wrong_count("observe", count, 3)) return NULL;
+    for (int i = 0; i < 3; i++) {
         PyObject *before = *to[i];
         *to[i] = Py_IsNone(args[i]) ? NULL : Py_NewRef(args[i]);
         Py_XDECREF(before);

@@ -36,6 +36,13 @@ class Metrics(unittest.TestCase):
         self.assertGreater(grown("tileproof_call_seconds_total"), 0)
         self.assertEqual(value(after, "tileproof_build_info"), 1)  # a gauge: no sum
 
+    def test_nothing_is_lost_with_a_context(self):
+        before = value(tileproof.metrics(), "tileproof_calls_total")
+        for threads in (*range(1, 15), 1):
+            tileproof.attention(X, X, X, threads=threads)
+        self.assertLess(len(tileproof._core.telemetry(False)), 14)
+        self.assertEqual(value(tileproof.metrics(), "tileproof_calls_total") - before, 15)
+
     def test_the_text_is_prometheus(self):
         tileproof.attention(X, X, X, threads=1)
         tileproof.attention(WIDE, WIDE, WIDE, fallback="permit", threads=2)  # series that the first context may not have

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from . import _core
@@ -27,17 +28,21 @@ def _tell_events(kind: str, decision: tuple, receipt: Optional[tuple]) -> None:
         function(kind, Decision(*decision), made)
 
 
+def _observe() -> None:
+    _core.observe(_tell_traces if _traces else None, _tell_events if _events else None, _keep)
+
+
 @contextlib.contextmanager
 def _added(functions: list, function: Any) -> Iterator[None]:
     if not callable(function):
         raise TypeError(f"{function!r} is no function: it must be callable")
     functions.append(function)
-    _core.observe(_tell_traces if _traces else None, _tell_events if _events else None)
+    _observe()
     try:
         yield
     finally:
         functions.remove(function)
-        _core.observe(_tell_traces if _traces else None, _tell_events if _events else None)
+        _observe()
 
 
 def trace(function: Trace) -> Any:
@@ -74,11 +79,29 @@ def recorder() -> List[Dict[str, Any]]:
 
 def metrics() -> str:
     """Counts, times and bytes of all calls of this process as Prometheus text (version 0.0.4), the sum over the library's contexts, of
-    which there is one for each number of threads. Of more than 8 the one that was used longest ago may go, and its counts with it."""
+    which there is one for each number of threads."""
+    return _joined([_gone, *_core.telemetry(False)])
+
+
+_gone = ""  # metrics of contexts that are no longer kept
+
+
+def _keep(text: str) -> None:
+    global _gone
+    _gone = _joined([_gone, text])
+
+
+def _forget() -> None:
+    """A forked child starts with none."""
+    global _gone
+    _gone = ""
+
+
+def _joined(texts: List[str]) -> str:
     order: List[str] = []
     values: Dict[str, float] = {}
     joined: Any = None
-    for text in _core.telemetry(False):
+    for text in texts:
         for line in text.splitlines():
             if line.startswith("# TYPE "):
                 joined = max if line.endswith(" gauge") else sum
@@ -108,3 +131,7 @@ def _families(order: List[str], values: Dict[str, float]) -> Iterator[str]:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
+
+
+os.register_at_fork(after_in_child=_forget)
+_observe()

@@ -4,7 +4,7 @@
 once into the user's cache folder (XDG_CACHE_HOME, or ~/.cache), for all clones of this project; a wheel of this tree goes to
 build/test-torch, so that clones do not meet. Quick when only the tree has changed.
 
-    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, watch, numpy"""
+    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, flash, watch, numpy"""
 import hashlib
 import json
 import os

@@ -8,8 +8,9 @@
  *     view_copy.c the copy where there must be one
  *     options.c   scalars and words
  *     lengths.c   q_lens, kv_lens, cu_seqlens
- *     arrays.c    page tables and other whole numbers (arrays.inc)
+ *     arrays.c    page tables, sparse indices, positions and what masks read (arrays.inc)
  *     scores.c    mask, bias, slopes, sinks
+ *     mask.c      masks in the text form
  *     call.c      all of it as tp_problem and tp_tensors
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
  *     context.c   a context for each crew of threads, made anew after fork
@@ -96,7 +97,8 @@ typedef struct call {
     tp_tensors tensors;
     tp_choice choice;
     layout layout, kv_layout; /* of q; of k and v, whose pages count as sequences */
-    int kv_paged;
+    int kv_paged, sorted;     /* sorted: the sparse indices */
+    int64_t latent;           /* v begins at this element of k's rows; -1: v is a tensor */
     int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
     view in[IN_COUNT];
     view out, lse;
@@ -125,6 +127,7 @@ int arrays_open(call *c, PyObject *const *args, int shapes); /* shapes: tuples m
 tp_status arrays_copy(call *c, tp_error *error);             /* needs no GIL */
 void arrays_close(call *c);
 int scores_open(call *c, PyObject *const *args);
+int mask_parse(PyObject *text, tp_problem *problem, tp_error *error); /* -1: an exception is set */
 tp_status scores_pack(call *c, tp_error *error);
 
 /* Who does the work: so many threads (0: what the host allows), PyTorch's or a pool of our own. */
@@ -162,6 +165,7 @@ PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_mask_words(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);
 

@@ -40,11 +40,16 @@ LIMIT = 240  # seconds for one mutant's tests; the stated time
 PATIENCE = 8 * LIMIT  # for tests without a mutant: a busy host is no mistake
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
-TORCH = {"patch": "tests of patch(), with PyTorch", "watch": "tests of the watcher, with PyTorch"}  # parts of python/tests/run.py
+TORCH = {  # parts of python/tests/run.py
+    "patch": "tests of patch(), with PyTorch",
+    "watch": "tests of the watcher, with PyTorch",
+    "flash": "tests of flash-attn's functions, with PyTorch",
+}
 DEVICE = "tests of the OpenCL backend"
 FIRST = [
     ("opencl/", DEVICE),
     ("python/tileproof/watch/", TORCH["watch"]),
+    ("python/tileproof/flash_attn/", TORCH["flash"]),
     ("openmp-", TORCH["patch"]),
     ("caller-", "caller_threads"),
     ("python/tileproof/", TORCH["patch"]),

@@ -95,7 +95,8 @@ static void idle(void *user, size_t tasks, tp_task task, void *context) {
 
 static void threads_that_change_the_bits(void **state) {
     (void)state;
-    tp_model *model = support_model(small);
+    tp_model *model = support_model("{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0\", \"max_positions\": 512, "
+                                    "\"problem\": \"h8/8 d16 f32 causal\"}]}");
     tp_qualify_options options = TP_QUALIFY_OPTIONS_INIT;
     tp_context_options threads = TP_CONTEXT_OPTIONS_INIT;
     tp_context *context;

@@ -173,12 +173,13 @@ class Masks(unittest.TestCase):
             self.assertTrue(torch.equal(scores, wanted.expand_as(scores)))
             self.assertEqual(_records.arrays_of(config), {"288 elements, added to scores by the model's own attention": 3})
 
-    def test_an_encoder_without_padding_has_no_mask(self):
-        for padding, there in ((None, False), (torch.ones(2, 12).bool(), False), (LEFT[:, :12], True)):
+    def test_an_encoder_without_padding_has_a_mask_that_hides_nothing(self):
+        """Where its module does not say that it is no decoder, None would make it one."""
+        for padding in (None, torch.ones(2, 12).bool()):
             mask = position_mask(
                 batch_size=2, q_length=12, kv_length=12, mask_function=ALL, attention_mask=padding, allow_is_bidirectional_skip=True
             )
-            self.assertEqual(mask is not None, there)
+            self.assertEqual((mask.lowered.words, mask.lowered.options), ("none", {"causal": False}))
 
     def test_the_place_of_a_static_cache_is_read_when_the_mask_is_made(self):
         at = torch.tensor(14)

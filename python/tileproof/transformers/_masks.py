@@ -108,7 +108,8 @@ class PositionMask(torch.Tensor):
 
 
 def position_mask(**request: Any) -> Optional[torch.Tensor]:
-    """For transformers' AttentionMaskInterface. Arguments as those of masking_utils.sdpa_mask."""
+    """For transformers' AttentionMaskInterface. Arguments as those of masking_utils.sdpa_mask. There is a mask for encoders without
+    padding, too: without one the module would be asked whether it is causal, and not every encoder's says no."""
     offset, padding = request.get("q_offset", 0), request.get("attention_mask")
     if any(isinstance(x, torch.Tensor) and is_tracing(x) for x in (offset, padding)) or torch.compiler.is_compiling():
         return masking_utils.sdpa_mask(**request)  # a graph has no values to read yet
@@ -117,7 +118,4 @@ def position_mask(**request: Any) -> Optional[torch.Tensor]:
         raise _records.not_on_cpu("the mask", device)
     request = {"q_offset": 0, "kv_offset": 0, "mask_function": masking_utils.causal_mask_function, **request}
     request.update(q_offset=int(offset), kv_offset=int(request["kv_offset"]))  # now: a static cache counts on in its tensor
-    if request.get("allow_is_bidirectional_skip") and request.get("mask_function") is masking_utils.bidirectional_mask_function:
-        if padding is None or bool(padding.all()):
-            return None
     return PositionMask(request)

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "tool/device.h"
+#include "tool/made.h"
 
 #define CACHE(field) (json_int_t) cache->field
 static json_t *cache_json(const tp_capacity_cache *cache) {
@@ -88,7 +89,8 @@ static json_t *report_json(const struct capacity_report *report) {
 
 int capacity_json(const struct capacity_report *report) {
     json_t *object = report_json(report);
-    if (!object) {
+    if (!object || json_object_update_new(object, made_here())) {
+        json_decref(object);
         complain("out of memory");
         return EXIT_FAILED;
     }

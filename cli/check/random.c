@@ -180,14 +180,19 @@ int command_check_problem(const struct options *options, const struct check_kern
                         .isolated = {.kernels = kernels, .seed = (uint64_t)options->seed, .threads = 2, .workers = threads}};
     struct trial trial, small;
     char reason[512];
+    int tried = 0;
     if (trial_read(&trial, options->problem, (uint64_t)options->seed, reason, sizeof reason) ||
         traits_clash(&trial, reason, sizeof reason)) {
         complain("%s", reason);
         return EXIT_USAGE;
     }
-    for (int i = 0; i < kernels->count; i++) {
+    progress_begin("check", kernels->count, "kernels");
+    stop_watch();
+    for (int i = 0; i < kernels->count && !stop_asked(); i++, tried++) {
         struct finding finding;
+        progress_at(i, "%s", kernels->selected[i]->name);
         isolated_one(&walk.isolated, &trial, i, &finding);
+        progress_clear();
         finding.kernel = i;
         walk.failed += finding.verdict == TRIAL_FAILED;
         printf("%s  kernel %s\n",
@@ -200,6 +205,9 @@ int command_check_problem(const struct options *options, const struct check_kern
         small = trial;
         if (walk.failed == 1) print_small(&walk, &small, &finding);
     }
+    progress_end();
     print_absent(kernels);
-    return walk.failed ? EXIT_FAILED : EXIT_FINE;
+    int stopped = tried < kernels->count;
+    if (stopped) stop_say("", "%d of %d kernels were tried, and %ld failed", tried, kernels->count, walk.failed);
+    return walk.failed ? EXIT_FAILED : stopped ? EXIT_AMBIGUOUS : EXIT_FINE;
 }

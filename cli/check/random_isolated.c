@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "harness/limits.h"
+#include "harness/stats.h"
+#include "terminal/terminal.h"
 #include "tool/device.h"
 
 enum { MAX_WORKERS = 64, NOT_RUNNING = -1 };
@@ -239,10 +241,13 @@ int isolated_walk(struct isolated *isolated) {
 /* Waits for bytes or the end of what the child writes; kills it after the time that it has. */
 static int hears(const struct isolated *isolated, pid_t child, int pipe) {
     struct pollfd ready = {.fd = pipe, .events = POLLIN};
-    int got;
-    do
-        got = poll(&ready, 1, patience(isolated) * 1000);
-    while (got < 0 && errno == EINTR && !is_stopped(isolated, -1));
+    double end = now_seconds() + patience(isolated);
+    int got, waits;
+    do {
+        got = poll(&ready, 1, 200);
+        waits = !got || (got < 0 && errno == EINTR && !is_stopped(isolated, -1));
+        progress_tick();
+    } while (waits && now_seconds() < end);
     if (got > 0) return 1;
     kill(child, SIGKILL);
     return 0;

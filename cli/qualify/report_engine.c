@@ -56,10 +56,10 @@ enum { TERMINAL = 80, INDENT = 13, KERNEL = 20 };
 
 /* Words of a text, in lines that a terminal holds. */
 static void print_wrapped(const char *text) {
-    size_t used = TERMINAL;
+    size_t used = 0; /* of the line; 0: none is begun */
     while (*text) {
         size_t length = strcspn(text, " ");
-        if (used + 1 + length > TERMINAL) used = (size_t)printf("%s%*s", used == TERMINAL ? "" : "\n", INDENT - 1, "");
+        if (!used || used + 1 + length > TERMINAL) used = (size_t)printf("%s%*s", used ? "\n" : "", INDENT - 1, "");
         used += (size_t)printf(" %.*s", (int)length, text);
         text += length + (text[length] == ' ');
     }

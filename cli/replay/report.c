@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/replay.h"
 #include "tool/files.h"
+#include "tool/made.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -156,7 +157,8 @@ static json_t *report_json(const struct replay *replay, const struct rows *rows)
     json_t *more = replay->context ? json_pack("{s:I,s:I,s:i}", "layers", (json_int_t)replay->options->layers, "steps",
                                                (json_int_t)replay->options->steps, "threads", tp_context_threads(replay->context))
                                    : json_pack("{s:f,s:f}", "ttft_p99_ns", rows->ttft_p99, "queue_share", rows->queue_share);
-    if (report && !json_object_update_new(report, more)) return report;
+    json_t *made = replay->options->observed ? made_of_others() : made_here();
+    if (!(json_object_update_new(report, more) | json_object_update_new(report, made))) return report;
     json_decref(report);
     return NULL;
 }

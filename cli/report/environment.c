@@ -21,7 +21,10 @@ static const struct {
     {"threads", "threads"},
     {"seed", "seed"},
     {"date", "date"},
+    {"summed up", "summarised"},
 };
+
+static int is_time(const char *field) { return !strcmp(field, "date") || !strcmp(field, "summarised"); }
 
 /* The different values of a field, in the order of appearance. Of a time, its day. */
 static json_t *values_of(const struct report *report, const char *field) {
@@ -33,7 +36,7 @@ static json_t *values_of(const struct report *report, const char *field) {
             const json_t *value = json_object_get(row, field);
             char text[400] = "";
             if (json_is_string(value))
-                snprintf(text, sizeof text, "%.*s", !strcmp(field, "date") ? 10 : 399, json_string_value(value));
+                snprintf(text, sizeof text, "%.*s", is_time(field) ? 10 : 399, json_string_value(value));
             else if (json_is_integer(value))
                 snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
             if (*text && is_utf8(text)) json_object_set_new(values, text, json_true());

@@ -147,25 +147,38 @@ static int read_nested(struct report *report, struct report_file *file, enum row
     return code;
 }
 
-static int read_replay(struct report *report, struct report_file *file, const json_t *whole) {
+static int read_replay(struct report *report, struct report_file *file, json_t *whole) {
     return read_nested(report, file, ROWS_REPLAY, whole, "rows");
 }
-static int read_trace(struct report *report, struct report_file *file, const json_t *whole) {
+static int read_trace(struct report *report, struct report_file *file, json_t *whole) {
     return read_nested(report, file, ROWS_TRACE, whole, "by_class");
 }
-static int read_watch(struct report *report, struct report_file *file, const json_t *whole) {
+/* Its identity as the fields that rows of other files have: the host, and versions as "name=value" on one line. */
+static int read_watch(struct report *report, struct report_file *file, json_t *whole) {
+    char versions[400] = "";
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(whole, "identity"), name, value) {
+        size_t used = strlen(versions);
+        if (!json_is_string(value)) continue;
+        if (!strcmp(name, "cpu"))
+            json_object_set(whole, "host", value);
+        else
+            snprintf(versions + used, sizeof versions - used, "%s%s=%s", used ? " " : "", name, json_string_value(value));
+    }
+    if (*versions) json_object_set_new(whole, "versions", json_string(versions));
     return read_nested(report, file, ROWS_WATCH, whole, "rows");
 }
 
 /* bench -o json: rows, with the host's limits before them. */
-static int read_bench(struct report *report, struct report_file *file, const json_t *whole) {
+static int read_bench(struct report *report, struct report_file *file, json_t *whole) {
     const json_t *rows = json_object_get(whole, "rows");
     if (!json_is_array(rows)) return complain_at(&(struct place){file->path, 1}, "field 'rows': it must be a list");
     return read_rows(report, file, rows);
 }
 
 /* One row: what is needed as the cache is kept, and the ceilings. */
-static int read_capacity(struct report *report, struct report_file *file, const json_t *whole) {
+static int read_capacity(struct report *report, struct report_file *file, json_t *whole) {
     static const struct {
         const char *object, *field, *name;
     } parts[] = {{"kept", "bytes", "cache_bytes"},
@@ -192,7 +205,7 @@ static int read_capacity(struct report *report, struct report_file *file, const 
 /* Objects that are a whole file. */
 static const struct {
     const char *field, *begins; /* begins NULL: the field is enough */
-    int (*read)(struct report *report, struct report_file *file, const json_t *whole);
+    int (*read)(struct report *report, struct report_file *file, json_t *whole);
     const char *what;
 } wholes[] = {
     {"format", "tileproof.replay/", read_replay, "a report of replay"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tileproof trace: a trace of calls as events that chrome://tracing and Perfetto show (convert), or summed up (summary). */
 #include "cli.h"
+#include "terminal/terminal.h"
 #include "tool/files.h"
 #include "tool/trace_calls.h"
 #include "trace/summary.h"
@@ -26,8 +27,10 @@ static int write_events(const struct traced_calls *calls, const char *path) {
     return code;
 }
 
+static void tell(size_t count) { progress_at((double)count, "read"); }
+
 static int convert(const struct options *options) {
-    struct traced_calls calls;
+    struct traced_calls calls = {.tell = tell};
     char reason[LINES_REASON];
     size_t size;
     const struct named_file out = {"-o", options->format}, in = {"the trace", options->files[1]};
@@ -36,7 +39,10 @@ static int convert(const struct options *options) {
     char *text = file_text(options->files[1], LINES_MAX_BYTES, &size);
     if (!text) return EXIT_USAGE;
     code = EXIT_USAGE;
-    if (traced_read(&calls, text, size, options->files[1], reason))
+    progress_begin("trace convert", 0, "calls");
+    int wrong = traced_read(&calls, text, size, options->files[1], reason);
+    progress_end();
+    if (wrong)
         complain("%s", reason);
     else {
         code = write_events(&calls, options->format ? options->format : "-");

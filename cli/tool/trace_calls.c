@@ -47,12 +47,11 @@ static int read_call(void *user, json_t *object, int line, char reason[LINES_REA
     }
     call.object = json_incref(object);
     calls->call[calls->count++] = call;
+    if (calls->tell) calls->tell(calls->count);
     return 0;
 }
 
-int traced_read(struct traced_calls *calls, const char *text, size_t size, const char *name,
-                char reason[LINES_REASON]) {
-    *calls = (struct traced_calls){0};
+int traced_read(struct traced_calls *calls, const char *text, size_t size, const char *name, char reason[LINES_REASON]) {
     int wrong = lines_read(text, size, name, read_call, calls, reason);
     if (wrong) traced_free(calls);
     return wrong;

@@ -16,14 +16,14 @@ struct traced {
 struct traced_calls {
     struct traced *call;
     size_t count, capacity;
+    void (*tell)(size_t count); /* how many are read; NULL: nobody asks */
 };
 
 /* One line's object; its texts live as long as that. Nonzero: reason says why not. */
 int traced_call(const json_t *object, struct traced *call, char reason[LINES_REASON]);
 
-/* Nonzero: reason says why; what was read is freed. */
-int traced_read(struct traced_calls *calls, const char *text, size_t size, const char *name,
-                char reason[LINES_REASON]);
+/* Into an empty one. Nonzero: reason says why; what was read is freed. */
+int traced_read(struct traced_calls *calls, const char *text, size_t size, const char *name, char reason[LINES_REASON]);
 void traced_free(struct traced_calls *calls);
 
 /* The events of chrome://tracing, as one JSON value; NULL when memory ran out. */

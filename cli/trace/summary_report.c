@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/table.h"
 #include "cli.h"
+#include "tool/made.h"
 #include "trace/summary.h"
 
 #include <math.h>
@@ -69,8 +70,12 @@ static int print_text(const struct summary *s, const char *file, int64_t bytes, 
 }
 
 static int print_json(const struct summary *s, const char *file, int64_t bytes) {
-    int broken = 0;
-    printf("{\"file\":");
+    json_t *made = made_of_others();
+    int broken = !made;
+    putchar('{');
+    json_dumpf(made, stdout, JSON_COMPACT | JSON_EMBED);
+    json_decref(made);
+    printf(",\"file\":");
     print_json_text(stdout, file);
     printf(",\"bytes\":%lld,\"calls\":%lld,\"seconds\":%.9f,\"relative_error\":%g,\"grouped_together\":%s", (long long)bytes,
            (long long)s->lines, (double)(s->last_ns - s->first_ns) * 1e-9, 0.5 / SKETCH_STEPS,

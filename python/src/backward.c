@@ -111,13 +111,13 @@ static void place(backward *b) {
     tp_gradients *g = &b->gradients;
     const view *bias = &b->made[D_BIAS], *alibi = &b->made[D_ALIBI];
     g->struct_size = sizeof *g;
-    call_place(c, &b->o, &c->tensors.o);
-    call_place(c, &b->d_o, &g->d_o);
+    call_place(c->layout, &b->o, &c->tensors.o);
+    call_place(c->layout, &b->d_o, &g->d_o);
     c->tensors.lse = place_lse(c, &b->lse);
     g->d_lse = place_lse(c, &b->d_lse);
     tp_tensor *const to[] = {&g->d_q, &g->d_k, &g->d_v};
     for (int i = D_Q; i <= D_V; i++)
-        if (b->object[i] != NULL) call_place(c, &b->made[i], to[i]);
+        if (b->object[i] != NULL) call_place(i == D_Q ? c->layout : c->kv_layout, &b->made[i], to[i]);
     g->d_bias = floats(bias);
     for (int i = 0; i < bias->ndim; i++)
         g->d_bias_stride[4 - bias->ndim + i] = view_elements(bias, i);

@@ -8,72 +8,78 @@
 
 /* Which dim is {batch, token, head}; -1: none. The head dim is the last one. */
 static const int places[3][3] = {{0, 1, 2}, {0, 2, 1}, {-1, 0, 1}};
-static const char *const shapes[3] = {"(batch, tokens, heads, head dim)",
-                                      "(batch, heads, tokens, head dim)",
-                                      "(tokens, heads, head dim)"};
+static const char *const shapes[2][3] = {{"this layout is (batch, tokens, heads, head dim)",
+                                          "this layout is (batch, heads, tokens, head dim)",
+                                          "this layout is (tokens, heads, head dim)"},
+                                         {"with page_table it must be (pages, tokens of a page, heads, head dim)",
+                                          "with page_table this layout is (pages, heads, tokens of a page, head dim)"}};
 
-static int64_t size_of(const call *c, const view *v, int what) {
-    int dim = places[c->layout][what];
+static int64_t size_of(layout lay, const view *v, int what) {
+    int dim = places[lay][what];
     return dim >= 0 ? v->shape[dim] : 1;
 }
 
-void call_place(const call *c, const view *v, tp_tensor *t) {
+void call_place(layout lay, const view *v, tp_tensor *t) {
     t->data = v->data;
     for (int i = 0; i < 3; i++) {
-        int dim = places[c->layout][i];
+        int dim = places[lay][i];
         t->stride[i] = dim >= 0 ? view_elements(v, dim) : 0;
     }
 }
 
-static int open_tensor(call *c, int which, const char *name, PyObject *object,
-                       const dtype_row *dtype) {
+static int open_tensor(call *c, int which, const char *name, PyObject *object, const dtype_row *dtype) {
     view *v = &c->in[which];
     char text[160];
     int shape = dtype != NULL && PyTuple_Check(object);
     if ((shape ? view_shape(v, name, object, dtype) : view_open(v, name, object)) != 0) return -1;
     if (v->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16", name,
-                     v->dtype->name);
+        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16", name, v->dtype->name);
         return -1;
     }
-    if (v->ndim != (c->layout == LAYOUT_THD ? 3 : 4)) {
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: this layout is %s", name,
-                     view_shape_text(v, text), shapes[c->layout]);
+    if (which == IN_K && c->layout == LAYOUT_THD && (c->kv_paged || v->ndim == 4)) c->kv_layout = LAYOUT_BSHD;
+    layout lay = which == IN_Q ? c->layout : c->kv_layout;
+    if (v->ndim != (lay == LAYOUT_THD ? 3 : 4)) {
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: %s", name, view_shape_text(v, text),
+                     shapes[which != IN_Q && c->kv_paged][lay]);
         return -1;
     }
     view_plan_copy(v, 1);
     return 0;
 }
 
-/* a's size of `what` must be b's. */
-static int same(const call *c, int a, int b, int what, const char *word) {
-    int64_t x = size_of(c, &c->in[a], what), y = size_of(c, &c->in[b], what);
+static int same(const char *a, int64_t x, const char *word, const char *b, int64_t y) {
     if (x == y) return 0;
-    PyErr_Format(PyExc_ValueError, "%s has %lld %s and %s %lld: they must be equal", c->in[a].name,
-                 (long long)x, word, c->in[b].name, (long long)y);
+    PyErr_Format(PyExc_ValueError, "%s has %lld %s and %s %lld: they must be equal", a, (long long)x, word, b, (long long)y);
     return -1;
 }
 
 static int check_dtypes(const call *c) {
     for (int i = IN_K; i <= IN_V; i++)
         if (c->in[i].dtype != c->in[IN_Q].dtype) {
-            PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype",
-                         c->in[i].name, c->in[i].dtype->name, c->in[IN_Q].dtype->name);
+            PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype", c->in[i].name,
+                         c->in[i].dtype->name, c->in[IN_Q].dtype->name);
             return -1;
         }
     return 0;
 }
 
 static int check_shapes(const call *c) {
-    const view *q = &c->in[IN_Q], *k = &c->in[IN_K];
-    int last = q->ndim - 1;
+    const view *q = &c->in[IN_Q], *k = &c->in[IN_K], *v = &c->in[IN_V];
+    const char *const words[] = {c->kv_paged ? "pages" : "sequences", "tokens", "heads"};
     if (check_dtypes(c) != 0) return -1;
-    if (same(c, IN_K, IN_Q, 0, "sequences") || same(c, IN_V, IN_K, 0, "sequences")) return -1;
-    if (same(c, IN_V, IN_K, 1, "tokens") || same(c, IN_V, IN_K, 2, "heads")) return -1;
-    if (k->shape[last] == q->shape[last]) return 0;
-    PyErr_Format(PyExc_ValueError, "k has head dim %lld and q %lld: they must be equal",
-                 (long long)k->shape[last], (long long)q->shape[last]);
+    for (int i = 0; i < 3; i++)
+        if (same("v", size_of(c->kv_layout, v, i), words[i], "k", size_of(c->kv_layout, k, i)) != 0) return -1;
+    int64_t dim = q->shape[q->ndim - 1], of_k = k->shape[k->ndim - 1];
+    if (of_k == dim) return 0;
+    PyErr_Format(PyExc_ValueError, "k has head dim %lld and q %lld: they must be equal", (long long)of_k, (long long)dim);
     return -1;
+}
+
+/* The sequences are q's, or as many as cu_seqlens_q has; a cache that is no pool of pages has as many. */
+static int check_sequences(const call *c) {
+    const char *whose = c->layout == LAYOUT_THD ? "cu_seqlens_q" : "q";
+    if (c->kv_paged || c->kv_layout == LAYOUT_THD) return 0;
+    return same("k", c->in[IN_K].shape[0], "sequences", whose, c->tensors.batch);
 }
 
 static void fill(call *c) {
@@ -81,14 +87,18 @@ static void fill(call *c) {
     tp_problem *p = &c->problem;
     tp_tensors *t = &c->tensors;
     p->q_dtype = p->k_dtype = p->v_dtype = p->o_dtype = q->dtype->code;
-    p->q_layout = p->kv_layout = c->layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
-    p->q_heads = size_of(c, q, 2);
-    p->kv_heads = size_of(c, k, 2);
+    p->q_layout = c->layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
+    p->kv_layout = c->kv_paged ? TP_PAGED : c->kv_layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
+    p->q_heads = size_of(c->layout, q, 2);
+    p->kv_heads = size_of(c->kv_layout, k, 2);
     p->head_dim_qk = q->shape[q->ndim - 1];
     p->head_dim_v = v->shape[v->ndim - 1];
-    p->batch = t->batch = size_of(c, q, 0);
-    p->q_len = t->q_len = t->q_tokens = size_of(c, q, 1);
-    p->kv_len = t->kv_len = t->kv_tokens = size_of(c, k, 1);
+    p->batch = t->batch = size_of(c->layout, q, 0);
+    p->q_len = t->q_len = t->q_tokens = size_of(c->layout, q, 1);
+    p->kv_len = t->kv_len = t->kv_tokens = size_of(c->kv_layout, k, 1);
+    if (!c->kv_paged) return;
+    p->page_size = p->kv_len;
+    t->pages = size_of(c->kv_layout, k, 0);
 }
 
 int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
@@ -98,11 +108,14 @@ int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
     c->tensors.struct_size = sizeof c->tensors;
     c->choice = choice;
     if (options_read(c, args) != 0) return -1;
+    c->kv_layout = c->layout;
+    c->kv_paged = arrays_page_table(args) != NULL;
     for (int i = IN_Q; i <= IN_V; i++)
         if (open_tensor(c, i, names[i], args[ARG_q + i], dtype) != 0) return -1;
     if (check_shapes(c) != 0) return -1;
     fill(c);
-    if (lengths_read(c, args) != 0) return -1;
+    if (lengths_read(c, args) != 0 || check_sequences(c) != 0) return -1;
+    if (arrays_open(c, args, dtype != NULL) != 0) return -1;
     return scores_open(c, args);
 }
 
@@ -112,22 +125,18 @@ static int check_out(const call *c, int64_t *shape) {
     const char *rule = NULL;
     int last = o->ndim - 1;
     if (o->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16",
-                     o->dtype->name);
+        PyErr_Format(PyExc_TypeError, "out is %s: it must be float32, float16 or bfloat16", o->dtype->name);
         return -1;
     }
     int fits = o->ndim == c->in[IN_Q].ndim;
     for (int i = 0; fits && i <= last; i++) fits = o->shape[i] == shape[i];
     if (!fits) rule = "it must be that of q with the head dim of v";
-    if (fits && o->shape[last] > 1 && o->stride[last] != o->dtype->size)
-        rule = "its last dimension must be contiguous";
+    if (fits && o->shape[last] > 1 && o->stride[last] != o->dtype->size) rule = "its last dimension must be contiguous";
     for (int i = 0; fits && i < last; i++) {
-        if (o->shape[i] > 1 && o->stride[i] % o->dtype->size != 0)
-            rule = "its elements must be aligned";
+        if (o->shape[i] > 1 && o->stride[i] % o->dtype->size != 0) rule = "its elements must be aligned";
         if (o->shape[i] > 1 && o->stride[i] < 0) rule = "its strides must not be negative";
     }
-    if (rule == NULL && (uintptr_t)o->data % (uintptr_t)o->dtype->size != 0)
-        rule = "its elements must be aligned";
+    if (rule == NULL && (uintptr_t)o->data % (uintptr_t)o->dtype->size != 0) rule = "its elements must be aligned";
     if (rule == NULL && o->readonly) rule = "it is read-only and must be writable";
     if (rule == NULL) return 0;
     PyErr_Format(PyExc_ValueError, "out has shape %s: %s", view_shape_text(o, text), rule);
@@ -139,12 +148,9 @@ static int check_out(const call *c, int64_t *shape) {
 static void clear(const call *c, int new_out) {
     const tp_tensors *t = &c->tensors;
     if (t->q_lens == NULL && t->cu_seqlens_q == NULL) return;
-    int64_t rows =
-        (c->layout == LAYOUT_THD ? t->q_tokens : t->batch * t->q_len) * c->problem.q_heads;
-    if (new_out && rows > 0)
-        memset(c->out.data, 0, (size_t)(rows * c->problem.head_dim_v * c->out.dtype->size));
-    for (int64_t i = 0; c->return_lse && i < rows; i++)
-        ((float *)(void *)c->lse.data)[i] = -INFINITY;
+    int64_t rows = (c->layout == LAYOUT_THD ? t->q_tokens : t->batch * t->q_len) * c->problem.q_heads;
+    if (new_out && rows > 0) memset(c->out.data, 0, (size_t)(rows * c->problem.head_dim_v * c->out.dtype->size));
+    for (int64_t i = 0; c->return_lse && i < rows; i++) ((float *)(void *)c->lse.data)[i] = -INFINITY;
 }
 
 int call_outputs(call *c, PyObject *out) {
@@ -153,20 +159,17 @@ int call_outputs(call *c, PyObject *out) {
     for (int i = 0; i < q->ndim; i++) shape[i] = q->shape[i];
     shape[q->ndim - 1] = c->problem.head_dim_v;
     if (Py_IsNone(out)) {
-        if (view_allocate(&c->out, "out", q, q->dtype, q->ndim, shape, &c->out_object) != 0)
-            return -1;
+        if (view_allocate(&c->out, "out", q, q->dtype, q->ndim, shape, &c->out_object) != 0) return -1;
     } else {
         c->out_object = Py_NewRef(out);
         if (view_open(&c->out, "out", out) != 0 || check_out(c, shape) != 0) return -1;
         c->problem.o_dtype = c->out.dtype->code;
     }
-    call_place(c, &c->out, &c->tensors.o);
+    call_place(c->layout, &c->out, &c->tensors.o);
     if (c->return_lse) {
         int thd = c->layout == LAYOUT_THD;
         lse[2] = thd ? c->tensors.q_tokens : lse[2];
-        if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd,
-                          &c->lse_object) != 0)
-            return -1;
+        if (view_allocate(&c->lse, "lse", q, dtype_of_code(TP_F32), thd ? 2 : 3, lse + thd, &c->lse_object) != 0) return -1;
         c->tensors.lse = (tp_tensor){c->lse.data, {lse[1] * lse[2], 1, lse[2]}};
     }
     clear(c, Py_IsNone(out));
@@ -180,16 +183,15 @@ tp_status call_materialise(call *c, tp_error *error) {
         tp_status status = i == IN_MASK ? scores_pack(c, error) : view_make_copy(&c->in[i], error);
         if (status != TP_OK) return status;
     }
-    call_place(c, &c->in[IN_Q], &t->q);
-    call_place(c, &c->in[IN_K], &t->k);
-    call_place(c, &c->in[IN_V], &t->v);
+    call_place(c->layout, &c->in[IN_Q], &t->q);
+    call_place(c->kv_layout, &c->in[IN_K], &t->k);
+    call_place(c->kv_layout, &c->in[IN_V], &t->v);
     t->bias = bias->data;
-    for (int i = 0; i < bias->ndim; i++)
-        t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
+    for (int i = 0; i < bias->ndim; i++) t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
     t->alibi_slopes = (const float *)(const void *)alibi->data;
     t->alibi_stride = alibi->ndim == 2 ? view_elements(alibi, 0) : 0;
     t->sinks = (const float *)(const void *)c->in[IN_SINKS].data;
-    return TP_OK;
+    return arrays_copy(c, error);
 }
 
 void call_close(call *c) {
@@ -199,5 +201,6 @@ void call_close(call *c) {
     Py_XDECREF(c->out_object);
     Py_XDECREF(c->lse_object);
     for (int i = 0; i < 4; i++) free(c->lengths[i]);
+    arrays_close(c);
     free(c->bits);
 }

@@ -8,6 +8,7 @@
  *     view_copy.c the copy where there must be one
  *     options.c   scalars and words
  *     lengths.c   q_lens, kv_lens, cu_seqlens
+ *     arrays.c    page tables and other whole numbers (arrays.inc)
  *     scores.c    mask, bias, slopes, sinks
  *     call.c      all of it as tp_problem and tp_tensors
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
@@ -66,6 +67,7 @@ void view_close(view *v);
 void view_plan_copy(view *v, int unit);
 tp_status view_make_copy(view *v, tp_error *error); /* needs no GIL */
 int64_t view_elements(const view *v, int dim);      /* stride in elements; 0 for a dim of one */
+int64_t view_integer(const view *v, const char *at); /* of int32 or int64 */
 /* "(2, 8, 64)" */
 const char *view_shape_text(const view *v, char text[160]);
 /* A new tensor of the kind of `like`: *object is new, v is opened on it. */
@@ -86,16 +88,20 @@ enum { CU_Q, CU_K, LENS_Q, LENS_KV };
 
 typedef enum layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD } layout;
 
+typedef struct arrays arrays;
+
 typedef struct call {
     tp_problem problem;
     tp_tensors tensors;
     tp_choice choice;
-    layout layout;
+    layout layout, kv_layout; /* of q; of k and v, whose pages count as sequences */
+    int kv_paged;
     int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
     view in[IN_COUNT];
     view out, lse;
     PyObject *out_object, *lse_object; /* owned */
     int64_t *lengths[4];               /* CU_Q, CU_K, LENS_Q, LENS_KV */
+    arrays *arrays;                    /* NULL: none is given */
     char *bits;
     int64_t bits_shape[4]; /* of the mask without shared dims, keys counted whole */
 } call;
@@ -108,11 +114,15 @@ tp_status call_materialise(call *c, tp_error *error); /* copies and bits; needs 
 void call_close(call *c);
 PyObject *call_result(call *c, const tp_receipt *receipt);
 PyObject *call_rewrites(const call *c, uint32_t rewrites);
-/* Pointer and strides of {batch, token, head} by the call's layout. */
-void call_place(const call *c, const view *v, tp_tensor *t);
+/* Pointer and strides of {batch, token, head}. */
+void call_place(layout layout, const view *v, tp_tensor *t);
 
 int options_read(call *c, PyObject *const *args);
 int lengths_read(call *c, PyObject *const *args);
+PyObject *arrays_page_table(PyObject *const *args); /* NULL: none */
+int arrays_open(call *c, PyObject *const *args, int shapes); /* shapes: tuples may stand for tensors */
+tp_status arrays_copy(call *c, tp_error *error);             /* needs no GIL */
+void arrays_close(call *c);
 int scores_open(call *c, PyObject *const *args);
 tp_status scores_pack(call *c, tp_error *error);
 

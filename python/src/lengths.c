@@ -4,30 +4,19 @@
 #include "core.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static int64_t at(const view *v, int64_t i) {
-    const char *p = v->data + i * v->stride[0];
-    int32_t narrow;
-    int64_t wide;
-    if (v->dtype->code == DTYPE_I32) return memcpy(&narrow, p, 4), narrow;
-    return memcpy(&wide, p, 8), wide;
-}
 
 static int check(const view *v, int64_t count) {
     char text[160];
     if (v->dtype->code != DTYPE_I32 && v->dtype->code != DTYPE_I64) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name,
-                     v->dtype->name);
+        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name, v->dtype->name);
         return -1;
     }
     if (v->ndim == 1 && (count < 0 ? v->shape[0] > 0 : v->shape[0] == count)) return 0;
     if (count < 0)
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (sequences + 1,)", v->name,
-                     view_shape_text(v, text));
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (sequences + 1,)", v->name, view_shape_text(v, text));
     else
-        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (%lld,)", v->name,
-                     view_shape_text(v, text), (long long)count);
+        PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (%lld,)", v->name, view_shape_text(v, text),
+                     (long long)count);
     return -1;
 }
 
@@ -41,7 +30,7 @@ static int64_t copy(call *c, int which, PyObject *object, const char *name, int6
             copied = v.shape[0];
         else
             PyErr_NoMemory();
-        for (int64_t i = 0; i < copied; i++) c->lengths[which][i] = at(&v, i);
+        for (int64_t i = 0; i < copied; i++) c->lengths[which][i] = view_integer(&v, v.data + i * v.stride[0]);
     }
     view_close(&v);
     return copied;
@@ -65,44 +54,46 @@ static int64_t longest(const char *name, const int64_t *cu, int64_t batch, int64
     return max;
 }
 
-static int packed(call *c, PyObject *const *args) {
-    if (Py_IsNone(args[ARG_cu_seqlens_q])) {
-        PyErr_SetString(PyExc_ValueError,
-                        "cu_seqlens_q is None: layout \"thd\" needs the starts of its sequences");
-        return -1;
-    }
-    int alone = Py_IsNone(args[ARG_cu_seqlens_k]); /* then every sequence attends to itself */
-    int64_t count = copy(c, CU_Q, args[ARG_cu_seqlens_q], "cu_seqlens_q", -1);
-    if (count < 0 || (!alone && copy(c, CU_K, args[ARG_cu_seqlens_k], "cu_seqlens_k", count) < 0))
-        return -1;
-    const int64_t *q = c->lengths[CU_Q], *kv = alone ? q : c->lengths[CU_K];
-    c->tensors.batch = c->problem.batch = count - 1;
-    c->tensors.cu_seqlens_q = q;
+/* None: every sequence attends to itself. */
+static int packed_keys(call *c, PyObject *object, int64_t count) {
+    int alone = Py_IsNone(object);
+    if (!alone && copy(c, CU_K, object, "cu_seqlens_k", count) < 0) return -1;
+    const int64_t *kv = c->lengths[alone ? CU_Q : CU_K];
     c->tensors.cu_seqlens_kv = kv;
-    c->problem.q_len = longest("cu_seqlens_q", q, count - 1, c->tensors.q_tokens);
-    if (c->problem.q_len < 0) return -1;
-    c->problem.kv_len = longest(alone ? "cu_seqlens_q, for k too," : "cu_seqlens_k", kv, count - 1,
-                                c->tensors.kv_tokens);
+    c->problem.kv_len = longest(alone ? "cu_seqlens_q, for k too," : "cu_seqlens_k", kv, count - 1, c->tensors.kv_tokens);
     return c->problem.kv_len < 0 ? -1 : 0;
 }
 
-static int refuse_packed(PyObject *const *args) {
-    int q = !Py_IsNone(args[ARG_cu_seqlens_q]);
-    if (!q && Py_IsNone(args[ARG_cu_seqlens_k])) return 0;
-    PyErr_Format(PyExc_ValueError, "cu_seqlens_%s is given: only layout \"thd\" has it",
-                 q ? "q" : "k");
+static int packed(call *c, PyObject *const *args) {
+    if (Py_IsNone(args[ARG_cu_seqlens_q])) {
+        PyErr_SetString(PyExc_ValueError, "cu_seqlens_q is None: layout \"thd\" needs the starts of its sequences");
+        return -1;
+    }
+    int64_t count = copy(c, CU_Q, args[ARG_cu_seqlens_q], "cu_seqlens_q", -1);
+    if (count < 0) return -1;
+    c->tensors.batch = c->problem.batch = count - 1;
+    c->tensors.cu_seqlens_q = c->lengths[CU_Q];
+    c->problem.q_len = longest("cu_seqlens_q", c->lengths[CU_Q], count - 1, c->tensors.q_tokens);
+    if (c->problem.q_len < 0) return -1;
+    return c->kv_layout == LAYOUT_THD ? packed_keys(c, args[ARG_cu_seqlens_k], count) : 0;
+}
+
+static int refuse(PyObject *object, const char *name, int packed, const char *rule) {
+    if (packed || Py_IsNone(object)) return 0;
+    PyErr_Format(PyExc_ValueError, "%s is given: %s", name, rule);
     return -1;
 }
 
 int lengths_read(call *c, PyObject *const *args) {
     c->tensors.index_type = TP_I64;
-    if ((c->layout == LAYOUT_THD ? packed(c, args) : refuse_packed(args)) != 0) return -1;
-    if (!Py_IsNone(args[ARG_q_lens]) &&
-        copy(c, LENS_Q, args[ARG_q_lens], "q_lens", c->tensors.batch) < 0)
+    int thd = c->layout == LAYOUT_THD;
+    if (refuse(args[ARG_cu_seqlens_q], "cu_seqlens_q", thd, "only layout \"thd\" has it") != 0 ||
+        refuse(args[ARG_cu_seqlens_k], "cu_seqlens_k", c->kv_layout == LAYOUT_THD,
+               "only layout \"thd\" with k of three dimensions has it; kv_lens is for a cache and for pages") != 0)
         return -1;
-    if (!Py_IsNone(args[ARG_kv_lens]) &&
-        copy(c, LENS_KV, args[ARG_kv_lens], "kv_lens", c->tensors.batch) < 0)
-        return -1;
+    if (thd && packed(c, args) != 0) return -1;
+    if (!Py_IsNone(args[ARG_q_lens]) && copy(c, LENS_Q, args[ARG_q_lens], "q_lens", c->tensors.batch) < 0) return -1;
+    if (!Py_IsNone(args[ARG_kv_lens]) && copy(c, LENS_KV, args[ARG_kv_lens], "kv_lens", c->tensors.batch) < 0) return -1;
     c->tensors.q_lens = c->lengths[LENS_Q];
     c->tensors.kv_lens = c->lengths[LENS_KV];
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-#define FUNCTION(name)                                                                             \
+#define FUNCTION(name)                                                                                                           \
     { #name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL }
 static PyMethodDef functions[] = {
     FUNCTION(attention), FUNCTION(backward),   FUNCTION(explain),     FUNCTION(plan),
@@ -20,18 +20,25 @@ static PyModuleDef definition = {
     NULL,
 };
 
-/* The names of a call's arguments, in order. */
-static PyObject *arguments(void) {
-    static const char *const names[] = {
+/* Names in order; NULL ends them. */
+static PyObject *strings(const char *const *names) {
+    int count = 0;
+    while (names[count] != NULL) count++;
+    PyObject *tuple = PyTuple_New(count);
+    for (int i = 0; tuple != NULL && i < count; i++) PyTuple_SetItem(tuple, i, PyUnicode_FromString(names[i]));
+    return tuple;
+}
+
+static const char *const argument_names[] = {
 #define ARGUMENT(name) #name,
 #include "arguments.inc"
 #undef ARGUMENT
-    };
-    PyObject *tuple = PyTuple_New(ARG_COUNT);
-    for (int i = 0; tuple != NULL && i < ARG_COUNT; i++)
-        PyTuple_SetItem(tuple, i, PyUnicode_FromString(names[i]));
-    return tuple;
-}
+    NULL};
+static const char *const array_names[] = {
+#define ARRAY(name, field, shape) #name,
+#include "arrays.inc"
+#undef ARRAY
+    NULL};
 
 static PyObject *kernels(void) {
     PyObject *list = PyList_New(0);
@@ -56,8 +63,8 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    if (errors_init(module) == 0 && add(module, "arguments", arguments()) == 0 &&
-        add(module, "kernels", kernels()) == 0 &&
+    if (errors_init(module) == 0 && add(module, "arguments", strings(argument_names)) == 0 &&
+        add(module, "arrays", strings(array_names)) == 0 && add(module, "kernels", kernels()) == 0 &&
         add(module, "remedy", PyUnicode_FromString(remedy)) == 0 &&
         add(module, "version", PyUnicode_FromString(tp_version())) == 0)
         return module;

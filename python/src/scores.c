@@ -7,11 +7,10 @@
 
 /* {sequences, query heads, rows, keys}, to which a mask or bias is broadcast from the right. */
 static void target(const call *c, int64_t shape[4]) {
-    int thd = c->layout == LAYOUT_THD;
     shape[0] = c->tensors.batch;
     shape[1] = c->problem.q_heads;
-    shape[2] = thd ? c->problem.q_len : c->tensors.q_len;
-    shape[3] = thd ? c->problem.kv_len : c->tensors.kv_len;
+    shape[2] = c->layout == LAYOUT_THD ? c->problem.q_len : c->tensors.q_len;
+    shape[3] = c->kv_layout == LAYOUT_THD ? c->problem.kv_len : c->tensors.kv_len;
 }
 
 /* Which dim of v is dim i of the target; -1: it has none, so that one value serves all. */

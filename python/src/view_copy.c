@@ -51,6 +51,13 @@ int64_t view_elements(const view *v, int dim) {
                                            : 0; /* below 0 only where there is nothing */
 }
 
+int64_t view_integer(const view *v, const char *at) {
+    int32_t narrow;
+    int64_t wide;
+    if (v->dtype->code == DTYPE_I32) return memcpy(&narrow, at, 4), narrow;
+    return memcpy(&wide, at, 8), wide;
+}
+
 static int empty(const view *v) {
     for (int i = 0; i < v->ndim; i++)
         if (v->shape[i] == 0) return 1;

@@ -9,7 +9,7 @@ from typing import Any, Literal, Optional, Sequence, Tuple, Union
 
 from . import _core
 from ._reports import Decision, Receipt
-from ._torch_log import listeners, tell_watchers
+from ._torch_log import note_receipt, wants_receipts
 
 Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
@@ -80,9 +80,9 @@ def _with_receipt(result: tuple) -> tuple:
 
 
 def _told(result: tuple, wanted: bool) -> Any:
-    """The result of a call with a receipt, without it unless wanted, after watchers have heard of it."""
+    """The result of a call with a receipt, without it unless wanted, after watchers and logs have heard of it."""
     made = _with_receipt(result)
-    tell_watchers(made[-1])
+    note_receipt(made[-1])
     return made if wanted else made[0] if len(made) == 2 else made[:-1]
 
 
@@ -104,6 +104,7 @@ def attention(
     kv_lens: Optional[Array] = None,
     cu_seqlens_q: Optional[Array] = None,
     cu_seqlens_k: Optional[Array] = None,
+    page_table: Optional[Array] = None,
     layout: Layout = "bshd",
     out: Optional[Array] = None,
     return_lse: bool = False,
@@ -119,7 +120,12 @@ def attention(
                 dimension is not contiguous or a stride is negative; the receipt's `rewrites` then says so.
     layout      "bshd" (batch, tokens, heads, head dim), "bhsd", or "thd" (tokens, heads, head dim), in which sequences
                 lie one after another and cu_seqlens_q and cu_seqlens_k hold their starts and the end, int32 or int64.
-                Without cu_seqlens_k, k has the starts of q. q may have a multiple of k's heads.
+                Without cu_seqlens_k, k has the starts of q. q may have a multiple of k's heads. With "thd" k and v may also
+                be a cache, (batch, tokens, heads, head dim), of which kv_lens says how much each sequence uses.
+    page_table  int32 or int64 (sequences, columns): k and v are a pool of pages, (pages, tokens of a page, heads, head dim), or
+                (pages, heads, tokens of a page, head dim) with "bhsd". Key j of sequence s is token j % size of page
+                page_table[s, j // size]. kv_lens says how many keys each sequence uses; entries beyond may hold anything.
+                With "thd" rows are packed as without it. No gradients.
     causal      row i sees key j if j <= i + keys - rows ("bottom_right") or j <= i ("top_left"). Rows and keys are those
                 the sequence uses.
     window      (left, right): keys so far to the left and right of the row's own position, which counts on neither side;
@@ -154,22 +160,23 @@ def attention(
     Traceback (most recent call last):
     TypeError: v is float64: it must be float32, float16 or bfloat16
     """
+    arrays = None if page_table is None else (page_table,)
     if hasattr(q, "requires_grad") and _needs_torch(q, k, v, bias, alibi_slopes, sinks):
         from ._torch_ops import differentiable
 
         return differentiable(
             q, k, v, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap, mask=mask,
             bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k, layout=layout, out=out, return_lse=return_lse, return_receipt=return_receipt,
+            cu_seqlens_k=cu_seqlens_k, arrays=arrays, layout=layout, out=out, return_lse=return_lse, return_receipt=return_receipt,
             fallback=fallback, kernel=kernel, threads=threads, p_dtype=p_dtype,
         )  # fmt: skip
     if not hasattr(q, "requires_grad"):
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
-    wanted, return_receipt = return_receipt, return_receipt or bool(listeners)
+    wanted, return_receipt = return_receipt, return_receipt or wants_receipts()
     result = _core.attention(
         q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
-        cu_seqlens_q, cu_seqlens_k, layout, out, return_lse, return_receipt, fallback, kernel, threads, p_dtype, 0.0, 0, 0,
-        _most_threads(q),
+        cu_seqlens_q, cu_seqlens_k, arrays, layout, out, return_lse, return_receipt, fallback, kernel, threads, p_dtype, 0.0,
+        0, 0, _most_threads(q),
     )  # fmt: skip
     return _told(result, wanted) if return_receipt else result
 
@@ -186,21 +193,23 @@ def _dtype_name(dtype: Any, q: Any) -> str:
     return getattr(given, "name", None) or getattr(given, "__name__", None) or str(given).removeprefix("torch.")
 
 
-_NOT_OF_A_PLAN = ("out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
+_NOT_OF_A_PLAN = ("arrays", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
 
 
 def _shapes_only(q, k, v, dtype, options):
     """The arguments of a call by position, with shapes for tensors, then the dtype."""
     known = dict(
         causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
-        alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, layout="bshd",
+        alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, arrays=None, layout="bshd",
         out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0,
         dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype),
     )  # fmt: skip
     for name in options:
-        if name not in known or name in _NOT_OF_A_PLAN:
+        if name in _NOT_OF_A_PLAN or name not in known and name != "page_table":
             raise TypeError(f"{name!r} is no option of a plan")
     known.update(options)
+    page_table = known.pop("page_table", None)
+    known["arrays"] = None if page_table is None else (_shape(page_table),)
     return [_shape(q), _shape(k), _shape(k if v is None else v), *known.values(), _dtype_name(dtype, q)]
 
 
@@ -239,17 +248,17 @@ class Plan:
         self, q: Array, k: Array, v: Array, *, mask: Optional[Array] = None, bias: Optional[Array] = None,
         alibi_slopes: Optional[Array] = None, sinks: Optional[Array] = None, q_lens: Optional[Array] = None,
         kv_lens: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
-        out: Optional[Array] = None, return_lse: bool = False, return_receipt: bool = False,
+        page_table: Optional[Array] = None, out: Optional[Array] = None, return_lse: bool = False, return_receipt: bool = False,
     ) -> Any:  # fmt: skip
         """attention() with the plan's options. Batch and lengths may be smaller than the plan's, nothing else may differ.
         Gradients do not flow through it."""
-        g = self._given
+        g, noted = self._given, return_receipt or wants_receipts()
         result = _core.plan_run(
             q, k, v, g["causal"], g["causal_align"], g["window"], g["scale"], g["softcap"], mask, bias, alibi_slopes,
-            sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, g["layout"], out, return_lse, return_receipt or bool(listeners),
-            g["fallback"], g["kernel"], g["threads"], g["p_dtype"], 0.0, 0, 0, None, self._plan,
+            sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, None if page_table is None else (page_table,), g["layout"], out,
+            return_lse, noted, g["fallback"], g["kernel"], g["threads"], g["p_dtype"], 0.0, 0, 0, None, self._plan,
         )  # fmt: skip
-        return _told(result, return_receipt) if return_receipt or listeners else result
+        return _told(result, return_receipt) if noted else result
 
     def __repr__(self) -> str:
         return f"<tileproof.Plan {self.decision.problem!r} on {self.decision.kernel}, workspace {self.workspace_bytes}>"

@@ -1,6 +1,7 @@
 from typing import Any
 
 arguments: tuple[str, ...]
+arrays: tuple[str, ...]
 kernels: tuple[str, ...]
 remedy: str
 version: str

@@ -90,7 +90,7 @@ def _seed(query) -> int:
 def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve):
     def call(fallback):
         return _core.attention(
-            query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None,
+            query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None, None,
             "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
         )  # fmt: skip
 

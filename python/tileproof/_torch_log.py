@@ -69,7 +69,7 @@ listeners: list[Any] = []  # watchers, which hear of every call: note_receipt(re
 
 
 def wants_receipts() -> bool:
-    return bool(listeners) or any(x.limit > 0 for x in tuple(_logs))  # another thread may open or close one
+    return bool(listeners or _logs and any(x.limit > 0 for x in tuple(_logs)))  # another thread may open or close one
 
 
 def note_receipt(receipt: Receipt | None) -> None:
@@ -77,10 +77,6 @@ def note_receipt(receipt: Receipt | None) -> None:
     for x in tuple(_logs):
         if receipt is not None or x.limit == 0:
             x._add(x.receipts, receipt)
-    tell_watchers(receipt)
-
-
-def tell_watchers(receipt: Receipt | None) -> None:
     for x in tuple(listeners):
         x.note_receipt(receipt)
 
@@ -94,7 +90,7 @@ def note_passed(why: str) -> Passed:
 
 @contextlib.contextmanager
 def log(limit: int = 10000) -> Iterator[Log]:
-    """Collects the receipts of all calls that need gradients or are compiled, and of patched ones, while it is open."""
+    """Collects the receipts of all calls of attention() and of plans, and of patched ones, while it is open."""
     made = Log(limit)
     _logs.append(made)
     try:

@@ -37,7 +37,7 @@ static void check_requests(const char *text, size_t size) {
 }
 
 static void check_calls(const char *text, size_t size) {
-    struct traced_calls calls;
+    struct traced_calls calls = {0};
     char reason[LINES_REASON] = "";
     if (traced_read(&calls, text, size, "fuzz", reason)) {
         require(!strncmp(reason, "fuzz:", 5) && !calls.call);

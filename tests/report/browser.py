@@ -180,6 +180,61 @@ def check_heat(browser):
     browser.keys(ESCAPE)
 
 
+# WCAG 2.2, 1.4.3: every text that is shown, against what lies behind it. [ratio, needed, text, colours], those that fall short first.
+CONTRAST = """
+    const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d', {willReadFrequently: true});
+    const known = new Map();
+    const rgba = (colour, filter = 'none') => {  // of any colour that CSS can write
+        const text = colour + filter;
+        if (!known.has(text)) {
+            canvas.clearRect(0, 0, 1, 1);
+            canvas.filter = filter;
+            canvas.fillStyle = colour;
+            canvas.fillRect(0, 0, 1, 1);
+            const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+            known.set(text, [r, g, b, a / 255]);
+        }
+        return known.get(text);
+    };
+    const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3])).concat(1);
+    const behind = (element) => {
+        const layers = [];
+        for (let at = element; at; at = at.parentElement) layers.push(rgba(getComputedStyle(at).backgroundColor));
+        return layers.reverse().reduce((under, top) => over(top, under), rgba(getComputedStyle(document.documentElement).colorScheme === 'dark' ? '#121212' : '#fff'));
+    };
+    const light = (c) => c.slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const found = [];
+    for (const element of document.querySelectorAll('body *')) {
+        if (![...element.childNodes].some(x => x.nodeType === 3 && x.textContent.trim())) continue;
+        if (!element.checkVisibility({checkOpacity: true, checkVisibilityCSS: true}) || element.matches(':disabled, :disabled *, style, script, title')) continue;
+        const style = getComputedStyle(element), back = behind(element);
+        const drawing = element.closest('svg'), drawn = drawing ? style.fill : style.color;
+        const front = over(rgba(drawn, drawing ? getComputedStyle(drawing).filter : 'none'), back), [low, high] = [light(front), light(back)].sort((a, b) => a - b);
+        const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+        found.push([(high + 0.05) / (low + 0.05), large ? 3 : 4.5, element.textContent.trim().slice(0, 40), drawn + ' on ' + back.map(Math.round)]);
+    }
+    return found.sort((a, b) => a[0] / a[1] - b[0] / b[1]);
+"""
+
+
+def check_contrast(browser):
+    lowest = []
+    for scheme in ("light", "dark"):
+        browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for opened in (False, True):
+            if opened:
+                browser.run("document.querySelector('.cell.bad').click()")
+            found = browser.run(CONTRAST)
+            low = [x for x in found if x[0] < x[1]]
+            assert len(found) > 100 and not low, (scheme, len(found), low[:8])
+            lowest.append(found[0][0])
+            if opened:
+                browser.keys(ESCAPE)
+    browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+    print("contrast: the lowest of all texts, light and dark, page and details:", *(f"{x:.2f}" for x in lowest))
+
+
 def check_many(browser, page):
     """5,000 cells: what a click makes does not grow with them, and nothing waits for long. The times are told, not judged."""
     browser.open(page)
@@ -236,7 +291,7 @@ def main():
         browser = Browser(driver, chromium)
         try:
             browser.open(folder / "all.html")
-            for check in (check_sorting, check_filter, check_cell, check_hostile, check_heat):
+            for check in (check_sorting, check_filter, check_cell, check_hostile, check_heat, check_contrast):
                 check(browser)
                 browser.quiet()
                 print("passed:", check.__name__)

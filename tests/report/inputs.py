@@ -67,11 +67,11 @@ def write_all(folder):
         "rows": [{"model": HOSTILE if n else "good", "phase": "decode", "bucket": f"{n + 1}k", "kernel": "avx2", "fallback": False, "n": 120,
                   "p50_ns": 1e6, "p90_ns": 2e6, "p99_ns": 4e6 + n, "mean_ns": 1.2e6} for n in range(3)]})  # fmt: skip
     whole(folder, "trace.json", {
-        "file": "calls.jsonl", "bytes": 9, "calls": 20, "seconds": 1, "relative_error": 0.015, "wrong": [], "by_all": [],
+        "file": "calls.jsonl", "summarised_by": "0.2.0", "summarised": "2026-11-16T10:00:00Z", "bytes": 9, "calls": 20, "seconds": 1, "relative_error": 0.015, "wrong": [], "by_all": [],
         "by_class": [{"model": "m", "kernel": "avx2", "class": "decode h8/2 d64", "calls": 20, "seconds": 0.1, "share_of_time": 1, "p50_s": 1e-4,
                       "p90_s": 2e-4, "p99_s": 3e-4, "max_s": 3e-4, "fallbacks": 0, "refused": 0}]})  # fmt: skip
     whole(folder, "watch.json", {
-        "schema": "tileproof.watch/1", "identity": {"torch": "2.9"}, "lock": None, "calls": 3, "not_observable": [],
+        "schema": "tileproof.watch/1", "date": "2026-11-15T10:00:00Z", "identity": {"torch": "2.9", "cpu": "A watched CPU"}, "lock": None, "calls": 3, "not_observable": [],
         "rows": [{"engine": "torch", "kernel": "math", "fused": False, "mode": "eager", "model": HOSTILE, "path": "layers.0-3", "layers": [0, 1],
                   "problem": "prefill b1 h1/1 q8 k8 d8 f32", "calls": 3, "seconds": 0.01, "peak_temporary_bytes": None,
                   "drift": {"by": "kernel", "text": HOSTILE}, "reasons": [{"code": "x", "text": "a mask was given", "calls": 3}]}]})  # fmt: skip

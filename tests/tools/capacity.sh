@@ -31,6 +31,7 @@ for file in "$models"/*.json; do
     expect_python "json-$name" '
 import os
 report = json.loads(text)
+assert all(report[name] for name in ("version", "build", "isa", "host", "os")) and report["date"].startswith("20"), report
 shown = open(os.path.join(os.path.dirname(sys.argv[1]), "shown")).read()
 assert max(map(len, shown.splitlines())) <= 80, shown
 for kind in ("kept", "evicted"):

@@ -85,6 +85,7 @@ ANSWERS = {
     "unwritten": RIGHT,
     "wrong": RIGHT,
     "refuse": "refused no such head dim\nend\n",
+    "wordy": "refused" + 3 * (" " + "a" * 66) + "\nend\n",
     "fail": "failed out of luck\nend\n",
     "twice": RIGHT + "served\nwritten 1\nend\n",
 }

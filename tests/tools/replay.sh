@@ -54,6 +54,7 @@ assert rows["qwen2.5-0.5b", "decode", "few-rows"]["n"] == 1
 assert rows["gpt2.json", "prefill", "few-rows"]["n"] == 1 and ("gpt2.json", "decode", "few-rows") not in rows
 assert all(not r["fallback"] and 0 < r["p50_ns"] <= r["p90_ns"] <= r["p99_ns"] for r in report["rows"])
 assert set(report["p99_owner"]) == {"prefill", "decode"} and report["fleet_mean_ns"] > 0
+assert all(report[name] for name in ("version", "build", "isa", "host", "os")) and report["date"].startswith("20"), report
 ' cat "$scratch/short.json"
 expect_python replay-calls '
 calls = [json.loads(line) for line in text.splitlines()]
@@ -128,7 +129,8 @@ assert {r["model"] for r in after["rows"] if r["fallback"]} == {"private"}
 # --fail-above: the tail of one model fails the run, by name; the report is written all the same
 expect story-above 1 '^tileproof: private decode few-rows: p99 x[0-9.]+, .* kernel [a-z0-9]+ -> math, a FALLBACK: more than --fail-above 1.5$' \
     story --models "$scratch/after" --fallback permit --against "$scratch/before.json" --fail-above 1.5 -o "$scratch/failed.json"
-report story-above-written "$(cmp -s "$scratch/failed.json" "$scratch/after.json" && echo 1)" "the report of a run that failed"
+undated() { grep -v '"date":' "$1"; }
+report story-above-written "$(cmp -s <(undated "$scratch/failed.json") <(undated "$scratch/after.json") && echo 1)" "the report of a run that failed"
 expect story-above-others 1 'llama-3.2-1b prefill many-rows: p99 x1, ' story --models "$scratch/after" --fallback permit \
     --against "$scratch/before.json" --fail-above 1.5
 expect story-not-above 0 'p99 x' story --models "$scratch/after" --fallback permit --against "$scratch/before.json" --fail-above 1000
@@ -172,7 +174,7 @@ assert "would cost" not in text
 ' log "$scratch/served.jsonl" -o "$scratch/served.json"
 expect_python observed-report '
 report = json.loads(text)
-assert report["observed"] and not report["modelled"] and report["requests"] == 196 and "threads" not in report
+assert report["observed"] and not report["modelled"] and report["requests"] == 196 and "threads" not in report and "host" not in report and report["summarised"]
 assert report["ttft_p99_ns"] == 401e6 and 0.35 < report["queue_share"] < 0.36
 assert report["p99_owner"]["prefill"] == {"p99_ns": 400e6, "model": "team/private", "bucket": "any", "kernel": "math"}
 # ttft without queue, and ten more tokens of 2 ms where they were seen

@@ -80,6 +80,10 @@ for kind in ('cell', 'rate', 'bytes', 'memory', 'peer'):
     for row in data[kind]:
         assert row['host'] == 'Some CPU' and row['date'].startswith('2026-11-15') and row['seed'] == 7 and row['version'] == '0.2.0' and row['file'], row
 assert all(row['build'] == 'ef' * 32 for row in data['cell']) and 'Some CPU' in words.split('Where this comes from')[1]"
+page provenance-of-objects "
+(watched,), (traced,) = data['watch'], data['trace']
+assert watched['host'] == 'A watched CPU' and watched['versions'] == 'torch=2.9' and watched['date'].startswith('2026-11-15'), watched
+assert traced['summarised_by'] == '0.2.0' and 'A watched CPU' in words.split('Where this comes from')[1], traced"
 page no-lists "assert 'round_ns' not in data['rate'][0] and data['rate'][0]['repro'].startswith('tileproof bench')"
 page heat "
 metrics = [a['value'] for tag, a in page.tags if tag == 'input' and a.get('name') == 'metric']

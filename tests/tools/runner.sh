@@ -33,6 +33,9 @@ expect_python refused-lines '
 lines = text.splitlines()
 assert max(map(len, lines)) <= 80, lines
 assert re.search(r"UNSUPPORTED[^\n]*\n {13}(with NaN[^\n]*)no such head", text), text' quiet run refuse
+expect_python full-lines '
+lines = text.splitlines()
+assert lines.count(" " * 13 + "a" * 66) == 3, lines' quiet run wordy
 expect_python rows '
 rows = [json.loads(line) for line in text.splitlines()]
 assert len(rows) == 7, len(rows)

@@ -93,6 +93,7 @@ expect("rate-and-time", not sent or code == 4, shown)
 # Every long command is stopped. Words that are known to take longer than a second on any host.
 stops("check", ["check"], r"[0-9]+ of [0-9]+ cases were run, and 0 failed", HOW_FAR % "cases")
 stops("check-random", ["check", "--random", "100000"], r"[0-9]+ passed and 0 failed of the problems", HOW_FAR % "problems")
+stops("check-problem", ["check", "h4 q2048 k2048 d128"], r"[0-9]+ of [0-9]+ kernels were tried, and 0 failed", HOW_FAR % "kernels")
 bench = ["bench", "-s", "q64,q128,q256", "-d", "64", "--seconds", "4", "--read-mib", "0"]
 stops("bench", bench, r"[0-9]+ of 6 problems are measured", HOW_FAR % "rounds")
 stops("bench-against", [*bench, "-k", "generic", "--against", "math"], r"[0-9]+ of 6 problems are measured", HOW_FAR % "problems",
@@ -159,6 +160,9 @@ with open("many.jsonl", "w", encoding="utf-8") as file:
     for _ in range(2500):
         file.write(few)
 stops("trace-summary", ["trace", "summary", "many.jsonl"], "the first [0-9]+ lines are summed up", rf"\rtrace summary: {NUMBER} \w+ of ")
+# It ends by itself: nothing of it could be kept.
+code, shown, _ = at_terminal(["trace", "convert", "many.jsonl", "-o", "many.json"])
+expect("trace-convert", code == 0 and os.path.exists("many.json") and re.search(rf"\rtrace convert: {NUMBER} calls", shown), shown)
 
 # Without a terminal there is no progress, unless it is asked for; JSON stays JSON either way.
 words = ["bench", "-s", "q64", "-d", "64", "-c", "0", "--seconds", "5", "--read-mib", "0", "-o", "json"]

@@ -2,6 +2,7 @@
 """What a watcher saw, for people and for programs."""
 from __future__ import annotations
 
+import datetime
 import re
 import textwrap
 from typing import Any
@@ -125,6 +126,7 @@ def table(watch: Any) -> str:
 def to_dict(watch: Any) -> dict:
     return {
         "schema": "tileproof.watch/1",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "identity": watch.identity,
         "lock": None if watch.lock is None else {"path": watch.lock.path, "stale": watch.stale, "drifted": watch.drifted},
         "calls": watch.calls,

@@ -39,10 +39,15 @@ OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python
 LIMIT = 240  # seconds for one mutant's tests; the stated time
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
-TORCH = {"patch": "tests of patch(), with PyTorch", "watch": "tests of the watcher, with PyTorch"}  # parts of python/tests/run.py
+TORCH = {  # parts of python/tests/run.py
+    "patch": "tests of patch(), with PyTorch",
+    "transformers": "tests of attn_implementation, with transformers",
+    "watch": "tests of the watcher, with PyTorch",
+}
 DEVICE = "tests of the OpenCL backend"
 FIRST = [
     ("opencl/", DEVICE),
+    ("python/tileproof/transformers/", TORCH["transformers"]),
     ("python/tileproof/watch/", TORCH["watch"]),
     ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),

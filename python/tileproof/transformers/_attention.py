@@ -65,6 +65,8 @@ def _chosen(indices: Tensor, keys: int, mask: Any) -> Tensor:
 def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: Optional[bool]) -> tuple[dict, int, str, str]:
     """Arguments of tileproof.attention, keys to look at, words and the reason of an array."""
     if isinstance(given, PositionMask):
+        if given.lowered.words == "none":  # whatever the keys
+            return given.lowered.options, keys, "none", ""
         if given.shape[2:] != (rows, keys):
             raise ValueError(f"the mask is for {given.shape[2]} rows and {given.shape[3]} keys, and there are {rows} and {keys}")
         found = given.lowered

@@ -18,13 +18,16 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 fallback = "refuse"  # as register() says
 
 
-def _collected() -> bool:
+try:
+    from transformers.utils.output_capturing import _active_collector
+except ImportError:
+    _active_collector = None
+
+
+def _collects() -> bool:
     """Does the model collect probabilities, which its layers are expected to return?"""
-    try:
-        from transformers.utils.output_capturing import _active_collector
-    except ImportError:
-        return False
-    return any("attentions" in name for name in _active_collector.get() or ())
+    wanted = None if _active_collector is None else _active_collector.get()
+    return bool(wanted) and any("attentions" in name for name in wanted)
 
 
 def _refuse(module: torch.nn.Module, error: Exception) -> Exception:
@@ -32,16 +35,14 @@ def _refuse(module: torch.nn.Module, error: Exception) -> Exception:
     return error
 
 
-def _check(module: torch.nn.Module, tensors: dict[str, Optional[Tensor]], kwargs: dict[str, Any]) -> Optional[Exception]:
+def _check(query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) -> Optional[Exception]:
     """What is not served, before anything runs."""
-    for name, x in tensors.items():
-        if x is not None and x.device.type != "cpu":
-            return _records.not_on_cpu(name, x.device)
-    q = tensors["query"]
-    assert q is not None
-    if q.dtype not in DTYPES:
-        return TypeError(f"query is {q.dtype}: it must be float32, float16 or bfloat16; model.to(torch.float32)")
-    if kwargs.get("output_attentions") or _collected():
+    if not (query.is_cpu and key.is_cpu and value.is_cpu):
+        name, x = next((n, x) for n, x in (("query", query), ("key", key), ("value", value)) if not x.is_cpu)
+        return _records.not_on_cpu(name, x.device)
+    if query.dtype not in DTYPES:
+        return TypeError(f"query is {query.dtype}: it must be float32, float16 or bfloat16; model.to(torch.float32)")
+    if kwargs.get("output_attentions") or _collects():
         return ValueError(
             "output_attentions=True asks for probabilities, which tileproof never writes: model.set_attn_implementation('eager') "
             "for this call, or leave it out"
@@ -99,7 +100,7 @@ def attention_forward(
 ) -> tuple[Tensor, None]:  # fmt: skip
     """q, k and v (sequences, heads, tokens, head dim). Returns (sequences, tokens, heads, head dim), and None for the
     probabilities."""
-    why = _check(module, {"query": query, "key": key, "value": value}, kwargs)
+    why = _check(query, key, value, kwargs)
     if why is not None:
         raise _refuse(module, why)
     rows, keys = query.shape[2], key.shape[2]
@@ -117,7 +118,9 @@ def attention_forward(
     if position_bias is not None:
         bias = position_bias[..., :used]
         options["bias"] = bias if options.get("bias") is None else bias + options["bias"]
-    q, k, v = (x.transpose(1, 2) for x in (query, key[:, :, :used], value[:, :, :used]))
+    if used < keys:
+        key, value = key[:, :, :used], value[:, :, :used]
+    q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     return _run(module, q, k, v, options, dropout, words, array), None
 
 

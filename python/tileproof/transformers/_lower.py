@@ -8,8 +8,7 @@ from typing import Any, Callable, Optional
 import torch
 from torch import Tensor
 
-import tileproof
-Mask = getattr(tileproof, 'Mask', None)  # INTERIM
+from .._mask import Mask
 from ._pieces import Chunk, Documents, Joined, Padding, Piece, Spans, Unknown, Window, flat, read
 
 
@@ -40,8 +39,11 @@ class Place:
         rows = ids[:, self.first_row : self.first_row + self.rows]
         return rows.contiguous(), ids[:, self.first_key : self.first_key + self.keys].contiguous()
 
-    def positions(self) -> Tensor:
-        return torch.arange(max(self.first_row + self.rows, self.first_key + self.keys))[None]
+    def rows_at(self) -> Tensor:
+        return torch.arange(self.first_row, self.first_row + self.rows)[None]
+
+    def keys_at(self) -> Tensor:
+        return torch.arange(self.first_key, self.first_key + self.keys)[None]
 
 
 def _without_idle_spans(piece: Piece, place: Place) -> Piece:
@@ -88,7 +90,7 @@ def _joined_ids(parts: list, seen: Optional[Tensor], place: Place) -> Optional[t
             rest = _padding(part.seen, place)
             seen = rest if seen is None else seen if rest is None else seen & rest
             continue
-        row, key = place.cut(part.ids(place.positions()) if isinstance(part, Chunk) else part.ids)
+        row, key = (part.ids(place.rows_at()), part.ids(place.keys_at())) if isinstance(part, Chunk) else place.cut(part.ids)
         low = torch.minimum(row.min(), key.min())
         width = torch.maximum(row.max(), key.max()) - low + 1
         rows, keys = rows * width + row - low, keys * width + key - low
@@ -155,7 +157,7 @@ def lower(request: dict[str, Any], elements: Callable[[], Tensor]) -> Lowered:
     if place.first_row == place.first_key and (used != place.keys or lengths is not None):
         options["causal_align"] = "top_left"
     elif bounded and used != place.keys:
-        return _by_array(elements, request["kv_length"], f"{place.keys} keys do not end at the last row, {used}")
+        options |= {"q_positions": place.rows_at(), "kv_positions": place.keys_at()}
     elif bounded:
         lengths = None  # positions are counted from the end
     if lengths is not None:
@@ -167,16 +169,20 @@ def lower(request: dict[str, Any], elements: Callable[[], Tensor]) -> Lowered:
     words += [f"chunk={x.size}" for x in chunks] + [_word(x) for x in by_ids + others] + ["padding"] * (seen is not None)
     if ids is None and not others and not chunks:
         return Lowered(options | _window_options(window), place.keys, ", ".join(words) or "none")
-    if Mask is None:  # INTERIM
-        if seen is not None and not others and not chunks and not by_ids:
-            return Lowered(options | _window_options(window) | {"mask": seen[:, None, None, :]}, place.keys, ", ".join(words))
-        return _by_array(elements, request["kv_length"], "no Mask yet")
-    terms = [_expression(x, place) for x in (window, *others)] + [Mask.chunk(x.size) for x in chunks]
-    terms += [] if ids is None else [Mask.documents(*ids)]
-    mask = None
-    for term in terms:
-        mask = term if mask is None else mask if term is None else mask & term
+    try:
+        mask = _composed([*others, *chunks], window, ids, place)
+    except ValueError as error:
+        return _by_array(elements, request["kv_length"], f"its parts do not compose ({error})")
     return Lowered(options | {"mask": mask}, place.keys, ", ".join(words))
+
+
+def _composed(parts: list, window: Window, ids: Optional[tuple[Tensor, Tensor]], place: Place) -> Any:
+    terms = [Mask.chunk(x.size) if isinstance(x, Chunk) else _expression(x, place) for x in (window, *parts)]
+    terms += [] if ids is None else [Mask.documents(*ids)]
+    whole, *rest = [x for x in terms if x is not None]
+    for x in rest:
+        whole = whole & x
+    return whole
 
 
 def _word(piece: Piece) -> str:

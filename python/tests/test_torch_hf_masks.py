@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig, masking_utils as mu
 from transformers.models.gemma3.modeling_gemma3 import _bidirectional_window_overlay
 from transformers.models.gemma4.modeling_gemma4 import sliding_window_mask_function as two_sided
+from transformers.models.nllb_moe.modeling_nllb_moe import NllbMoeConfig
 from transformers.models.t5gemma2.modeling_t5gemma2 import sliding_window_mask_function as halved
 
 import tileproof
@@ -189,6 +190,17 @@ class Masks(unittest.TestCase):
             scores += mask
             self.assertTrue(torch.equal(scores, wanted.expand_as(scores)))
             self.assertEqual(_records.arrays_of(config), {"288 elements, added to scores by the model's own attention": 3})
+
+    def test_models_that_only_know_masks_to_add_get_such(self):
+        """Those that do not support PyTorch's function compute with their masks as eager has them."""
+        for config, dtype in ((NllbMoeConfig(), torch.float32), (LlamaConfig(), torch.bool)):
+            mask = position_mask(
+                batch_size=2, q_length=12, kv_length=12, mask_function=CAUSAL, attention_mask=LEFT[:, :12], config=config, dtype=torch.float32
+            )
+            self.assertEqual(mask.dtype, dtype)
+            last = mask.elements()[:, :, -1]
+            self.assertTrue(torch.equal(mask[:, :, -1], last if dtype == torch.bool else torch.where(last, 0.0, torch.finfo(dtype).min)))
+            self.assertEqual(self.compare(mask).words, "causal, padding")
 
     def test_an_encoder_without_padding_has_a_mask_that_hides_nothing(self):
         """Where its module does not say that it is no decoder, None would make it one."""

@@ -198,6 +198,11 @@ typedef struct tp_allocator {
 } tp_allocator;
 #define TP_ALLOCATOR_INIT { sizeof(tp_allocator), 0, NULL, NULL, NULL }
 
+typedef void (*tp_task)(void *task_context, size_t index);
+/* Equals: for (size_t i = 0; i < count; i++) task(task_context, i);
+   in any order, on any threads, returning when all are done. */
+typedef void (*tp_parallel_for)(void *user, size_t count, tp_task task, void *task_context);
+
 typedef struct tp_context_options {
     uint32_t struct_size;
     int32_t threads;           /* 0: min(affinity, cgroup quota); 1: serial; otherwise that many */
@@ -221,9 +226,15 @@ typedef struct tp_context_options {
     const tp_allocator *allocator; /* copied; NULL: posix_memalign and free                      */
     int32_t counted;           /* 0: calls are counted by label, with histograms of their time; -1: only in tp_counters */
     int32_t reserved2;         /* 0 */
+    tp_parallel_for parallel_for; /* the caller's threads, for all calls of the context: no pool is made, and `threads` says
+                                     into how many tasks work is cut. NULL: a pool of the context's own */
+    void *parallel_user;
 } tp_context_options;
 #define TP_CONTEXT_OPTIONS_INIT \
-    { sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0 }
+    { \
+        sizeof(tp_context_options), 0, TP_REFUSE, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, \
+            NULL, NULL \
+    }
 
 /* The context has exactly the threads asked for, or the call fails with TP_NO_MEMORY. The library first starts so
    many threads as a trial and ends them, because libpthreadpool waits for ever when one of its threads cannot be
@@ -541,11 +552,6 @@ TP_API tp_status tp_memory_free(tp_context *context, int device, void *memory, s
 TP_API tp_status tp_memory_copy(tp_context *context, int to_device, void *to, int from_device, const void *from,
                                 size_t bytes, tp_error *error);
 
-typedef void (*tp_task)(void *task_context, size_t index);
-/* Equals: for (size_t i = 0; i < count; i++) task(task_context, i);
-   in any order, on any threads, returning when all are done. */
-typedef void (*tp_parallel_for)(void *user, size_t count, tp_task task, void *task_context);
-
 struct pthreadpool;
 
 /* A call of tp_plan_submit is done. The receipt is written by then; text: what failed, or "". Called once, by the thread
@@ -556,9 +562,9 @@ typedef void (*tp_done)(void *user, tp_status status, const char *text);
 /* threads, pool and parallel_for are the CPU's: a device does not look at them. */
 typedef struct tp_exec {
     uint32_t struct_size;
-    int32_t threads;            /* tasks to cut the work into; 0: as many as the pool has threads
+    int32_t threads;            /* tasks to cut the work into; 0: as many as the context or pool has threads
                                    (1 with parallel_for); 1: serial, on the calling thread        */
-    struct pthreadpool *pool;   /* the caller's libpthreadpool pool; NULL: the context's. A call
+    struct pthreadpool *pool;   /* the caller's libpthreadpool pool; NULL: the context's pool or parallel_for. A call
                                    from inside a job of that same pool would hang in libpthreadpool,
                                    as any nested use of one pool does                             */
     tp_parallel_for parallel_for; /* the caller's own; used instead of a pool when not NULL       */

@@ -160,7 +160,7 @@ static PyObject *run(backward *b, PyObject *const *args) {
     tp_receipt receipt;
     call *c = &b->call;
     if (open_inputs(b, args) != 0 || allocate(b, args[BACK_WANTED]) != 0) return NULL;
-    shared_context *shared = context_take(context_threads(c));
+    shared_context *shared = context_take(crew_of(c));
     if (shared == NULL) return NULL;
     tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);

@@ -53,6 +53,25 @@ static int same(const char *a, int64_t x, const char *word, const char *b, int64
     return -1;
 }
 
+/* v is a part of k's rows: a view of the same memory, which k keeps alive. */
+static int open_latent(call *c) {
+    const view *k = &c->in[IN_K];
+    view *v = &c->in[IN_V];
+    int last = k->ndim - 1;
+    int64_t start = c->latent, stop = c->problem.head_dim_v;
+    if (start < 0 || stop <= start || stop > k->shape[last]) {
+        PyErr_Format(PyExc_ValueError, "latent is (%lld, %lld): it must be a part of k's head dim of %lld, start below stop",
+                     (long long)start, (long long)stop, (long long)k->shape[last]);
+        return -1;
+    }
+    v->name = "v";
+    v->dtype = k->dtype;
+    v->ndim = k->ndim;
+    memcpy(v->shape, k->shape, sizeof v->shape);
+    v->shape[last] = stop - start;
+    return 0;
+}
+
 static int check_dtypes(const call *c) {
     for (int i = IN_K; i <= IN_V; i++)
         if (c->in[i].dtype != c->in[IN_Q].dtype) {
@@ -110,8 +129,10 @@ int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
     if (options_read(c, args) != 0) return -1;
     c->kv_layout = c->layout;
     c->kv_paged = arrays_page_table(args) != NULL;
-    for (int i = IN_Q; i <= IN_V; i++)
-        if (open_tensor(c, i, names[i], args[ARG_q + i], dtype) != 0) return -1;
+    for (int i = IN_Q; i <= IN_V; i++) {
+        int part = i == IN_V && c->problem.latent;
+        if ((part ? open_latent(c) : open_tensor(c, i, names[i], args[ARG_q + i], dtype)) != 0) return -1;
+    }
     if (check_shapes(c) != 0) return -1;
     fill(c);
     if (lengths_read(c, args) != 0 || check_sequences(c) != 0) return -1;
@@ -186,6 +207,10 @@ tp_status call_materialise(call *c, tp_error *error) {
     call_place(c->layout, &c->in[IN_Q], &t->q);
     call_place(c->kv_layout, &c->in[IN_K], &t->k);
     call_place(c->kv_layout, &c->in[IN_V], &t->v);
+    if (c->problem.latent) {
+        t->v = t->k;
+        t->v.data = (char *)t->k.data + c->latent * c->in[IN_K].dtype->size;
+    }
     t->bias = bias->data;
     for (int i = 0; i < bias->ndim; i++) t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
     t->alibi_slopes = (const float *)(const void *)alibi->data;

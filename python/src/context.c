@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One context for each number of threads. A few that nobody uses are kept; a forked child starts
- * with none. */
+/* One context for each crew: a number of threads, of PyTorch or of our own. A few that nobody uses are kept; a forked child
+ * starts with none. */
 #include "core.h"
 
 #include <limits.h>
@@ -12,7 +12,8 @@
 
 struct shared_context {
     tp_context *context;
-    int threads, users;
+    crew crew;
+    int users;
     struct shared_context *next;
 };
 
@@ -30,6 +31,10 @@ static void forget_after_fork(void) {
     if (first == NULL || !context_is_here(first)) first = NULL, host = 0;
 }
 
+static int same_crew(crew a, crew b) {
+    return a.threads == b.threads && a.openmp == b.openmp;
+}
+
 static void drop_oldest(void) {
     int idle = 0;
     for (shared_context **at = &first; *at != NULL;) {
@@ -44,10 +49,11 @@ static void drop_oldest(void) {
     }
 }
 
-static shared_context *make(int threads) {
+static shared_context *make(crew who) {
     tp_error error = TP_ERROR_INIT;
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
-    options.threads = threads;
+    options.threads = who.threads;
+    if (who.openmp) options.parallel_for = openmp_for;
     shared_context *s = calloc(1, sizeof *s);
     if (s == NULL) return (shared_context *)PyErr_NoMemory();
     tp_status status = tp_context_create(&options, &s->context, &error);
@@ -56,7 +62,7 @@ static shared_context *make(int threads) {
         raise_status(status, &error);
         return NULL;
     }
-    s->threads = threads;
+    s->crew = who;
     return s;
 }
 
@@ -69,26 +75,28 @@ static int host_threads(void) {
     return host;
 }
 
-int context_threads_of_plan(const call *c) {
+crew crew_of_plan(const call *c) {
     int max = c->max_threads;
-    return c->threads == 0 && max > 0 && max < host_threads() ? max : c->threads;
+    if (c->threads != 0) return (crew){c->threads, 0}; /* exactly so many: a pool of our own has them */
+    return (crew){max > 0 && max < host_threads() ? max : 0, openmp_usable()};
 }
 
-int context_threads(const call *c) {
+crew crew_of(const call *c) {
     const tp_problem *p = &c->problem;
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
     double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
-    return c->threads == 0 && flops < SMALL_FLOPS ? 1 : context_threads_of_plan(c);
+    return c->threads == 0 && flops < SMALL_FLOPS ? (crew){1, 0} : crew_of_plan(c);
 }
 
-shared_context *context_take(int threads) {
+shared_context *context_take(crew who) {
     forget_after_fork();
+    who.openmp = who.openmp && openmp_usable(); /* a plan's may be older than a fork */
     shared_context **at = &first;
-    while (*at != NULL && (*at)->threads != threads) at = &(*at)->next;
+    while (*at != NULL && !same_crew((*at)->crew, who)) at = &(*at)->next;
     shared_context *s = *at;
     if (s != NULL)
         *at = s->next;
-    else if ((s = make(threads)) == NULL)
+    else if ((s = make(who)) == NULL)
         return NULL;
     s->next = first;
     first = s;

@@ -8,11 +8,13 @@
  *     view_copy.c the copy where there must be one
  *     options.c   scalars and words
  *     lengths.c   q_lens, kv_lens, cu_seqlens
- *     arrays.c    page tables and other whole numbers (arrays.inc)
+ *     arrays.c    page tables, sparse indices, positions and what masks read (arrays.inc)
  *     scores.c    mask, bias, slopes, sinks
+ *     mask.c      masks in the text form
  *     call.c      all of it as tp_problem and tp_tensors
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
- *     context.c   a context for each number of threads, made anew after fork
+ *     context.c   a context for each crew of threads, made anew after fork
+ *     openmp.c    PyTorch's threads
  *     allocate.c  new tensors
  *     reports.c   receipts, exceptions
  */
@@ -95,7 +97,8 @@ typedef struct call {
     tp_tensors tensors;
     tp_choice choice;
     layout layout, kv_layout; /* of q; of k and v, whose pages count as sequences */
-    int kv_paged;
+    int kv_paged, sorted;     /* sorted: the sparse indices */
+    int64_t latent;           /* v begins at this element of k's rows; -1: v is a tensor */
     int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
     view in[IN_COUNT];
     view out, lse;
@@ -124,17 +127,28 @@ int arrays_open(call *c, PyObject *const *args, int shapes); /* shapes: tuples m
 tp_status arrays_copy(call *c, tp_error *error);             /* needs no GIL */
 void arrays_close(call *c);
 int scores_open(call *c, PyObject *const *args);
+int mask_parse(PyObject *text, tp_problem *problem, tp_error *error); /* -1: an exception is set */
 tp_status scores_pack(call *c, tp_error *error);
 
-/* One context for each number of threads (0: what the host allows); made anew after fork. */
+/* Who does the work: so many threads (0: what the host allows), PyTorch's or a pool of our own. */
+typedef struct crew {
+    int threads, openmp;
+} crew;
+/* Of exactly so many threads as were asked for; otherwise PyTorch's where it is in the process, the host's number or fewer, and 1
+ * for a call too small to share. */
+crew crew_of(const call *c);
+crew crew_of_plan(const call *c); /* the same of any size */
+
+/* One context for each crew; made anew after fork. */
 typedef struct shared_context shared_context;
-shared_context *context_take(int threads);
-/* What was asked for; otherwise the host's number (0) or fewer, and 1 for a call too small to share. */
-int context_threads(const call *c);
-int context_threads_of_plan(const call *c); /* the same of any size */
+shared_context *context_take(crew who);
 tp_context *context_of(shared_context *s);
 int context_is_here(const shared_context *s); /* 0: this process was forked since */
 void context_give(shared_context *s);
+
+void openmp_init(void);
+int openmp_usable(void); /* PyTorch is in this process, which was not forked since, and its OpenMP library is one we know */
+void openmp_for(void *user, size_t count, tp_task task, void *context);
 
 int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */
 extern PyObject *error_type, *refused_type, *unsupported_type;
@@ -145,11 +159,13 @@ int errors_init(PyObject *module);
 PyObject *receipt_texts(const tp_receipt *receipt);
 PyObject *decision_texts(const tp_decision *decision);
 
+PyObject *core_regions(PyObject *self, PyObject *const *args, Py_ssize_t count); /* how often OpenMP ran something here */
 PyObject *core_attention(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_mask_words(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);
 

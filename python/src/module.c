@@ -4,8 +4,8 @@
 #define FUNCTION(name)                                                                                                           \
     { #name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL }
 static PyMethodDef functions[] = {
-    FUNCTION(attention), FUNCTION(backward),   FUNCTION(explain),     FUNCTION(plan),
-    FUNCTION(plan_run),  FUNCTION(plan_about), {NULL, NULL, 0, NULL},
+    FUNCTION(attention),  FUNCTION(backward),   FUNCTION(explain), FUNCTION(plan),        FUNCTION(plan_run),
+    FUNCTION(plan_about), FUNCTION(mask_words), FUNCTION(regions), {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef definition = {
@@ -63,6 +63,7 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
+    openmp_init();
     if (errors_init(module) == 0 && add(module, "arguments", strings(argument_names)) == 0 &&
         add(module, "arrays", strings(array_names)) == 0 && add(module, "kernels", kernels()) == 0 &&
         add(module, "remedy", PyUnicode_FromString(remedy)) == 0 &&

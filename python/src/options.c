@@ -97,6 +97,43 @@ static int weights(call *c, PyObject *value) {
     return 0;
 }
 
+/* None, or (beta, length, offset): scores grow with the position of their row. */
+static int q_scale(call *c, PyObject *value) {
+    double beta;
+    if (Py_IsNone(value)) return 0;
+    if (!PyTuple_Check(value) || PyTuple_Size(value) != 3) {
+        PyErr_Format(PyExc_ValueError, "q_scale is %R: it must be None or a tuple (beta, length, offset)", value);
+        return -1;
+    }
+    if (number("q_scale[0]", PyTuple_GetItem(value, 0), &beta) != 0 ||
+        integer("q_scale[1]", PyTuple_GetItem(value, 1), &c->problem.qscale_length) != 0 ||
+        integer("q_scale[2]", PyTuple_GetItem(value, 2), &c->problem.qscale_offset) != 0)
+        return -1;
+    c->problem.qscale_beta = (float)beta;
+    if (c->problem.qscale_length > 0) return 0;
+    PyErr_Format(PyExc_ValueError, "q_scale is %R: its length must be at least 1", value);
+    return -1;
+}
+
+/* None, or (start, stop): v is that part of k's rows. */
+static int latent(call *c, PyObject *value, PyObject *v) {
+    c->latent = -1;
+    if (Py_IsNone(value)) return 0;
+    if (!Py_IsNone(v)) {
+        PyErr_Format(PyExc_ValueError, "latent is %R and v is given: v must be None, because it is a part of k then", value);
+        return -1;
+    }
+    if (!PyTuple_Check(value) || PyTuple_Size(value) != 2) {
+        PyErr_Format(PyExc_ValueError, "latent is %R: it must be None or a tuple (start, stop)", value);
+        return -1;
+    }
+    c->problem.latent = 1;
+    return integer("latent[0]", PyTuple_GetItem(value, 0), &c->latent) != 0 ||
+                   integer("latent[1]", PyTuple_GetItem(value, 1), &c->problem.head_dim_v) != 0
+               ? -1
+               : 0;
+}
+
 static int seeds(call *c, PyObject *const *args) {
     if (c->problem.dropout == 0) return 0;
     c->tensors.dropout_seed = PyLong_AsUnsignedLongLongMask(args[ARG_dropout_seed]);
@@ -153,8 +190,11 @@ int options_read(call *c, PyObject *const *args) {
     if (causal) tp_problem_causal(&c->problem);
     if (window(c, args[ARG_window]) != 0) return -1;
     if (scale(c, args[ARG_scale], args[ARG_softcap], args[ARG_dropout_p]) != 0 ||
-        weights(c, args[ARG_p_dtype]) != 0 || seeds(c, args) != 0)
+        weights(c, args[ARG_p_dtype]) != 0 || seeds(c, args) != 0 || q_scale(c, args[ARG_q_scale]) != 0 ||
+        latent(c, args[ARG_latent], args[ARG_v]) != 0)
         return -1;
+    if (flag("invariant", args[ARG_invariant], &c->problem.invariant) != 0) return -1;
+    if (flag("indices_sorted", args[ARG_indices_sorted], &c->sorted) != 0) return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
     if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0) return -1;

@@ -12,7 +12,7 @@ typedef struct plan {
     tp_problem problem;
     tp_choice choice; /* its kernel is a copy of this struct's own */
     char kernel[96];
-    int threads;
+    crew crew;
     shared_context *shared;
     tp_plan *plan;
     void *workspace;
@@ -33,7 +33,7 @@ static void unmake(plan *p) {
 
 static int make(plan *p) {
     tp_error error = TP_ERROR_INIT;
-    p->shared = context_take(p->threads);
+    p->shared = context_take(p->crew);
     if (p->shared == NULL) return -1;
     tp_status status =
         tp_plan_create(context_of(p->shared), &p->problem, &p->choice, &p->plan, &error);
@@ -77,7 +77,7 @@ PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     tp_decision *decision = NULL;
     PyObject *result = NULL;
     int failed = open_shapes(&c, args, count, "explain");
-    shared_context *shared = failed ? NULL : context_take(context_threads_of_plan(&c));
+    shared_context *shared = failed ? NULL : context_take(crew_of_plan(&c));
     if (shared != NULL) {
         tp_status status = tp_explain(context_of(shared), &c.problem, &c.choice, &decision, &error);
         if (decision == NULL) raise_status(status, &error);
@@ -99,7 +99,7 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (p != NULL) {
         p->problem = c.problem;
         p->choice = c.choice;
-        p->threads = context_threads_of_plan(&c);
+        p->crew = crew_of_plan(&c);
         if (c.choice.kernel != NULL) {
             snprintf(p->kernel, sizeof p->kernel, "%s", c.choice.kernel);
             p->choice.kernel = p->kernel;

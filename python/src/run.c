@@ -44,7 +44,7 @@ static PyObject *run(call *c, PyObject *const *args) {
     tp_error error = TP_ERROR_INIT;
     tp_receipt receipt;
     if (call_open(c, args, NULL) != 0 || call_outputs(c, args[ARG_out]) != 0) return NULL;
-    shared_context *shared = context_take(context_threads(c));
+    shared_context *shared = context_take(crew_of(c));
     if (shared == NULL) return NULL;
     if (c->return_receipt) tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* {sequences, query heads, rows, keys}, to which a mask or bias is broadcast from the right. */
 static void target(const call *c, int64_t shape[4]) {
@@ -36,12 +37,31 @@ static int check_broadcast(const call *c, const view *v) {
     return -1;
 }
 
-static int open_mask(call *c, PyObject *object) {
+/* A Mask's tree, "causal,first:4,or", as the text form reads it; joined with causal and window. */
+static int join_tree(tp_problem *problem, PyObject *text) {
+    tp_error error = TP_ERROR_INIT;
+    tp_problem parsed;
+    if (mask_parse(text, &parsed, &error) != 0) return -1;
+    int have = problem->mask_nodes, more = parsed.mask_nodes, all = have + more + (have > 0);
+    if (all > TP_MAX_MASK_NODES) {
+        PyErr_Format(PyExc_ValueError, "mask has %d parts with causal and window: at most %d are possible", all,
+                     TP_MAX_MASK_NODES);
+        return -1;
+    }
+    memcpy(problem->mask + have, parsed.mask, (size_t)more * sizeof parsed.mask[0]);
+    if (have > 0) problem->mask[have + more] = (tp_mask_node){.kind = TP_MASK_AND};
+    problem->mask_nodes = all;
+    return 0;
+}
+
+/* A mask of bools is the tree "bits"; a Mask has it as one of its parts. */
+static int open_mask(call *c, PyObject *object, PyObject *tree) {
     view *v = &c->in[IN_MASK];
+    if (!Py_IsNone(tree) && join_tree(&c->problem, tree) != 0) return -1;
     if (Py_IsNone(object)) return 0;
-    tp_problem_mask(&c->problem, TP_MASK_AND, TP_MASK_BITS, 0,
-                    0);              /* causal, window and this: there is room */
-    if (object == Py_True) return 0; /* of a plan: there will be one */
+    if (Py_IsNone(tree))
+        tp_problem_mask(&c->problem, TP_MASK_AND, TP_MASK_BITS, 0, 0); /* causal, window and this: there is room */
+    if (object == Py_True) return 0;                                   /* of a plan: there will be one */
     if (view_open(v, "mask", object) != 0) return -1;
     if (v->dtype->code != DTYPE_BOOL) {
         PyErr_Format(PyExc_TypeError,
@@ -102,7 +122,7 @@ static int open_heads(call *c, view *v, const char *name, PyObject *object, int 
 
 int scores_open(call *c, PyObject *const *args) {
     PyObject *slopes = args[ARG_alibi_slopes], *sinks = args[ARG_sinks];
-    if (open_mask(c, args[ARG_mask]) != 0 || open_bias(c, args[ARG_bias]) != 0) return -1;
+    if (open_mask(c, args[ARG_mask], args[ARG_mask_tree]) != 0 || open_bias(c, args[ARG_bias]) != 0) return -1;
     c->problem.alibi = !Py_IsNone(slopes);
     c->problem.sinks = !Py_IsNone(sinks);
     if (c->problem.alibi && open_heads(c, &c->in[IN_ALIBI], "alibi_slopes", slopes, 2) != 0)

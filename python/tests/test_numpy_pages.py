@@ -110,7 +110,7 @@ class Pages(unittest.TestCase):
         q, good = self.q, dict(kv_lens=LENS)
         self.refused(TypeError, "page_table is float32: it must be int32 or int64", q, k, v, page_table=table.astype(np.float32), **good)
         self.refused(TypeError, "page_table is a list", q, k, v, page_table=table.tolist(), **good)
-        self.refused(ValueError, r"page_table has shape \(3, 5\): it must be \(sequences, pages of a sequence\), with 4 sequences", q, k, v, page_table=table[:3], **good)
+        self.refused(ValueError, r"page_table has shape \(3, 5\): it must be \(4, any\), which is \(sequences, pages of a sequence\)", q, k, v, page_table=table[:3], **good)
         self.refused(ValueError, r"page_table has shape \(5,\)", q, k, v, page_table=table[0], **good)
         self.refused(ValueError, r"k has shape \(23, 4, 2\): with page_table it must be \(pages, tokens of a page, heads", q, k[..., 0], v, page_table=table, **good)
         self.refused(ValueError, "v has 22 pages and k 23", q, k, v[:-1], page_table=table, **good)

@@ -102,19 +102,28 @@ class Reports(unittest.TestCase):
 
 class Documents(unittest.TestCase):
     def test_the_order_of_arguments_is_that_of_the_extension(self):
-        names = [x for x in inspect.signature(tileproof.attention).parameters]
-        at = names.index(_core.arrays[0])
-        names[at : at + len(_core.arrays)] = ["arrays"]
-        self.assertEqual(list(_core.arguments[: len(names)]), names)
         source = inspect.getsource(tileproof._api.attention)
         handed = source[source.index("_core.attention(") + 16 :].split(")")[0].replace("\n", " ").split(",")
-        self.assertEqual([x.strip() for x in handed][: len(names)], names)
+        self.assertEqual([x.strip() for x in handed][:-1], list(_core.arguments[:-1]))
+        names = {x for x in inspect.signature(tileproof.attention).parameters}
+        own = {"arrays", "mask_tree", "max_threads"}
+        self.assertEqual(names - set(_core.arrays), set(_core.arguments) - own)
+        self.assertLessEqual({"page_table", "v_page_table", "indices", "q_positions", "kv_positions"}, names & set(_core.arrays))
 
     def test_docstrings_run(self):
-        for module in (tileproof, tileproof._api, tileproof._sdpa):
+        for module in (tileproof, tileproof._api, tileproof._mask, tileproof._sdpa):
             result = doctest.testmod(module)
             self.assertGreater(result.attempted, 2)
             self.assertEqual(result.failed, 0)
+
+    def test_the_guide_runs(self):
+        text = (ROOT.parent / "docs/python.md").read_text()
+        blocks = [x.split("```")[0] for x in text.split("```python\n")[1:]]
+        self.assertGreater(len(blocks), 0)
+        for at, block in enumerate(blocks):
+            test = doctest.DocTestParser().get_doctest(block, {}, f"docs/python.md {at}", None, 0)
+            self.assertGreater(len(test.examples), 0)
+            self.assertEqual(doctest.DocTestRunner().run(test).failed, 0)
 
     def test_the_readme_runs(self):
         text = (ROOT / "README.md").read_text()

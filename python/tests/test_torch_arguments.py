@@ -6,6 +6,7 @@ import numpy as np
 import tileproof
 import tileproof.torch
 import torch
+from masks import Call
 
 torch.manual_seed(5)
 
@@ -40,6 +41,75 @@ class Pages(unittest.TestCase):
             (x * torch.arange(x.numel()).reshape(x.shape).cos()).sum().backward()
         for a, b in zip(mine, plain):
             self.assertLess((a.grad - b.grad).abs().max().item(), 1e-6)
+
+def tensors(mask):
+    """The same Mask with PyTorch's arrays."""
+    return tileproof.Mask(mask._tree, {x: None if y is None else torch.from_numpy(np.ascontiguousarray(y)) for x, y in mask._arrays.items()})
+
+
+class Masks(unittest.TestCase):
+    def test_gradients_are_those_of_the_dense_mask(self):
+        for seed in range(60):
+            random = np.random.default_rng(1000 + seed)
+            positions = seed % 3 == 0
+            call = Call(random, 2, int(random.integers(1, 9)), int(random.integers(1, 14)), used=seed % 2 == 0, positions=positions)
+            mask, dense = call.mask()
+            given = [torch.randn(2, n, h, 16) for n, h in ((call.rows, 4), (call.keys, 2), (call.keys, 2))]
+            lens = dict(q_lens=torch.from_numpy(call.q_lens), kv_lens=torch.from_numpy(call.kv_lens))
+            more = dict(q_positions=torch.from_numpy(call.q_pos.copy()), kv_positions=torch.from_numpy(call.k_pos.copy())) if positions else {}
+            made = []
+            for named in (dict(mask=tensors(mask), **more), dict(mask=torch.from_numpy(dense[:, None].copy()))):
+                mine = [x.clone().requires_grad_() for x in given]
+                out, lse = tileproof.attention(*mine, return_lse=True, **lens, **named)
+                (out * torch.arange(out.numel()).reshape(out.shape).cos()).sum().backward()
+                made.append([out.detach(), *(x.grad for x in mine)])
+            with self.subTest(seed=seed, mask=str(mask)):
+                for a, b in zip(*made):
+                    self.assertLess((a - b).abs().max().item() if a.numel() else 0.0, 3e-6)
+
+    def test_query_scale_and_dropout_have_gradients(self):
+        q, k, v = (torch.randn(1, 6, 2, 8, dtype=torch.float32, requires_grad=True) for _ in range(3))
+        call = lambda q, k, v, **named: tileproof.attention(q, k, v, q_scale=(0.5, 2, 1), dropout_p=0.3, dropout_seed=2**64 - 5, dropout_offset=9, causal=True, **named)
+        call(q, k, v).sum().backward()
+        eye = torch.eye(6)[None, :, None].expand(1, 6, 2, 6)
+        with torch.no_grad():
+            kept = call(q, k, eye) != 0  # (1, rows, heads, keys)
+        scale = 1 + 0.5 * torch.log1p((torch.arange(6) + 1) // 2)
+        x = [y.detach().clone().requires_grad_() for y in (q, k, v)]
+        s = torch.einsum("bqhd,bkhd->bqhk", x[0] * scale[None, :, None, None], x[1]) / 8**0.5
+        s = s.masked_fill(torch.ones(6, 6).triu(1).bool()[None, :, None], float("-inf"))
+        torch.einsum("bqhk,bkhd->bqhd", s.softmax(3) * kept / 0.7, x[2]).sum().backward()
+        for a, b in zip((q, k, v), x):
+            self.assertLess((a.grad - b.grad).abs().max().item(), 3e-6)
+
+    def test_compiled(self):
+        def step(q, k, v, ids, seed):
+            mask = tileproof.Mask.causal() & tileproof.Mask.window(3, 0) | tileproof.Mask.documents(ids, ids)
+            return tileproof.attention(q, k, v, mask=mask, q_positions=ids, kv_positions=ids, q_scale=(0.5, 2, 0), dropout_p=0.5, dropout_seed=seed)
+
+        ids, seed = torch.tensor([[0, 0, 1, 1, 1]]), torch.tensor(7)
+        given = [torch.randn(1, 5, 2, 8) for _ in range(3)]
+        mine, compiled = ([x.clone().requires_grad_() for x in given] for _ in range(2))
+        torch._dynamo.reset()
+        out = [step(*mine, ids, seed), torch.compile(step, fullgraph=True, backend="aot_eager")(*compiled, ids, seed)]
+        self.assertTrue(torch.equal(*out))
+        for x in out:
+            x.sum().backward()
+        for a, b in zip(mine, compiled):
+            self.assertTrue(torch.equal(a.grad, b.grad))
+
+    def test_latent_and_indices(self):
+        q, k = torch.randn(2, 3, 4, 24), torch.randn(2, 9, 1, 24)
+        indices = torch.randint(0, 9, (2, 3, 4), dtype=torch.int32)
+        call = lambda q, k: tileproof.attention(q, k, latent=(4, 20), indices=indices)
+        want = tileproof.attention(q, k, k[..., 4:20].contiguous(), indices=indices)
+        torch._dynamo.reset()
+        for x in (call(q, k), torch.compile(call, fullgraph=True, backend="aot_eager")(q, k)):
+            self.assertLess((x - want).abs().max().item(), 1e-6)
+        for named, name in ((dict(latent=8), "latent"), (dict(v=k, indices=indices), "indices"), (dict(v=k, invariant=True), "invariant")):
+            with self.assertRaisesRegex(ValueError, f"{name} is given and q requires grad: no gradient goes through {name}"):
+                tileproof.attention(q.clone().requires_grad_(), k, **named)
+
 
 class Logs(unittest.TestCase):
     def test_a_log_has_the_receipts_of_plain_calls_and_of_plans(self):

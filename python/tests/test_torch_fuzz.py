@@ -7,6 +7,7 @@ import numpy as np
 import reference
 import tileproof
 import torch
+from masks import Call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -69,6 +70,52 @@ class Fuzz(unittest.TestCase):
         self.assertEqual(np.abs(same.float().numpy() - out.astype(np.float32)).max(initial=0), 0)
 
     @quick
+    @given(st.integers(0, 2**32), st.booleans(), st.booleans(), st.sampled_from(["bottom_right", "top_left"]), st.sampled_from(["plain", "pages", "packed"]), st.data())
+    def test_masks_positions_and_caches(self, seed, used, positions, align, cache, data):
+        random, draw = np.random.default_rng(seed), data.draw
+        call = Call(random, draw(st.integers(1, 3)), draw(st.integers(1, 20)), draw(st.integers(1, 40)), align, used, positions)
+        group, d, dv = draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.integers(1, 40))
+        q, k, v = (random.standard_normal((call.batch, *x)).astype(np.float32) for x in ((call.rows, 2 * group, d), (call.keys, 2, d), (call.keys, 2, dv)))
+        mask, dense = call.mask()
+        options = dict(mask=mask, causal_align=align, kv_lens=call.kv_lens)
+        truth = dict(mask=dense[:, None], q_lens=call.q_lens, kv_lens=call.kv_lens)
+        if positions:
+            options.update(q_positions=call.q_pos, kv_positions=call.k_pos)
+        if draw(st.booleans()):
+            options["q_scale"] = (0.5, 3, 1)
+        scale = 1 + 0.5 * np.log1p(np.maximum(call.q_pos + 1, 0) // 3) if "q_scale" in options else np.ones_like(call.q_pos)
+        if draw(st.booleans()):
+            options["sinks"] = truth["sinks"] = random.standard_normal(2 * group).astype(np.float32)
+        options["invariant"] = draw(st.booleans())
+        want, want_lse = reference.batch(q * scale[:, :, None, None], k, v, scale=d**-0.5, **truth)
+        if cache == "pages":
+            size = draw(st.integers(1, 9))
+            columns = -(-call.keys // size)
+            table = random.permutation(call.batch * columns + 3)[: call.batch * columns].reshape(call.batch, columns).astype(np.int32)
+            pools = []
+            for x in (k, v):
+                pool = np.full((call.batch * columns + 3, size, *x.shape[2:]), np.nan, np.float32)
+                for s, j in np.ndindex(call.batch, call.keys):
+                    pool[table[s, j // size], j % size] = x[s, j]
+                pools.append(pool)
+            wide = [call.k_pos, *(y for x, y in mask._arrays.items() if x in ("mask", "kv_documents", "kv_spans"))]
+            if columns * size != call.keys and (positions or len(wide) > 1):
+                return  # what is by key is as wide as the pages
+            k, v, options["page_table"] = *pools, table
+        if cache == "packed" and not positions and not set(mask._arrays) & {"q_documents", "q_spans", "parents"}:
+            options.update(layout="thd", cu_seqlens_q=np.concatenate([[0], np.cumsum(call.q_lens)]))
+            q = np.concatenate([q[s, : call.q_lens[s]] for s in range(call.batch)])
+            if "mask" in mask._arrays:
+                return  # it is as high as the longest sequence
+            out, lse = tileproof.attention(q, k, v, return_lse=True, **options)
+            want = np.concatenate([want[s, : call.q_lens[s]] for s in range(call.batch)])
+            want_lse = np.concatenate([want_lse[s, :, : call.q_lens[s]] for s in range(call.batch)], 1)
+        else:
+            out, lse = tileproof.attention(q, k, v, q_lens=call.q_lens, return_lse=True, **options)
+        self.assertLess(reference.error(out, want), 6e-6 * (1 + np.abs(want).max(initial=0)))
+        self.assertLess(reference.error(lse, want_lse), 1e-4)
+
+    @quick
     @given(st.data())
     def test_garbage_raises_or_works(self, data):
         draw = data.draw
@@ -83,6 +130,16 @@ class Fuzz(unittest.TestCase):
         names = ("mask", "bias", "alibi_slopes", "sinks", "out", "window", "scale", "softcap", "causal", "causal_align", "fallback", "kernel", "return_lse")
         options = {x: draw(thing) for x in names if draw(st.integers(0, 5)) == 0}
         options |= {x: draw(st.one_of(integers, integers, thing)) for x in ("q_lens", "kv_lens", "cu_seqlens_q", "cu_seqlens_k") if draw(st.integers(0, 3)) == 0}
+        names = ("page_table", "v_page_table", "indices", "q_positions", "kv_positions")
+        cells = st.builds(lambda s, seed: np.random.default_rng(seed).integers(-2, 9, s).astype(np.int32), shape, st.integers(0, 99))
+        options |= {x: draw(st.one_of(cells, cells, cells, integers, thing)) for x in names if draw(st.integers(0, 5)) == 0}
+        options |= {x: draw(thing) for x in ("latent", "invariant", "q_scale", "indices_sorted", "dropout_p", "dropout_seed") if draw(st.integers(0, 9)) == 0}
+        if draw(st.integers(0, 3)) == 0:
+            made = [lambda: tileproof.Mask.documents(draw(cells), draw(st.one_of(st.none(), cells))), lambda: tileproof.Mask.prefix(draw(thing)), lambda: tileproof.Mask.tree(draw(cells)), lambda: tileproof.Mask.spans(ranges=draw(cells), offsets=draw(integers)), lambda: tileproof.Mask.chunk(draw(st.integers(-1, 9))), lambda: tileproof.Mask.array(draw(thing))]
+            try:
+                options["mask"] = made[draw(st.integers(0, 5))]() | made[draw(st.integers(0, 5))]()
+            except (TypeError, ValueError) as refused:
+                self.assertTrue(str(refused))
         options["layout"] = draw(st.sampled_from(["bshd", "bhsd", "thd", "thd", "x"]))
         try:
             tileproof.attention(draw(thing), draw(thing), draw(thing), threads=draw(st.sampled_from([None, 1, 2])), **options)

@@ -51,6 +51,56 @@ class Numbers(unittest.TestCase):
         self.assertEqual(self.tasks("64", None), [allowed] * 6 + [3])
 
 
+POOLS = """
+import os, sys, numpy as np
+early = sys.argv[1] == "early"
+x = np.random.default_rng(0).standard_normal((1, 256, 8, 64), np.float32)
+import tileproof
+from tileproof import _core
+def threads():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("Threads")).split()[1])
+def regions(call):
+    before = _core.regions()
+    call()
+    return _core.regions() - before
+if early:
+    tileproof.attention(x, x, x)
+    assert _core.regions() == 0
+import torch
+torch.set_num_threads(2)
+q = torch.from_numpy(x)
+(q.reshape(2048, 64) @ q.reshape(2048, 64).T).sum()  # PyTorch's threads are there now
+count = threads()
+plan = tileproof.plan(x.shape, x.shape, dtype="float32")
+results = []
+seen = [regions(call) for call in (
+    lambda: results.append(tileproof.attention(q, q, q)), lambda: results.append(tileproof.attention(x, x, x)),
+    lambda: results.append(plan.run(q, q, q)),
+    lambda: tileproof.attention(q.clone().requires_grad_(), q, q).sum().backward(),
+    lambda: tileproof.attention(q[:, :2], q[:, :2], q[:, :2]))]
+assert threads() == count, (threads(), count)
+seen.append(regions(lambda: results.append(tileproof.attention(q, q, q, threads=2))))
+assert all(np.array_equal(np.asarray(r), np.asarray(results[0])) for r in results)
+child = os.fork()
+if child == 0:  # OpenMP's threads are not there: it must not wait for them
+    os._exit(not all(np.array_equal(np.asarray(r), np.asarray(results[0])) for r in (tileproof.attention(q, q, q), plan.run(q, q, q))))
+print(*(int(n > 0) for n in seen), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+class Pools(unittest.TestCase):
+    """Where PyTorch is in the process, its threads do the work."""
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "not run here: one CPU")
+    @unittest.skipIf("backend: OpenMP" not in torch.__config__.parallel_info(), "not run here: this PyTorch has other threads")
+    def test_pytorchs_threads_are_taken(self):
+        for when in ("late", "early"):
+            done = subprocess.run([sys.executable, "-c", POOLS, when], capture_output=True, text=True, timeout=240)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # attention of PyTorch and of NumPy, a plan, forward and backward; not one row, and not an exact number; the child is well
+            self.assertEqual(done.stdout.split(), ["1", "1", "1", "1", "0", "0", "0"], (when, done.stdout))
+
+
 class Receipts(unittest.TestCase):
     def between(self, module, name, act):
         """module.name as it is, and act() in another thread when it has just returned."""

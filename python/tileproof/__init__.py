@@ -15,6 +15,7 @@ from typing import Any
 from ._api import Plan, attention, explain, plan
 from ._core import Error, FallbackRefused, Unsupported, kernels
 from ._core import version as __version__
+from ._mask import Mask
 from ._reports import Decision, Receipt
 from ._sdpa import FallbackWarning, scaled_dot_product_attention
 
@@ -23,6 +24,7 @@ __all__ = [
     "Error",
     "FallbackRefused",
     "FallbackWarning",
+    "Mask",
     "Plan",
     "Receipt",
     "Unsupported",

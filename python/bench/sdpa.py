@@ -5,6 +5,7 @@
 import argparse
 import pathlib
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -74,8 +75,12 @@ def cases():
     yield case("prefill causal", 8, 8, 1024, 1024, 128, f32, causal=True)
     yield case("prefill causal", 8, 8, 1024, 1024, 128, bf16, causal=True)
     yield case("GQA prefill causal", 32, 8, 512, 512, 128, f32, causal=True)
-    yield case("decode", 8, 8, 1, 4096, 128, f32)
-    yield case("GQA decode", 32, 8, 1, 4096, 128, bf16)
+    yield case("GQA prefill causal", 32, 8, 512, 512, 128, bf16, causal=True)
+    for dtype in (f32, bf16):
+        yield case("decode, in cache", 12, 12, 1, 256, 64, dtype)
+        yield case("decode, in cache", 12, 12, 1, 1024, 64, dtype)
+        yield case("decode", 8, 8, 1, 4096, 128, dtype)
+        yield case("GQA decode", 32, 8, 1, 4096, 128, dtype)
     yield case("window by mask", 4, 4, 4096, 4096, 64, f32, left=255)
     yield native_window("window by window=", 4, 4, 4096, 64, f32, 255)
     yield case("forward and backward causal", 8, 8, 512, 512, 64, f32, causal=True, backward=True)
@@ -91,9 +96,11 @@ def main():
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; tileproof {tileproof.__version__}")
     print("| case | torch ms | ours ms | torch / ours (99 %) | ours / ours | kernel | max difference |")
     print("|---|---:|---:|---:|---:|---|---:|")
+    behind, begin = [], time.perf_counter()
     for text, theirs, ours in cases():
         if options.match not in text:
             continue
+        print(f"sdpa: {time.perf_counter() - begin:.0f} s, {text}", file=sys.stderr, flush=True)
         with tileproof.torch.patch() as log:
             difference = (ours().float() - theirs().float()).abs().max().item()
             kernels = "+".join(sorted({r.kernel + (", a FALLBACK" if r.fallback else "") for r in log.receipts}))
@@ -108,6 +115,8 @@ def main():
             f" | {same.median:.2f}{'' if same.same() else ' NOT SAME'} | {kernels or 'left to PyTorch'} | {difference:.1e} |",
             flush=True,
         )
+        behind += [text] if ratio.high < 1 else []
+    print(f"\nPyTorch is ahead in: {'; '.join(behind) if behind else 'no row'}")
 
 
 if __name__ == "__main__":

@@ -15,20 +15,12 @@ import torch.nn.functional as F
 import transformers
 
 import shield
+from model import build
 import tileproof
 from tileproof.watch import hooks
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench/peers"))
 import stats
-
-
-def build(how, layers):
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=768, intermediate_size=2048, num_hidden_layers=layers, num_attention_heads=12, num_key_value_heads=12,
-        vocab_size=8192, attn_implementation=how,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config).eval()
 
 
 @contextlib.contextmanager

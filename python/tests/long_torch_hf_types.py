@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every model type of this transformers that eager attention can run from tokens, images or sound: tileproof against eager, without
-padding and with it on either side. Prints a line a type; minutes. `python3 scripts/test_torch.py types` runs it."""
+"""Every model type of this transformers that eager attention can run from tokens, images or sound: tileproof against eager,
+without padding and with it on either side. Prints a line a type; minutes. `python3 scripts/test_torch.py types` runs it."""
 import collections
 import inspect
 import unittest

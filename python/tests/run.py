@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | watch | transformers | types | all
+"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all
 "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
 import pathlib
@@ -11,7 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 PARTS = {
     "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",),
-    "models": ("test_torch_models.py",),
+    "models": ("test_torch_models.py",), "flash": ("test_torch_flash*.py",),
     "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_threads.py"),
     "watch": ("test_torch_watch*.py",),
     "transformers": ("test_torch_hf_masks.py", "test_torch_hf_front.py"),

@@ -40,14 +40,18 @@ FUNCTIONS = {
     "spans": mu.or_masks(CAUSAL, mu.blockwise_overlay(SPANS)),
     "spans, sliding": mu.or_masks(mu.sliding_window_causal_mask_function(5), mu.blockwise_overlay(SPANS)),
     "spans inside a window": mu.and_masks(mu.or_masks(CAUSAL, mu.blockwise_overlay(SPANS)), mu.sliding_window_overlay(4)),
-    "spans over documents": mu.or_masks(mu.and_masks(CAUSAL, mu.packed_sequence_mask_function(PACKED)), mu.blockwise_overlay(SPANS)),
+    "spans over documents": mu.or_masks(
+        mu.and_masks(CAUSAL, mu.packed_sequence_mask_function(PACKED)), mu.blockwise_overlay(SPANS)
+    ),
     "two windows": mu.and_masks(mu.sliding_window_causal_mask_function(6), mu.sliding_window_overlay(4)),
     "two windows of an encoder": mu.and_masks(_bidirectional_window_overlay(4), mu.sliding_window_bidirectional_overlay(2)),
     "padding as a function": mu.and_masks(CAUSAL, mu.padding_mask_function(torch.arange(LAST)[None] >= torch.tensor([[2], [0]]))),
 }
 # (first row, rows, first key, keys): whole, decode, more rows on a cache, a window's cache, static caches, and what no cache of
 # today has: keys behind the last row of a cache that does not begin at 0
-PLACES = [(0, 12, 0, 12), (20, 1, 0, 21), (13, 4, 0, 17), (13, 3, 8, 8), (0, 9, 0, 30), (14, 1, 0, 30), (14, 3, 0, 30), (3, 5, 1, 12)]
+PLACES = [
+    (0, 12, 0, 12), (20, 1, 0, 21), (13, 4, 0, 17), (13, 3, 8, 8), (0, 9, 0, 30), (14, 1, 0, 30), (14, 3, 0, 30), (3, 5, 1, 12),
+]  # fmt: skip
 NONE, LEFT, RIGHT, HOLES = (
     None, torch.arange(LAST)[None] >= torch.tensor([[4], [0]]), torch.arange(LAST)[None] < torch.tensor([[7], [30]]),
     torch.tensor([[1, 1, 0, 1, 0, 1, 1, 1] * 5, [1] * LAST]).bool(),
@@ -55,12 +59,12 @@ NONE, LEFT, RIGHT, HOLES = (
 PADDINGS = {"none": NONE, "left": LEFT, "right": RIGHT, "holes": HOLES}
 
 
-def made(function, place, padding):
+def made(function, place, padding, config=None):
     row, rows, key, keys = place
     return position_mask(
         batch_size=BATCH, q_length=rows, kv_length=keys, q_offset=row, kv_offset=key, mask_function=function,
         attention_mask=None if padding is None else padding[:, : key + keys - 1 if padding is LEFT else key + keys],
-        config=LlamaConfig(), device="cpu",
+        config=config or LlamaConfig(), dtype=torch.float32, device="cpu",
     )  # fmt: skip
 
 
@@ -151,8 +155,9 @@ class Masks(unittest.TestCase):
         other.__module__, other.__qualname__ = mu.__name__, "sliding_window_overlay.<locals>.inner_mask"
         low = self.compare(made(mu.and_masks(CAUSAL, other), (0, 12, 0, 12), None))
         self.assertIn("sliding_window_overlay.inner_mask is not known", low.array)
-        other.__module__ = "elsewhere"
-        self.assertRaisesRegex(_pieces.Unknown, "elsewhere", _pieces.read, other)
+        mine = mu.sliding_window_overlay(5)
+        mine.__module__ = "elsewhere"  # not a function of transformers, whatever it does
+        self.assertRaisesRegex(_pieces.Unknown, "elsewhere", _pieces.read, mine)
         with self.assertRaises(_pieces.Unknown):
             _pieces.read(two_sided((0, 3)))  # a row that does not see itself
 
@@ -171,7 +176,7 @@ class Masks(unittest.TestCase):
 
     def test_anything_else_gets_the_elements_and_is_noted(self):
         config = LlamaConfig()
-        mask = position_mask(batch_size=2, q_length=12, kv_length=12, mask_function=CAUSAL, attention_mask=LEFT[:, :12], config=config)
+        mask = made(CAUSAL, (0, 12, 0, 12), LEFT, config)
         whole = mask.elements()
         for x in (mask[:, 0], mask & True, ~~mask, mask[:, :, -3:], mask[:, :, ::2], mask.expand(2, 4, 12, 12)):
             self.assertNotIsInstance(x, PositionMask)
@@ -182,7 +187,7 @@ class Masks(unittest.TestCase):
     def test_a_model_that_adds_it_to_scores_of_its_own_gets_numbers_to_add(self):
         for dtype in (torch.float32, torch.bfloat16):
             config = LlamaConfig()
-            mask = position_mask(batch_size=2, q_length=12, kv_length=12, mask_function=CAUSAL, attention_mask=LEFT[:, :12], config=config)
+            mask = made(CAUSAL, (0, 12, 0, 12), LEFT, config)
             wanted = torch.where(mask.elements(), 1.0, torch.finfo(dtype).min).to(dtype)
             scores = torch.ones(2, 4, 12, 12, dtype=dtype)
             self.assertTrue(torch.equal(scores + mask, wanted.expand_as(scores)))
@@ -194,19 +199,19 @@ class Masks(unittest.TestCase):
     def test_models_that_only_know_masks_to_add_get_such(self):
         """Those that do not support PyTorch's function compute with their masks as eager has them."""
         for config, dtype in ((NllbMoeConfig(), torch.float32), (LlamaConfig(), torch.bool)):
-            mask = position_mask(
-                batch_size=2, q_length=12, kv_length=12, mask_function=CAUSAL, attention_mask=LEFT[:, :12], config=config, dtype=torch.float32
-            )
+            mask = made(CAUSAL, (0, 12, 0, 12), LEFT, config)
             self.assertEqual(mask.dtype, dtype)
             last = mask.elements()[:, :, -1]
-            self.assertTrue(torch.equal(mask[:, :, -1], last if dtype == torch.bool else torch.where(last, 0.0, torch.finfo(dtype).min)))
+            wanted = last if dtype == torch.bool else torch.where(last, 0.0, torch.finfo(dtype).min)
+            self.assertTrue(torch.equal(mask[:, :, -1], wanted))
             self.assertEqual(self.compare(mask).words, "causal, padding")
 
     def test_an_encoder_without_padding_has_a_mask_that_hides_nothing(self):
         """Where its module does not say that it is no decoder, None would make it one."""
         for padding in (None, torch.ones(2, 12).bool()):
             mask = position_mask(
-                batch_size=2, q_length=12, kv_length=12, mask_function=ALL, attention_mask=padding, allow_is_bidirectional_skip=True
+                batch_size=2, q_length=12, kv_length=12, mask_function=ALL, attention_mask=padding,
+                allow_is_bidirectional_skip=True,
             )
             self.assertEqual((mask.lowered.words, mask.lowered.options), ("none", {"causal": False}))
 

@@ -15,9 +15,11 @@ WINDOW, CHUNK = "window=7,0", "causal, chunk=8"
 CAUSAL_LM = {
     "llama": "causal", "mistral": WINDOW, "mixtral": WINDOW, "qwen2": "causal", "qwen3": "causal", "qwen3_moe": "causal",
     "gemma": "causal", "gemma2": "causal|" + WINDOW, "gemma3_text": "causal|" + WINDOW, "gemma4_text": "causal|" + WINDOW,
-    "gpt_oss": "causal|" + WINDOW, "llama4_text": "causal|" + CHUNK, "phi3": WINDOW, "olmo2": "causal", "olmo3": "causal|" + WINDOW,
+    "gpt_oss": "causal|" + WINDOW, "llama4_text": "causal|" + CHUNK, "phi3": WINDOW, "olmo2": "causal",
+    "olmo3": "causal|" + WINDOW,
     "cohere2": "causal|" + WINDOW, "granite": "causal", "deepseek_v3": "causal", "starcoder2": WINDOW, "gpt_neox": "causal",
-    "gpt2": "causal", "stablelm": "causal", "smollm3": "causal", "exaone4": "causal|" + WINDOW, "falcon_h1": "causal", "opt": "causal",
+    "gpt2": "causal", "stablelm": "causal", "smollm3": "causal", "exaone4": "causal|" + WINDOW, "falcon_h1": "causal",
+    "opt": "causal",
 }  # fmt: skip
 ENCODERS = ("bert", "roberta", "distilbert", "electra", "modernbert", "albert")
 TOWERS = ("vit", "siglip_vision_model", "clip_vision_model", "dinov2", "deit")
@@ -83,7 +85,7 @@ class Decoders(Tiny):
                 compared += self.generate(model)
                 self.gradients(model)
                 self.rounded(model)
-        print(f"{len(CAUSAL_LM)} decoders of transformers {transformers.__version__}; {compared} generated tokens compared", flush=True)
+        print(f"{len(CAUSAL_LM)} decoders of transformers {transformers.__version__}, {compared} tokens compared", flush=True)
         self.assertGreater(compared, len(CAUSAL_LM) * TOKENS)
 
     def logits(self, model, masks):
@@ -225,7 +227,8 @@ class Others(Tiny):
                 seen = torch.ones(2, 21, dtype=torch.long)
                 seen[0, :3] = 0
                 for mask in (None, seen):
-                    eager, ours = both(model, lambda m: m(input_ids=ids(), attention_mask=mask, **{name: given}).last_hidden_state)
+                    more = {"attention_mask": mask, name: given}
+                    eager, ours = both(model, lambda m: m(input_ids=ids(), **more).last_hidden_state)
                     kept = slice(None) if mask is None else seen.bool()
                     self.near(eager[kept], ours[kept])
                 self.assertIn("spans", masks_of(model))
@@ -250,8 +253,8 @@ class Others(Tiny):
                 model = made(kind, transformers.AutoModelForCausalLM)
                 seen = torch.ones(2, 21, dtype=torch.long)
                 seen[0, :6] = 0
-                more = dict(max_new_tokens=TOKENS, do_sample=False, cache_implementation="static", pad_token_id=0, disable_compile=True)
-                more.update(return_dict_in_generate=True, output_logits=True)
+                more = dict(max_new_tokens=TOKENS, do_sample=False, cache_implementation="static", pad_token_id=0)
+                more.update(return_dict_in_generate=True, output_logits=True, disable_compile=True)
                 for mask in (torch.ones_like(seen), seen):
                     eager, ours = both(model, lambda m: m.generate(ids(), attention_mask=mask, **more))
                     for a, b in zip(eager.logits, ours.logits):

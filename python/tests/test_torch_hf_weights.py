@@ -10,8 +10,8 @@ import tileproof.transformers as front
 
 FOLDER = os.environ.get("TILEPROOF_WEIGHTS")
 SENTENCES = [
-    "A man is eating a piece of bread.", "Someone has some food.", "The stock market fell sharply on Tuesday after a weak report.",
-    "Shares dropped.",
+    "A man is eating a piece of bread.", "Someone has some food.",
+    "The stock market fell sharply on Tuesday after a weak report.", "Shares dropped.",
 ]  # fmt: skip
 
 

@@ -37,8 +37,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """tileproof.torch and tileproof.watch are imported when they are first asked for: PyTorch is large, and may be missing."""
-    if name not in ("torch", "transformers", "watch"):
+    """These are imported when they are first asked for: PyTorch is large, and may be missing."""
+    if name not in ("flash_attn", "torch", "transformers", "watch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 

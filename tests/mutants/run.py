@@ -37,18 +37,21 @@ import test_torch
 KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one mutant's tests; the stated time
+PATIENCE = 8 * LIMIT  # for tests without a mutant: a busy host is no mistake
 TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = {  # parts of python/tests/run.py
     "patch": "tests of patch(), with PyTorch",
     "transformers": "tests of attn_implementation, with transformers",
     "watch": "tests of the watcher, with PyTorch",
+    "flash": "tests of flash-attn's functions, with PyTorch",
 }
 DEVICE = "tests of the OpenCL backend"
 FIRST = [
     ("opencl/", DEVICE),
     ("python/tileproof/transformers/", TORCH["transformers"]),
     ("python/tileproof/watch/", TORCH["watch"]),
+    ("python/tileproof/flash_attn/", TORCH["flash"]),
     ("openmp-", TORCH["patch"]),
     ("caller-", "caller_threads"),
     ("python/tileproof/", TORCH["patch"]),
@@ -179,14 +182,14 @@ class Worker:
         return sorted(os.path.relpath(word, self.build) for word in words
                       if word.startswith(f"{self.build}/") and os.path.isfile(word)) or None
 
-    def test(self, only=None):
+    def test(self, only=None, limit=LIMIT):
         if only == DEVICE:
-            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|bad|faults|values)$"], self.build, LIMIT)
+            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|bad|faults|values)$"], self.build, limit)
         part = next((name for name, text in TORCH.items() if text == only), None)
         if part is not None:
             command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
-            return sh(command, self.build, LIMIT, PYTHONPATH=str(self.build / "python"))
-        return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, LIMIT)
+            return sh(command, self.build, limit, PYTHONPATH=str(self.build / "python"))
+        return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, limit)
 
     def run_kernel(self, mutant):
         """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
@@ -267,12 +270,12 @@ def main():
     python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(lambda number: Worker(number, "all" if asked else "tileproof", python), range(jobs)))
-    runs = [lambda only=only: made[0].test(only) for only in asked]
-    runs += [lambda c=c: sh(shlex.split(c), made[0].build, LIMIT) for c in checks]
+    runs = [lambda only=only: made[0].test(only, PATIENCE) for only in asked]
+    runs += [lambda c=c: sh(shlex.split(c), made[0].build, PATIENCE) for c in checks]
     for run in runs if not options.sample else []:
         code, text = run()
         if code != 0:
-            sys.exit("mutants: the tests fail without any mutant:\n" + text[-4000:])
+            sys.exit(f"mutants: the tests fail without any mutant ({code}):\n" + text[-4000:])
     for worker in made:
         workers.put(worker)
 

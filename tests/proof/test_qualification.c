@@ -88,6 +88,34 @@ static int on_step(void *user, const tp_qualification *q, int64_t cell, int done
 }
 
 /* A stop before a cell or behind it; what has a result is not run again. */
+/* A caller's threads that do not do what they are given. */
+static void idle(void *user, size_t tasks, tp_task task, void *context) {
+    (void)user, (void)tasks, (void)task, (void)context;
+}
+
+static void threads_that_change_the_bits(void **state) {
+    (void)state;
+    tp_model *model = support_model("{\"tileproof_model\": 1, \"groups\": [{\"layers\": \"0\", \"max_positions\": 512, "
+                                    "\"problem\": \"h8/8 d16 f32 causal\"}]}");
+    tp_qualify_options options = TP_QUALIFY_OPTIONS_INIT;
+    tp_context_options threads = TP_CONTEXT_OPTIONS_INIT;
+    tp_context *context;
+    tp_qualification *q;
+    tp_error error = TP_ERROR_INIT;
+    options.quick = 1;
+    options.phases = TP_QUALIFY_PREFILL;
+    threads.threads = 2;
+    threads.parallel_for = idle;
+    assert_int_equal(tp_qualify_create(&model, 1, &options, &q, &error), TP_OK);
+    assert_int_equal(tp_context_create(&threads, &context, &error), TP_OK);
+    if (tp_qualify_run(q, context, NULL, &error) != TP_OK) fail_msg("%s", error.text);
+    assert_int_equal(tp_qualification_status(q), TP_CELL_NUMERIC_FAIL);
+    assert_string_equal(tp_qualification_cell(q, 0)->reason, "1 and 2 threads give other bits");
+    tp_context_destroy(context);
+    tp_qualification_destroy(q);
+    tp_model_destroy(model);
+}
+
 static void stopped_and_resumed(void **state) {
     (void)state;
     tp_model *model = support_model(small);
@@ -384,6 +412,7 @@ static void in_a_forked_child(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cells_run),
+        cmocka_unit_test(threads_that_change_the_bits),
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(refused_and_permitted),
         cmocka_unit_test(compared_with_a_lock),

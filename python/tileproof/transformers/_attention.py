@@ -114,7 +114,8 @@ def attention_forward(
         options, used, words = {**options, "mask": made, "causal": False}, keys, "by array"
         array = f"mask by array, {made.numel()} bytes, because lists of keys (indices) come with it"
     query, key, value, position_bias = _cast(query, key, value, position_bias)
-    options = dict(options, scale=plain_scale(scaling, query.shape[-1]), softcap=softcap or 0.0, sinks=None if s_aux is None else s_aux.float())
+    options = dict(options, scale=plain_scale(scaling, query.shape[-1]), softcap=softcap or 0.0)
+    options["sinks"] = None if s_aux is None else s_aux.float()
     if position_bias is not None:
         bias = position_bias[..., :used]
         options["bias"] = bias if options.get("bias") is None else bias + options["bias"]
@@ -131,7 +132,9 @@ def _call(q: Tensor, k: Tensor, v: Tensor, dropout: float, options: dict, receip
     return attention(q, k, v, return_receipt=receipt, **options)
 
 
-def _run(module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict, dropout: float, words: str, array: str) -> Tensor:
+def _run(
+    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict, dropout: float, words: str, array: str
+) -> Tensor:  # fmt: skip
     options["p_dtype"] = "bfloat16" if q.dtype == torch.bfloat16 else None  # as PyTorch's own function rounds them
     options["fallback"] = fallback
     if torch.compiler.is_compiling():

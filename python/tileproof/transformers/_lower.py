@@ -189,4 +189,6 @@ def _word(piece: Piece) -> str:
     if isinstance(piece, Joined):
         inner = [x for y in piece.parts for x in (_window_words(y) if isinstance(y, Window) else [_word(y)])]
         return f"({(' and ' if piece.all else ' or ').join(inner)})"
-    return {Spans: "spans", Documents: "documents", Padding: "padding"}.get(type(piece)) or f"chunk={piece.size} from the first token"
+    if isinstance(piece, Chunk):
+        return f"chunk={piece.size} from the first token"
+    return {Spans: "spans", Documents: "documents", Padding: "padding"}[type(piece)]

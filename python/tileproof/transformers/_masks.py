@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask that transformers is given: a tensor of the shape that a mask has, without elements. It keeps what the model asked for,
-by position; models hand it on, crop and move it like any other. Whatever else a model does with it gets the elements, and the
+"""The mask that transformers is given: a tensor of the shape that a mask has, without elements. It keeps what the model asked
+for, by position; models hand it on, crop and move it like any other. Whatever else a model does with it gets the elements, and the
 report of that model says so."""
 from __future__ import annotations
 
@@ -77,8 +77,9 @@ class PositionMask(torch.Tensor):
         kwargs = kwargs or {}
         if op in KEPT:
             return PositionMask(args[0].request)
-        if op is aten._to_copy.default and str(kwargs.get("device") or "cpu") == "cpu" and kwargs.get("dtype") in (None, args[0].dtype):
-            return PositionMask(args[0].request)
+        if op is aten._to_copy.default and kwargs.get("dtype") in (None, args[0].dtype):
+            if str(kwargs.get("device") or "cpu") == "cpu":
+                return PositionMask(args[0].request)
         if op is aten.slice.Tensor:
             made = args[0]._cropped(*(args[1:] + (0, None, None, 1)[len(args) - 1 :]))
             if made is not None:
@@ -108,8 +109,8 @@ class PositionMask(torch.Tensor):
 
 
 def position_mask(**request: Any) -> Optional[torch.Tensor]:
-    """For transformers' AttentionMaskInterface. Arguments as those of masking_utils.sdpa_mask. There is a mask for encoders without
-    padding, too: without one the module would be asked whether it is causal, and not every encoder's says no."""
+    """For transformers' AttentionMaskInterface. Arguments as those of masking_utils.sdpa_mask. There is a mask for encoders
+    without padding, too: without one the module would be asked whether it is causal, and not every encoder's says no."""
     offset, padding = request.get("q_offset", 0), request.get("attention_mask")
     if any(isinstance(x, torch.Tensor) and is_tracing(x) for x in (offset, padding)) or torch.compiler.is_compiling():
         return masking_utils.sdpa_mask(**request)  # a graph has no values to read yet

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""flash_attn_with_kvcache up to its attention: which tokens each sequence has, the new ones rotated and written into the cache.
+
+All three kinds of caches are pools of pages: with block_table as they are; with cache_batch_idx a page is a row of the cache; and
+without either it is row i for sequence i. Nothing of a cache is copied."""
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from . import _checks as check
+from ._attend import seen_from
+from .layers.rotary import apply_rotary_emb
+
+
+def _table(k_cache: Tensor, batch: int, cache_batch_idx: Optional[Tensor], block_table: Optional[Tensor]) -> Optional[Tensor]:
+    """(batch, columns) of pages, or None: sequence i is row i."""
+    if block_table is not None:
+        if cache_batch_idx is not None:
+            check.refuse("block_table and cache_batch_idx are both given: a paged cache has no cache_batch_idx; leave out one of them")
+        check.pages(k_cache, block_table, batch)
+        return block_table
+    if cache_batch_idx is not None:
+        check.index("cache_batch_idx", cache_batch_idx, batch)
+        check.within("cache_batch_idx", cache_batch_idx, 0, k_cache.shape[0] - 1, "rows of the cache")
+        return cache_batch_idx[:, None]
+    if k_cache.shape[0] < batch:
+        check.refuse(f"k_cache has {k_cache.shape[0]} rows and q {batch} sequences: each needs one, or cache_batch_idx or block_table")
+    return None
+
+
+def _used(cache_seqlens: Optional[Union[int, Tensor]], batch: int, capacity: int) -> Tensor:
+    """Tokens that each sequence has before new ones come, int32."""
+    if cache_seqlens is None or isinstance(cache_seqlens, int):
+        return torch.full((batch,), capacity if cache_seqlens is None else cache_seqlens, dtype=torch.int32)
+    check.index("cache_seqlens", cache_seqlens, batch)
+    return cache_seqlens
+
+
+def _check_new(q: Tensor, k_cache: Tensor, k: Tensor, v: Optional[Tensor], cache_seqlens: Any, capacity: int) -> None:
+    if v is None:
+        check.refuse("k is given and v is not: both are written into the cache; give both or none")
+    if cache_seqlens is None:
+        check.refuse("k is given and cache_seqlens is not: it says where k and v are written")
+    if q.shape[1] > capacity:
+        check.refuse(f"q has {q.shape[1]} rows and the cache room for {capacity} tokens: with new k it must have room for all rows")
+    check.tensors(4, {"q": q, "k": k, "v": v})
+    check.shape("k", k, q.shape[0], k.shape[1], *k_cache.shape[2:])
+    check.shape("v", v, *k.shape)
+
+
+def _check_rotary(q: Tensor, cos: Tensor, sin: Optional[Tensor], last: int, capacity: int) -> None:
+    if sin is None:
+        check.refuse("rotary_cos is given and rotary_sin is not: a rotation needs both")
+    for name, x in (("rotary_cos", cos), ("rotary_sin", sin)):
+        check.on_cpu(name, x)
+        if x.dtype != q.dtype:
+            check.refuse(f"{name} is {x.dtype} and q {q.dtype}: they must have one dtype; {name}.to(q.dtype) casts it")
+        if x.dim() != 2:
+            check.refuse(f"{name} has shape {tuple(x.shape)}: it must be (positions, rotary dim / 2)")
+    check.shape("rotary_sin", sin, *cos.shape)
+    rotated = 2 * cos.shape[1]
+    if rotated > q.shape[-1] or rotated % 16 != 0:
+        check.refuse(f"rotary_cos has {cos.shape[1]} columns, which rotate {rotated} dims: that must be a multiple of 16 and at most {q.shape[-1]}")
+    if cos.shape[0] < max(capacity, last + 1):
+        check.refuse(f"rotary_cos has {cos.shape[0]} positions: it needs {max(capacity, last + 1)}, as many as the cache has room for and as rows of q reach")
+
+
+def _write(cache: Tensor, table: Optional[Tensor], at: Tensor, new: Tensor) -> None:
+    """Token at[i, j] of sequence i becomes new[i, j]; nothing else changes."""
+    size = cache.shape[1]
+    if table is None:
+        page = torch.arange(len(at))[:, None]
+    else:
+        page = table.long().gather(1, at // size)
+        check.within("the page of a new token", page, 0, cache.shape[0] - 1, "pages of the cache")
+    cache[page, at % size] = new
+
+
+def cached(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optional[Tensor],
+    rotary_sin: Optional[Tensor], cache_seqlens: Any, cache_batch_idx: Optional[Tensor], cache_leftpad: Optional[Tensor],
+    block_table: Optional[Tensor], local: bool, interleaved: bool,
+) -> Tuple[Tensor, Tensor, Tensor, dict]:  # fmt: skip
+    """q, the caches, and which of their tokens the sequences have, for tileproof.attention. local: rows of q have positions of their own."""
+    check.tensors(4, {"q": q, "k_cache": k_cache, "v_cache": v_cache})
+    batch, rows = q.shape[:2]
+    check.batch(batch)
+    check.heads(q, k_cache)
+    check.shape("v_cache", v_cache, *k_cache.shape)
+    table = _table(k_cache, batch, cache_batch_idx, block_table)
+    capacity = k_cache.shape[1] * (1 if table is None else table.shape[1])
+    used, new = _used(cache_seqlens, batch, capacity), 0
+    if k is not None:
+        _check_new(q, k_cache, k, v, cache_seqlens, capacity)
+        new = k.shape[1]
+    whose = "what block_table has room for" if block_table is not None else "the tokens of a row of the cache"
+    check.within("cache_seqlens" + (f" + {new} new tokens" if new else ""), used + new, new, capacity, whose)
+    if rotary_cos is not None:
+        if k is None:
+            check.refuse("rotary_cos is given and k is not: only new k and its q are rotated")
+        _check_rotary(q, rotary_cos, rotary_sin, int(used.max()) + (rows - 1 if local else 0), capacity)
+        k = apply_rotary_emb(k, rotary_cos, rotary_sin, interleaved, seqlen_offsets=used)
+        flat = q if local else q.flatten(1, 2)[:, None]  # every row at one position: rows as heads
+        q = apply_rotary_emb(flat, rotary_cos, rotary_sin, interleaved, seqlen_offsets=used).view(q.shape)
+    if k is not None:
+        at = used[:, None].long() + torch.arange(new)
+        _write(k_cache, table, at, k)
+        _write(v_cache, table, at, v)
+    where = {"layout": "bshd", "kv_lens": used + new}
+    if cache_leftpad is not None:
+        if block_table is not None:
+            check.refuse("block_table and cache_leftpad are both given: a paged cache has no cache_leftpad; leave out one of them")
+        check.index("cache_leftpad", cache_leftpad, batch)
+        where["mask"] = seen_from(cache_leftpad, capacity)
+    if table is not None:
+        return q, k_cache, v_cache, {**where, "page_table": table}
+    return q, k_cache[:batch], v_cache[:batch], where

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mask that transformers is given: a tensor of the shape that a mask has, without elements. It keeps what the model asked
-for, by position; models hand it on, crop and move it like any other. Whatever else a model does with it gets the elements, and the
-report of that model says so."""
+for, by position; models hand it on, crop and move it like any other. Whatever else a model does with it gets the elements, and
+the report of that model says so."""
 from __future__ import annotations
 
 import functools

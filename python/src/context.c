@@ -13,7 +13,7 @@
 struct shared_context {
     tp_context *context;
     crew crew;
-    int users;
+    int users, told; /* told: it was made while somebody listened */
     struct shared_context *next;
 };
 
@@ -35,17 +35,25 @@ static int same_crew(crew a, crew b) {
     return a.threads == b.threads && a.openmp == b.openmp;
 }
 
+/* Python hears of what goes, and may come back here: by then the list is whole again. */
 static void drop_oldest(void) {
     int idle = 0;
+    shared_context *gone = NULL;
     for (shared_context **at = &first; *at != NULL;) {
         shared_context *s = *at;
         if (s->users == 0 && ++idle > KEPT) {
             *at = s->next;
-            tp_context_destroy(s->context);
-            free(s);
+            s->next = gone;
+            gone = s;
         } else {
             at = &s->next;
         }
+    }
+    for (shared_context *s = gone, *next; s != NULL; s = next) {
+        next = s->next;
+        telemetry_gone(s->context);
+        tp_context_destroy(s->context);
+        free(s);
     }
 }
 
@@ -54,6 +62,7 @@ static shared_context *make(crew who) {
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
     options.threads = who.threads;
     if (who.openmp) options.parallel_for = openmp_for;
+    telemetry_options(&options);
     shared_context *s = calloc(1, sizeof *s);
     if (s == NULL) return (shared_context *)PyErr_NoMemory();
     tp_status status = tp_context_create(&options, &s->context, &error);
@@ -63,6 +72,7 @@ static shared_context *make(crew who) {
         return NULL;
     }
     s->crew = who;
+    s->told = telemetry_wanted();
     return s;
 }
 
@@ -92,7 +102,8 @@ shared_context *context_take(crew who) {
     forget_after_fork();
     who.openmp = who.openmp && openmp_usable(); /* a plan's may be older than a fork */
     shared_context **at = &first;
-    while (*at != NULL && !same_crew((*at)->crew, who)) at = &(*at)->next;
+    int told = telemetry_wanted();
+    while (*at != NULL && !(same_crew((*at)->crew, who) && (*at)->told == told)) at = &(*at)->next;
     shared_context *s = *at;
     if (s != NULL)
         *at = s->next;
@@ -107,6 +118,11 @@ shared_context *context_take(crew who) {
 
 tp_context *context_of(shared_context *s) {
     return s->context;
+}
+
+shared_context *context_next(shared_context *s) {
+    if (s == NULL) forget_after_fork();
+    return s == NULL ? first : s->next;
 }
 
 void context_give(shared_context *s) {

@@ -17,6 +17,7 @@
  *     openmp.c    PyTorch's threads
  *     allocate.c  new tensors
  *     reports.c   receipts, exceptions
+ *     telemetry.c metrics, flight recorder, trace, events
  */
 #ifndef TILEPROOF_PYTHON_CORE_H
 #define TILEPROOF_PYTHON_CORE_H
@@ -145,6 +146,7 @@ shared_context *context_take(crew who);
 tp_context *context_of(shared_context *s);
 int context_is_here(const shared_context *s); /* 0: this process was forked since */
 void context_give(shared_context *s);
+shared_context *context_next(shared_context *s); /* of this process; NULL: the first, or none */
 
 void openmp_init(void);
 int openmp_usable(void); /* PyTorch is in this process, which was not forked since, and its OpenMP library is one we know */
@@ -154,6 +156,12 @@ int raise_status(tp_status status, const tp_error *error); /* -1, with the excep
 extern PyObject *error_type, *refused_type, *unsupported_type;
 extern const char *const remedy; /* how the text of a refused fallback ends */
 int errors_init(PyObject *module);
+
+/* What a context writes. */
+PyObject *written(tp_status (*function)(const tp_context *, tp_write, void *), const tp_context *context);
+int telemetry_wanted(void); /* somebody listens to trace or events */
+void telemetry_options(tp_context_options *options);
+void telemetry_gone(const tp_context *context); /* before it is destroyed: its counts are kept */
 
 /* Text of a receipt or decision: (text, json). */
 PyObject *receipt_texts(const tp_receipt *receipt);
@@ -165,6 +173,8 @@ PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_observe(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *core_telemetry(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_mask_words(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);

@@ -4,8 +4,8 @@
 #define FUNCTION(name)                                                                                                           \
     { #name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL }
 static PyMethodDef functions[] = {
-    FUNCTION(attention),  FUNCTION(backward),   FUNCTION(explain), FUNCTION(plan),        FUNCTION(plan_run),
-    FUNCTION(plan_about), FUNCTION(mask_words), FUNCTION(regions), {NULL, NULL, 0, NULL},
+    FUNCTION(attention),  FUNCTION(backward), FUNCTION(explain), FUNCTION(plan),      FUNCTION(plan_run),    FUNCTION(plan_about),
+    FUNCTION(mask_words), FUNCTION(regions),  FUNCTION(observe), FUNCTION(telemetry), {NULL, NULL, 0, NULL},
 };
 
 static PyModuleDef definition = {

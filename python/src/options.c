@@ -143,8 +143,8 @@ static int seeds(call *c, PyObject *const *args) {
 }
 
 static int choice(call *c, PyObject *fallback, PyObject *kernel) {
-    static const char *const policies[] = {"refuse", "permit", NULL};
-    int policy = word("fallback", fallback, policies, "\"refuse\" or \"permit\"");
+    static const char *const policies[] = {[TP_REFUSE] = "refuse", [TP_PERMIT] = "permit", [TP_SERVE] = "serve", NULL};
+    int policy = word("fallback", fallback, policies, "\"refuse\", \"permit\" or \"serve\"");
     if (policy < 0) return -1;
     c->choice.policy = policy;
     if (!Py_IsNone(kernel)) {

@@ -45,6 +45,14 @@ static PyObject *texts(const tp_receipt *receipt, const tp_decision *decision) {
     return pair;
 }
 
+PyObject *written(tp_status (*function)(const tp_context *, tp_write, void *), const tp_context *context) {
+    buffer b = {0};
+    PyObject *text = function(context, append, &b) == TP_OK ? PyUnicode_DecodeUTF8(b.text, (Py_ssize_t)b.size, "replace") : NULL;
+    if (text == NULL && !PyErr_Occurred()) PyErr_NoMemory();
+    free(b.text);
+    return text;
+}
+
 PyObject *receipt_texts(const tp_receipt *receipt) {
     return texts(receipt, NULL);
 }

@@ -108,12 +108,26 @@ static int check_sign(const view *v) {
     return -1;
 }
 
+/* A meta or sparse tensor: what the type's own function says, with the argument's name and the rule. */
+static int unreadable(const view *v) {
+    PyObject *type = NULL, *value = NULL, *traceback = NULL;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *text = value != NULL ? PyObject_Str(value) : NULL;
+    const char *said = text != NULL ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "%s cannot be read: it must be a dense tensor on the CPU (%.80s)", v->name,
+                 said != NULL ? said : "DLPack");
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return -1;
+}
+
 static int from_exchange(view *v) {
     if (v->exchange->from_object(v->object, &v->versioned) != 0) {
         v->versioned = NULL;
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_TypeError, "%s cannot be read by DLPack", v->name);
-        return -1;
+        return unreadable(v);
     }
     v->readonly = (v->versioned->flags & DL_READ_ONLY) != 0;
     return from_dlpack(v, &v->versioned->tensor) == 0 ? check_sign(v) : -1;

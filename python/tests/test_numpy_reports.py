@@ -111,7 +111,7 @@ class Documents(unittest.TestCase):
         self.assertLessEqual({"page_table", "v_page_table", "indices", "q_positions", "kv_positions"}, names & set(_core.arrays))
 
     def test_docstrings_run(self):
-        for module in (tileproof, tileproof._api, tileproof._mask, tileproof._sdpa):
+        for module in (tileproof, tileproof._api, tileproof._mask, tileproof._sdpa, tileproof._telemetry):
             result = doctest.testmod(module)
             self.assertGreater(result.attempted, 2)
             self.assertEqual(result.failed, 0)

@@ -111,6 +111,31 @@ class Masks(unittest.TestCase):
                 tileproof.attention(q.clone().requires_grad_(), k, **named)
 
 
+class Devices(unittest.TestCase):
+    def test_tensors_that_are_not_there(self):
+        x, ids = torch.randn(1, 4, 2, 8), torch.zeros(4, dtype=torch.long)
+        documents, trained = tileproof.Mask.documents, x.clone().requires_grad_()
+        for call, name in (
+            (lambda: tileproof.attention(x.to("meta"), x, x), "q"),
+            (lambda: tileproof.attention(x, x.to("meta"), x), "k"),
+            (lambda: tileproof.attention(x, x, x, mask=documents(ids.to("meta"))), "kv_documents"),
+            (lambda: tileproof.attention(x, x, x, mask=documents(ids.to_sparse())), "kv_documents"),
+            (lambda: tileproof.scaled_dot_product_attention(x, x, x.to("meta")), "v"),
+        ):
+            with self.assertRaisesRegex(ValueError, f"{name} cannot be read: it must be a dense tensor on the CPU"):
+                call()
+        for named, name in ((dict(mask=documents(ids.to("meta"))), "kv_documents"), (dict(kv_lens=ids.to("meta")[:1]), "kv_lens")):
+            with self.assertRaisesRegex(ValueError, f"{name} is on meta and q on cpu: all tensors must be on one device"):
+                tileproof.attention(trained, x, x, **named)
+
+    def test_arrays_of_numpy_with_gradients(self):
+        x = torch.randn(1, 4, 2, 8)
+        mask, ids = np.tri(4, dtype=bool), np.array([0, 0, 1, 1])
+        for named in (dict(mask=mask, kv_lens=np.array([3])), dict(mask=tileproof.Mask.documents(ids) & tileproof.Mask.array(mask))):
+            out = tileproof.attention(x.clone().requires_grad_(), x, x, **named)
+            self.assertTrue(torch.equal(out.detach(), tileproof.attention(x, x, x, **named)))
+
+
 class Logs(unittest.TestCase):
     def test_a_log_has_the_receipts_of_plain_calls_and_of_plans(self):
         x = torch.randn(1, 5, 2, 16)

@@ -140,7 +140,8 @@ class Refusals(unittest.TestCase):
             room = [turned[0], ROOM[1]] if at == 0 else [ROOM[0], turned[1]]
             self.assertRaisesRegex(AssertionError, f"{'kv'[at]}_cache must have a contiguous last dimension", cache(room=room))
 
-    def test_full_caches_are_served(self):
+    def test_full_caches_and_the_largest_head_dim_are_served(self):
+        self.assertFalse(dense(*tensors(dim=256))().isnan().any())
         self.assertFalse(paged(cache_seqlens=256)().isnan().any())
         self.assertFalse(cache(cache_seqlens=8)().isnan().any())
         self.assertFalse(cache(k=NEW[0], v=NEW[1], cache_seqlens=6)().isnan().any())

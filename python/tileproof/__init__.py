@@ -18,6 +18,7 @@ from ._core import version as __version__
 from ._mask import Mask
 from ._reports import Decision, Receipt
 from ._sdpa import FallbackWarning, scaled_dot_product_attention
+from ._telemetry import events, metrics, recorder, trace
 
 __all__ = [
     "Decision",
@@ -29,10 +30,14 @@ __all__ = [
     "Receipt",
     "Unsupported",
     "attention",
+    "events",
     "explain",
     "kernels",
+    "metrics",
     "plan",
+    "recorder",
     "scaled_dot_product_attention",
+    "trace",
 ]
 
 

@@ -151,12 +151,19 @@ def _call(
     seed=None, p_dtype=None,
 ):  # fmt: skip
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
-    given = {name: x for name, x in zip(_core.arrays, arrays or ()) if x is not None}
+    mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
+        x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
+    )
+    given = {name: torch.as_tensor(x) for name, x in zip(_core.arrays, arrays or ()) if x is not None}
+    named = dict(k=k, v=v, mask=mask, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens)
+    for name, x in {**named, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **given}.items():
+        if x is not None and x.device != q.device:  # the op would give what a meta tensor gives: nothing
+            raise ValueError(f"{name} is on {x.device} and q on {q.device}: all tensors must be on one device, the CPU")
     if q_scale is not None and len(q_scale) != 3:
         raise ValueError(f"q_scale is {q_scale!r}: it must be None or a tuple (beta, length, offset)")
     return _forward(
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed,
-        [torch.as_tensor(x) for x in given.values()], " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
+        list(given.values()), " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
         right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
     )  # fmt: skip
 

@@ -183,6 +183,14 @@ static tp_status call_compare(void *subject, const void *about, tp_error *error)
     return tp_qualify_compare(subject, compared, &identity, error);
 }
 
+/* Notes of a comparison are there, which the next one replaces. */
+static void *open_compared(const void *about) {
+    tp_qualification *q = open_ran(about);
+    tp_error error = TP_ERROR_INIT;
+    assert_int_equal(tp_qualify_compare(q, other_lock, &identity, &error), TP_NOT_LOCKED);
+    return q;
+}
+
 static void *open_lock(const void *about) {
     struct text text = support_write(other_lock);
     tp_lock *copy = support_parse(&text);
@@ -209,6 +217,7 @@ static void show_lock(void *subject, const void *about, tp_status status) {
 static void close_lock(void *subject) { tp_lock_destroy(subject); }
 
 static const struct walk compare = {"tp_qualify_compare", open_ran, call_compare, show_fresh, close_q, 0};
+static const struct walk compare_again = {"tp_qualify_compare, again", open_compared, call_compare, show_fresh, close_q, 0};
 static const struct walk update = {"tp_qualify_update", open_lock, call_update, show_lock, close_lock, 0};
 
 static void locks(void **state) {
@@ -218,6 +227,7 @@ static void locks(void **state) {
     assert_true(exhaust(&compare, &all, TP_OK) >= 3);
     compared = other_lock; /* other cells, another config: notes and reasons */
     assert_true(exhaust(&compare, &all, TP_NOT_LOCKED) > 8);
+    assert_true(exhaust(&compare_again, &all, TP_NOT_LOCKED) > 8);
     assert_true(exhaust(&update, "a second model", TP_OK) > 100);
     exhaust(&update, "", TP_INVALID);
 }

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .._api import attention
-from .._torch_ops import _call
 from . import _checks as check
 from ._probabilities import signed
 
@@ -36,19 +35,15 @@ def attend(
         "softcap": max(float(softcap), 0.0), "alibi_slopes": alibi_slopes,
         "p_dtype": "bfloat16" if q.dtype == torch.bfloat16 else None,
     }  # fmt: skip
-    seed = torch.randint(2**63 - 1, (1,)) if dropout_p > 0 else None
-    if seed is not None:
-        out, lse = _call(q, k, v, dropout_p=float(dropout_p), seed=seed, **options)
-    elif want != "out":
-        out, lse = attention(q, k, v, return_lse=True, **options)
-    else:
-        return attention(q, k, v, **options)
+    if dropout_p > 0:
+        options |= {"dropout_p": float(dropout_p), "dropout_seed": torch.randint(2**63 - 1, (1,))}
     if want == "out":
-        return out
+        return attention(q, k, v, **options)
+    out, lse = attention(q, k, v, return_lse=True, **options)
     lse = lse.masked_fill(lse == -torch.inf, torch.inf)  # a row that sees no key, as version 2 says it
     if want == "lse":
         return out, lse
-    return out, lse, q.new_empty(0) if seed is None else signed(q, k, options, dropout_p, seed, rows, keys)
+    return out, lse, signed(q, k, options, rows, keys) if dropout_p > 0 else q.new_empty(0)
 
 
 class _ForwardOnly(torch.autograd.Function):

@@ -2,6 +2,7 @@
 """What flash-attn refuses, with its exception (RuntimeError), in texts that name the value, the rule and the remedy."""
 from __future__ import annotations
 
+import itertools
 from typing import Any, Optional, Union
 
 import torch
@@ -68,10 +69,10 @@ def index(name: str, x: Any, *want: int) -> None:
 
 def within(name: str, x: Tensor, low: int, high: Union[int, Tensor], what: str) -> None:
     """Each of x from low to high, which may differ from one to the next."""
-    bad = (x < low) | (x > high)
-    if bad.any():
-        most = high[bad][0] if isinstance(high, Tensor) else high
-        refuse(f"{name} is {int(x[bad][0])}: it must be in {low}..{int(most)}, {what}")
+    tops = high.tolist() if isinstance(high, Tensor) else itertools.repeat(high)
+    for value, top in zip(x.flatten().tolist(), tops):
+        if not low <= value <= top:
+            refuse(f"{name} is {value}: it must be in {low}..{top}, {what}")
 
 
 def batch(count: int) -> None:

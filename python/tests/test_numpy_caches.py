@@ -28,6 +28,9 @@ class Lists(unittest.TestCase):
             cu_seqlens_q=np.array([0, 3, 6]), cu_seqlens_k=np.array([0, 20, 40]), **named,
         )  # fmt: skip
         self.assertTrue((flat.reshape(out.shape) == out).all())
+        wide = np.zeros((2, 3, 2 * indices.shape[2]), indices.dtype)
+        wide[..., ::2] = indices
+        self.assertTrue((tileproof.attention(q, k, v, indices=wide[..., ::2], **named) == out).all())
         return receipt.problem
 
     def count(self, indices, seen=None):

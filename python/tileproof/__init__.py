@@ -43,7 +43,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """These are imported when they are first asked for: PyTorch is large, and may be missing."""
-    if name not in ("flash_attn", "torch", "watch"):
+    if name not in ("flash_attn", "torch", "transformers", "watch"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 

@@ -42,12 +42,14 @@ TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = {  # parts of python/tests/run.py
     "patch": "tests of patch(), with PyTorch",
+    "transformers": "tests of attn_implementation, with transformers",
     "watch": "tests of the watcher, with PyTorch",
     "flash": "tests of flash-attn's functions, with PyTorch",
 }
 DEVICE = "tests of the OpenCL backend"
 FIRST = [
     ("opencl/", DEVICE),
+    ("python/tileproof/transformers/", TORCH["transformers"]),
     ("python/tileproof/watch/", TORCH["watch"]),
     ("python/tileproof/flash_attn/", TORCH["flash"]),
     ("openmp-", TORCH["patch"]),

@@ -98,6 +98,13 @@ class Masks(unittest.TestCase):
         for a, b in zip(mine, compiled):
             self.assertTrue(torch.equal(a.grad, b.grad))
 
+    def test_compiled_again_with_other_numbers(self):
+        call = torch.compile(lambda q, p, cap: tileproof.attention(q, q, q, dropout_p=p, softcap=cap, dropout_seed=3), fullgraph=True, backend="aot_eager")
+        torch._dynamo.reset()
+        for p, cap in ((0.1, 1.5), (0.2, 2.5), (0.3, 3.5)):  # they become symbols
+            q = torch.randn(1, 4, 2, 8, requires_grad=True)
+            self.assertTrue(torch.equal(call(q, p, cap), tileproof.attention(q, q, q, dropout_p=p, softcap=cap, dropout_seed=3)))
+
     def test_latent_and_indices(self):
         q, k = torch.randn(2, 3, 4, 24), torch.randn(2, 9, 1, 24)
         indices = torch.randint(0, 9, (2, 3, 4), dtype=torch.int32)

@@ -175,7 +175,9 @@ def _refuse_gradients(q, k, v, options):
     """The library has no gradient for these: said before the forward call, which would run."""
     named = {**dict(zip(_core.arrays, options.get("arrays") or ())), "latent": options.get("latent"), "invariant": options.get("invariant")}
     given = [name for name in NO_GRADIENT if named.get(name) is not None and named[name] is not False]
-    needing = [name for name, x in dict(q=q, k=k, v=v, **options).items() if getattr(x, "requires_grad", False)]
+    if not given:
+        return
+    needing = [name for name, x in dict(q=q, k=k, v=v, **options).items() if isinstance(x, Tensor) and x.requires_grad]
     if given and needing:
         raise ValueError(
             f"{given[0]} is given and {needing[0]} requires grad: no gradient goes through {given[0]}; call it under "

@@ -155,6 +155,8 @@ static void stopped_and_resumed(void **state) {
     strange.struct_size = sizeof strange;
     strange.gain = 3;
     assert_int_equal(tp_qualify_restore(third, &strange, &error), TP_UNSUPPORTED);
+    strange.problem = NULL; /* a text that is not there is "" */
+    assert_int_equal(tp_qualify_restore(third, &strange, &error), TP_UNSUPPORTED);
     steps = (struct steps){0, 0, -1};
     run(again, &options, NULL);
     assert_true(steps.begun == all - 3 && steps.ended == all - 3);
@@ -247,10 +249,6 @@ static void compared_with_a_lock(void **state) {
         assert_string_equal(tp_qualification_cell(q, 1)->reason, "");
     }
     there.cpu = "another CPU";
-    tp_identity unsaid = here; /* a text that is not there is "" */
-    unsaid.version = NULL;
-    assert_int_equal(tp_qualify_compare(q, lock, &unsaid, &error), TP_NOT_LOCKED);
-    assert_non_null(strstr(error.text, "the lock is stale: "));
     assert_int_equal(tp_qualify_compare(q, lock, &there, &error), TP_NOT_LOCKED);
     assert_non_null(strstr(tp_qualification_note(q, 0), "host cpu: lock has "));
     assert_null(tp_qualification_note(q, 1));

@@ -188,18 +188,18 @@ int command_check_problem(const struct options *options, const struct check_kern
     }
     progress_begin("check", kernels->count, "kernels");
     stop_watch();
-    for (int i = 0; i < kernels->count && !stop_asked(); i++, tried++) {
+    for (; tried < kernels->count && !stop_asked(); tried++) {
         struct finding finding;
-        progress_at(i, "%s", kernels->selected[i]->name);
-        isolated_one(&walk.isolated, &trial, i, &finding);
+        progress_at(tried, "%s", kernels->selected[tried]->name);
+        isolated_one(&walk.isolated, &trial, tried, &finding);
         progress_clear();
-        finding.kernel = i;
+        finding.kernel = tried;
         walk.failed += finding.verdict == TRIAL_FAILED;
         printf("%s  kernel %s\n",
                finding.verdict == TRIAL_FAILED   ? "FAILED"
                : finding.verdict == TRIAL_PASSED ? "passed"
                                                  : "beyond",
-               kernels->selected[i]->name);
+               kernels->selected[tried]->name);
         if (finding.verdict != TRIAL_FAILED) continue;
         print_finding(&walk, &trial, &finding);
         small = trial;

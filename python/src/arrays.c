@@ -99,10 +99,7 @@ static int check(const call *c, int i) {
     const view *v = &a->view;
     int64_t size[DIMS];
     char has[160], needs[160];
-    if (v->dtype->code != DTYPE_I32 && v->dtype->code != DTYPE_I64) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name, v->dtype->name);
-        return -1;
-    }
+    if (view_check_integers(v) != 0) return -1;
     if (fit(c, i)) return 0;
     int at = snprintf(needs, sizeof needs, "(");
     for (int d = 0, dims = wanted(c, rows[i].shape, size); d < dims; d++) {

@@ -70,7 +70,8 @@ void view_close(view *v);
 void view_plan_copy(view *v, int unit);
 tp_status view_make_copy(view *v, tp_error *error); /* needs no GIL */
 int64_t view_elements(const view *v, int dim);      /* stride in elements; 0 for a dim of one */
-int64_t view_integer(const view *v, const char *at); /* of int32 or int64 */
+int view_check_integers(const view *v);              /* int32 or int64, or -1 with an exception */
+int64_t view_integer(const view *v, const char *at); /* of these */
 /* "(2, 8, 64)" */
 const char *view_shape_text(const view *v, char text[160]);
 /* A new tensor of the kind of `like`: *object is new, v is opened on it. */

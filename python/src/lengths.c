@@ -7,10 +7,7 @@
 
 static int check(const view *v, int64_t count) {
     char text[160];
-    if (v->dtype->code != DTYPE_I32 && v->dtype->code != DTYPE_I64) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name, v->dtype->name);
-        return -1;
-    }
+    if (view_check_integers(v) != 0) return -1;
     if (v->ndim == 1 && (count < 0 ? v->shape[0] > 0 : v->shape[0] == count)) return 0;
     if (count < 0)
         PyErr_Format(PyExc_ValueError, "%s has shape %s: it must be (sequences + 1,)", v->name, view_shape_text(v, text));

@@ -51,6 +51,12 @@ int64_t view_elements(const view *v, int dim) {
                                            : 0; /* below 0 only where there is nothing */
 }
 
+int view_check_integers(const view *v) {
+    if (v->dtype->code == DTYPE_I32 || v->dtype->code == DTYPE_I64) return 0;
+    PyErr_Format(PyExc_TypeError, "%s is %s: it must be int32 or int64", v->name, v->dtype->name);
+    return -1;
+}
+
 int64_t view_integer(const view *v, const char *at) {
     int32_t narrow;
     int64_t wide;

@@ -178,7 +178,7 @@ def _refuse_gradients(q, k, v, options):
     if not given:
         return
     needing = [name for name, x in dict(q=q, k=k, v=v, **options).items() if isinstance(x, Tensor) and x.requires_grad]
-    if given and needing:
+    if needing:
         raise ValueError(
             f"{given[0]} is given and {needing[0]} requires grad: no gradient goes through {given[0]}; call it under "
             f"torch.no_grad(), or detach() what requires grad"

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from .. import _core
 from .._api import attention
-from .._torch_ops import differentiable
 from ..watch.problem import plain_scale
 from . import _records
 from ._masks import PositionMask
@@ -125,25 +124,20 @@ def attention_forward(
     return _run(module, q, k, v, options, dropout, words, array), None
 
 
-def _call(q: Tensor, k: Tensor, v: Tensor, dropout: float, options: dict, receipt: bool) -> Any:
-    if dropout > 0:
-        seed = torch.randint(2**63 - 1, (1,))
-        return differentiable(q, k, v, dropout_p=dropout, seed=seed, return_receipt=receipt, **options)
-    return attention(q, k, v, return_receipt=receipt, **options)
-
-
 def _run(
     module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict, dropout: float, words: str, array: str
 ) -> Tensor:  # fmt: skip
     options["p_dtype"] = "bfloat16" if q.dtype == torch.bfloat16 else None  # as PyTorch's own function rounds them
     options["fallback"] = fallback
+    if dropout > 0:
+        options |= {"dropout_p": dropout, "dropout_seed": torch.randint(2**63 - 1, (1,))}
     if torch.compiler.is_compiling():
-        return _call(q, k, v, dropout, options, False)
+        return attention(q, k, v, **options)
     layer = _records.layer(module)
     if array:
         _records.count(layer.arrays, array)
     try:
-        out, receipt = _call(q, k, v, dropout, options, True)
+        out, receipt = attention(q, k, v, return_receipt=True, **options)
     except (ValueError, TypeError, _core.Error) as error:
         raise _refuse(module, error)
     layer.note(receipt, words)

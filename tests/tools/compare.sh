@@ -103,7 +103,7 @@ printf '\n{"problem": \n' >"$b"
 expect_error bad-json 2 'b.jsonl:2: no JSON' "$tool" compare "$a" "$b"
 printf '\n\n' >"$b"
 expect_error bad-empty 2 'the file holds no row' "$tool" compare "$a" "$b"
-head -c 3000 /dev/urandom >"$b"
+{ printf '\377'; head -c 3000 "$tool"; } >"$b"  # no text in any line, least of all in the first
 expect_error bad-bytes 2 'b.jsonl:1: ' "$tool" compare "$a" "$b"
 expect_error no-file 2 'none.jsonl: No such file' "$tool" compare "$a" "$scratch/none.jsonl"
 expect_error directory 2 'Is a directory' "$tool" compare "$a" "$scratch"

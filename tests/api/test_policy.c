@@ -280,6 +280,7 @@ static void locked_knows_its_borders(void **state) {
         {"prefill many-rows h4/2 d64 bf16", "h4/2 q20 k20 d64 bf16", "h4/2 q20 k20 d32 bf16"},
         {"prefill many-rows h4/2 d32 bf16 causal", "h4/2 q20 k20 d32 bf16 causal", "h4/2 q20 k20 d32 bf16"},
         {"prefill many-rows h4/2 d32 bf16", "h4/2 q20 k20 d32 bf16", "h4/2 q20 k20 d32 bf16 causal"},
+        {"prefill many-rows h4/2 d32 bf16 scale=0.5", "h4/2 q20 k20 d32 bf16 scale=0.5", "h4/2 q20 k20 d32 bf16 scale=0.25"},
     };
     for (int n = 0; n < COUNT(cases); n++) {
         tp_context *context = context_of(TP_LOCKED, NULL, NULL);

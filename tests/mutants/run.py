@@ -7,9 +7,10 @@
 --sample takes mutants in an order drawn by the seed, by default the day's date, and begins no new one after so many
 seconds; it trusts that the tests pass without a mutant, which `make test` shows.
 
-A mutant is killed when a test fails or runs into the time limit. A mutant that has a command is killed by that one
-alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests;
-one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The tests of its file are asked
+first, then all others of `make test`, those that were quick without a mutant before those that were slow. A mutant that has
+a command is killed by that one alone, run in the build folder: it shows what that command finds. One that survives is a gap
+in the tests; one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
@@ -36,25 +37,20 @@ import test_torch
 
 KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
-LIMIT = 240  # seconds for one mutant's tests; the stated time
-PATIENCE = 8 * LIMIT  # for tests without a mutant: a busy host is no mistake
-TESTS = ["ctest", "--stop-on-failure", "--output-on-failure", "-LE", "slow", "-E", "^(install|header|arrows|lines|links|random_daily)$"]
+LIMIT = 240  # seconds for one test, or twenty times what it took without a mutant: longer is a hang
+NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  # what they look at, no mutant changes
+             "functions", "spills"}  # they look at code of -O3
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
-TORCH = {  # parts of python/tests/run.py
-    "patch": "tests of patch(), with PyTorch",
-    "transformers": "tests of attn_implementation, with transformers",
-    "watch": "tests of the watcher, with PyTorch",
-    "flash": "tests of flash-attn's functions, with PyTorch",
-}
-DEVICE = "tests of the OpenCL backend"
+TORCH = ("patch", "transformers", "watch", "flash")  # parts of python/tests/run.py, as tests named torch_...
 FIRST = [
-    ("opencl/", DEVICE),
-    ("python/tileproof/transformers/", TORCH["transformers"]),
-    ("python/tileproof/watch/", TORCH["watch"]),
-    ("python/tileproof/flash_attn/", TORCH["flash"]),
-    ("openmp-", TORCH["patch"]),
+    ("opencl/", "opencl_(calls|bad|faults|values)"),
+    ("python/tileproof/transformers/", "torch_transformers"),
+    ("python-proof-", "python"),
+    ("python/tileproof/watch/", "torch_watch"),
+    ("python/tileproof/flash_attn/", "torch_flash"),
+    ("openmp-", "torch_patch"),
     ("caller-", "caller_threads"),
-    ("python/tileproof/", TORCH["patch"]),
+    ("python/tileproof/", "torch_patch"),
     ("python/", "python"),
     ("scripts/", "python"),
     ("cli/tool/nearest", "cli"),
@@ -66,7 +62,7 @@ FIRST = [
     ("harness/atomic_file", "file_calls"),
     ("harness/places", "file_calls"),
     ("cli/output", "file_calls"),
-    ("proof/lock", "lock_revisions|lock|preflight|proof_memory_lock|lock_cli"),
+    ("proof/lock", "lock_revisions|lock|lock_diff|preflight|proof_memory_lock|lock_cli"),
     ("proof/preflight", "preflight|lock_revisions"),
     ("cli/tool/guard", "lock_cli"),
     ("cli/lock/", "lock_cli"),
@@ -83,6 +79,7 @@ FIRST = [
     ("cli/qualify/", "qualify"),
     ("harness/oracle", "qualify"),
     ("harness/tensors", "proof_memory_harness|random_rule"),
+    ("harness/attempt", "attempt|random_isolated"),
     ("harness/", "verdict|random_rule|random"),
     ("cli/report/", "report_cli|fuzz_report"),
     ("cli/plot/", "plot|report_cli"),
@@ -92,28 +89,36 @@ FIRST = [
     ("cli/replay", "replay_cli"),
     ("cli/tool/evidence", "opencl_label"),
     ("units-", "capacity_cli"),
+    ("stop-", "terminal"),
+    ("cli/check/", "random_isolated|random_cli|cli"),
     ("cli/", "verdict|compare"),
+    ("proof/qualify_engine", "engine"),
+    ("proof/engine", "engine|cells"),
     ("proof/qualify", "qualification|proof_memory_qualify|qualify"),
     ("proof/sized", "growth_proof_.*"),
     ("proof/capacity", "capacity.*"),
     ("kv-shared", "capacity"),
+    ("src/kvcache/", "kv_.*"),
+    ("proof/cache_layers", "cache_model"),
+    ("proof/rotation", "rotation|fuzz_model"),
     ("proof/", "model_.*|json|lock|preflight|cells|hashes|proof_memory.*"),
-    ("src/telemetry/", "metrics|watch|policy|device"),
+    ("src/rope/", "rope|rope_bad|control"),
+    ("src/telemetry/", "metrics|watch|policy|device|reports|call_text"),
     ("growth-", "growth_.*"),
     ("sets-", "one_dtype"),
     ("isa-bits", "machine"),
     ("event-for", "policy"),
     ("arithmetic-", "arithmetic"),
+    ("src/masks/callback", "callback"),
+    ("src/masks/", "masks|mask_kinds|mask_rules|mask_cache|mask_results|paged"),
     ("pairs-", "p_bf16|dots|kernel_functions|problem_text"),
     ("decision-", "allocation|watch"),
     ("device-", "device|backend|tickets"),
     ("ticket-", "tickets|device"),
-    ("src/masks/callback", "callback"),
     ("src/reference/row", "callback|bound|reference|reference_rules"),
     ("reference-gradient", "reference_backward|reference_backward_bound"),
-    ("backward-", "backward|backward_bad"),
+    ("backward-", "backward|backward_bad|backward_nan|kernel_functions|control"),
     ("dropout-", "dropout"),
-    ("src/masks/", "masks|mask_kinds|mask_rules|mask_cache"),
     ("src/strategies/visibility", "masks|mask_kinds|mask_cache"),
     ("src/strategies/prepare", "mask_results"),
     ("src/kernels/modify", "mask_results|large"),
@@ -128,10 +133,15 @@ FIRST = [
     ("src/problem/cache_check", "paged|mask_cache|callback"),
     ("src/problem/mask_data", "abuse|mask_rules"),
     ("src/machine/trial", "starting"),
-    ("src/api/", "starting|forked|callback"),
+    ("src/api/", "starting|forked|callback|watch|policy|cache|metrics|tensors|selection|abuse|reports"),
     ("src/plan/permits", "forked|policy"),
-    ("src/plan/", "selection|reports"),
-    ("", "borders|values"),
+    ("src/plan/", "selection|reports|policy"),
+    ("src/strategies/", "mask_cache|mask_results|paged|decode|dropout|borders"),
+    ("src/problem/", "problem|problem_text|tensors|overlap|abuse|call_text"),
+    ("src/quant/", "quant.*"),
+    ("src/rope/", "rope.*"),
+    ("src/kvcache/", "kv_.*"),
+    ("", "borders|values|dtype|exp2|control|nonfinite|merge|mask_cache|mask_results|large|kernel_functions|dots|call_text"),
 ]
 
 
@@ -156,6 +166,8 @@ def first_asked(mutant):
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third."""
 
+    took = {}  # seconds of each test without a mutant
+
     def __init__(self, number, target, python):
         """python: None, or for whom the Python package is built."""
         self.tree = ROOT / "build" / "mutants" / str(number)
@@ -164,41 +176,58 @@ class Worker:
         self.build = self.tree / "build"
         package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
         self.target = target
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1", *package],
+        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", *package],
                         ["cmake", "--build", "build", "--target", target]):
             code, text = sh(command, self.tree)
             if code != 0:
                 sys.exit(text)
-        self.tests = json.loads(sh(["ctest", "--show-only=json-v1"], self.build)[1])["tests"]
+        self.made = {str(path) for path in self.build.iterdir() if path.is_file()}
+        self.tests = {test["name"]: test for test in json.loads(sh(["ctest", "--show-only=json-v1"], self.build)[1])["tests"]}
+        for part in TORCH if python is not None else ():
+            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
+            self.tests[f"torch_{part}"] = {"command": command, "properties": [
+                {"name": "ENVIRONMENT", "value": [f"PYTHONPATH={self.build / 'python'}"]}, {"name": "LABELS", "value": ["slow"]}]}
 
     def compile(self, targets=None):
         return sh(["cmake", "--build", "build", "--target", *(targets or [self.target])], self.tree)
 
-    def needed(self, only):
-        """What these tests run, as targets: their programs, the tool. None: they need the whole tree, or more than it."""
-        if only == DEVICE or only in TORCH.values() or only == "python":
-            return None
-        words = {word for test in self.tests if re.fullmatch(only, test["name"]) for word in test["command"]}
-        return sorted(os.path.relpath(word, self.build) for word in words
-                      if word.startswith(f"{self.build}/") and os.path.isfile(word)) or None
+    def matching(self, pattern):
+        return [name for name in self.tests if re.fullmatch(pattern, name)]
 
-    def test(self, only=None, limit=LIMIT):
-        if only == DEVICE:
-            return sh(["ctest", "--stop-on-failure", "--output-on-failure", "-R", "^opencl_(calls|bad|faults|values)$"], self.build, limit)
-        part = next((name for name, text in TORCH.items() if text == only), None)
-        if part is not None:
-            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
-            return sh(command, self.build, limit, PYTHONPATH=str(self.build / "python"))
-        return sh(TESTS + (["-R", f"^({only})$"] if only else []), self.build, limit)
+    def quick(self):
+        return [name for name in self.tests if name not in NOT_ASKED and not self.property(name, "DISABLED", False)
+                and "slow" not in self.property(name, "LABELS", [])]
+
+    def property(self, name, wanted, otherwise):
+        return next((p["value"] for p in self.tests[name].get("properties", []) if p["name"] == wanted), otherwise)
+
+    def needed(self, names):
+        """What these tests run, as targets: their programs, the tool. None: they need the whole tree, or more than it."""
+        if any(re.match("opencl|torch|python$|manual$", name) for name in names):
+            return None
+        words = {word for name in names for word in self.tests[name]["command"]}
+        return sorted(os.path.relpath(word, self.build) for word in words
+                      if word in self.made) or None
+
+    def limit(self, name):
+        return max(LIMIT, 20 * self.took.get(name, 0))
+
+    def ask(self, name, limit=None):
+        """None, or how the test failed, and its output."""
+        env = dict(pair.split("=", 1) for pair in self.property(name, "ENVIRONMENT", []))
+        code, text = sh(self.tests[name]["command"], self.property(name, "WORKING_DIRECTORY", self.build), limit, **env)
+        if code in (0, self.property(name, "SKIP_RETURN_CODE", 0)):
+            return None, text
+        return (f"{name} (hangs)" if code == "timeout" else name), text
 
     def run_kernel(self, mutant):
         """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
         plant = {"OPENCL_FIND": mutant["find"], "OPENCL_REPLACE": mutant["replace"]}
         for words in (["./opencl_values", "brief"], ["./opencl_calls"], ["--oclgrind", "./opencl_values", "small"]):
-            code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, LIMIT, **plant)
+            code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, 4 * LIMIT, **plant)
             if code != 0:
                 said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)
-                return "killed", "time limit" if code == "timeout" else " ".join(words) + " " + " ".join(said[:1])[:120]
+                return "killed", "hangs" if code == "timeout" else " ".join(words) + " " + " ".join(said[:1])[:120]
         return "SURVIVED", ""
 
     def run(self, mutant):
@@ -210,24 +239,25 @@ class Worker:
             return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
-            first = None if "command" in mutant else first_asked(mutant)
+            first = [] if "command" in mutant else self.matching(first_asked(mutant))
             code, text = self.compile(first and self.needed(first))
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
-                code, text = sh(shlex.split(mutant["command"]), self.build, LIMIT)
-                found = "time limit" if code == "timeout" else "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
-                if code not in (0, 1, "timeout"):
+                code, text = sh(shlex.split(mutant["command"]), self.build, self.limit(mutant["command"]))
+                found = "hangs" if code == "timeout" else "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
+                if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
-            code, text = self.test(first)
-            if code == 0:
-                self.compile()
-                code, text = self.test()
-            if code == 0:
-                return "SURVIVED", ""
-            by = "time limit" if code == "timeout" else " ".join(re.findall(r"\d+ - (\S+) \((?!Skipped)[A-Z]", text))
-            return "killed", by or "a test"
+            every = sorted(self.quick(), key=lambda name: self.took.get(name, self.property(name, "COST", 0)))
+            for names in (first, every):  # the first ones again: now the whole tree is built
+                for name in names:
+                    if (by := self.ask(name, self.limit(name))[0]) is not None:
+                        return "killed", by
+                code, text = self.compile()
+                if code != 0:
+                    return "MISTAKE", "does not compile:\n" + text[-2000:]
+            return "SURVIVED", ""
         finally:
             path.write_text(original)
 
@@ -270,14 +300,30 @@ def main():
     python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         made = list(pool.map(lambda number: Worker(number, "all" if asked else "tileproof", python), range(jobs)))
-    runs = [lambda only=only: made[0].test(only, PATIENCE) for only in asked]
-    runs += [lambda c=c: sh(shlex.split(c), made[0].build, PATIENCE) for c in checks]
-    for run in runs if not options.sample else []:
-        code, text = run()
-        if code != 0:
-            sys.exit(f"mutants: the tests fail without any mutant ({code}):\n" + text[-4000:])
     for worker in made:
         workers.put(worker)
+
+    def sound(name):
+        worker, start = workers.get(), time.monotonic()
+        try:
+            if name in checks:
+                code, text = sh(shlex.split(name), worker.build)
+                failed = code != 0
+            else:
+                failed, text = worker.ask(name)
+            Worker.took[name] = time.monotonic() - start
+        finally:
+            workers.put(worker)
+        return f"mutants: {name} fails without any mutant:\n{text[-4000:]}" if failed else None
+
+    if not options.sample:
+        names = {name for pattern in asked for name in made[0].matching(pattern)} | set(made[0].quick() if asked else [])
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            wrong = [text for text in pool.map(sound, [*checks, *names]) if text is not None]
+        if wrong:
+            sys.exit("\n".join(wrong))
+        print(f"mutants: {len(names)} tests and {len(checks)} commands pass without a mutant, "
+              f"{time.monotonic() - begin:.0f} s from the start", flush=True)
 
     def one(mutant):
         if options.sample and time.monotonic() - begin > options.sample and mutant is not mutants[0]:
@@ -294,7 +340,7 @@ def main():
         states = [state for state in pool.map(one, mutants) if state != "not run"]
     killed = states.count("killed")
     print(f"{killed} of {len(states)} mutants killed, {states.count('SURVIVED')} survived, "
-          f"{states.count('MISTAKE')} mistakes (limit {LIMIT} s each)")
+          f"{states.count('MISTAKE')} mistakes (limit of a test {LIMIT} s)")
     return 0 if killed == len(states) else 1
 
 

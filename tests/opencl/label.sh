@@ -9,14 +9,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "label.sh: $*"; exit 1; }
 untried="run on PoCL (CPU) and oclgrind; never run on a GPU"
-# label CONFIG NAME: what info says by a record of this kind
+# label CONFIG NAME [MODE]: what info says by a record of this kind
 label() {
-    "$record" "$1" "$2" >"$work/record"
+    "$record" "$@" >"$work/record"
     "$tool" info --record "$work/record" | sed -n 's/^ *kernel opencl: //p'
 }
 [ "$(label gpu 'Some GPU')" = "checked on Some GPU (gpu, 2026-11-17, 1 problems)" ] || fail "a GPU: $(label gpu 'Some GPU')"
 [ "$(label gpu-quick 'Some GPU')" = "checked on Some GPU (gpu-quick, 2026-11-17, 1 problems)" ] || fail "a GPU, in brief"
 [ "$(label gpu-part 'Some GPU')" = "$untried" ] || fail "cases that were chosen are not enough"
+[ "$(label gpu 'Some GPU' eager)" = "$untried" ] || fail "cells of a model of that name are no record"
 [ "$(label cpu 'Some CPU')" = "$untried" ] || fail "a CPU is no news"
 [ "$(label accelerator 'Some FPGA')" = "checked on Some FPGA (accelerator, 2026-11-17, 1 problems); $untried" ] || fail "an accelerator is no GPU"
 "$tool" info --json --record "$work/record" | python3 -c 'import json, sys; assert "Some FPGA" in json.load(sys.stdin)["opencl"]["evidence"]'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a lock as `tileproof check --device --record` would on another device: for labels, where no such device is.
-       record CONFIG NAME      "gpu", "gpu-quick"; "Some GPU" */
+       record CONFIG NAME [MODE]      "gpu", "gpu-quick"; "Some GPU"; "check" */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,12 +19,13 @@ int main(int argc, char **argv) {
     tp_error error = TP_ERROR_INIT;
     tp_lock *lock;
     char device[128];
-    if (argc != 3 || tp_lock_create(&lock, &error) != TP_OK || tp_identity_detect(NULL, &here, &error) != TP_OK) return 2;
+    if (argc < 3 || argc > 4) return 2;
+    if (tp_lock_create(&lock, &error) != TP_OK || tp_identity_detect(NULL, &here, &error) != TP_OK) return 2;
     there = *here;
     snprintf(device, sizeof device, "opencl:%s", argv[2]);
     there.struct_size = sizeof there;
     there.device = device;
-    there.mode = "check";
+    there.mode = argc > 3 ? argv[3] : "check";
     cell.status = TP_CELL_QUALIFIED;
     cell.phase = TP_QUALIFY_PREFILL;
     cell.problem = "h2/1 q20 k40 d32 f32 causal";

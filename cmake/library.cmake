@@ -27,7 +27,8 @@ file(GLOB hashed CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.[chi]* ${CMAKE_SO
   ${CMAKE_SOURCE_DIR}/src/kernels/bf16/*.[ch])
 list(SORT hashed)
 list(APPEND hashed ${CMAKE_SOURCE_DIR}/CMakeLists.txt ${CMAKE_SOURCE_DIR}/include/tileproof.h
-  ${CMAKE_SOURCE_DIR}/include/tileproof_backend.h ${CMAKE_SOURCE_DIR}/cmake/library.cmake)
+  ${CMAKE_SOURCE_DIR}/include/tileproof_backend.h ${CMAKE_SOURCE_DIR}/include/tileproof_cache.h
+  ${CMAKE_SOURCE_DIR}/include/tileproof_rope.h ${CMAKE_SOURCE_DIR}/cmake/library.cmake)
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 string(REGEX REPLACE " +" " " build_with "${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${CMAKE_C_FLAGS} \
 ${CMAKE_C_FLAGS_${build_type}} pthreadpool=${TILEPROOF_PTHREADPOOL} emulated=${TILEPROOF_EMULATED} \

@@ -31,7 +31,9 @@ endforeach()
 target_link_libraries(tileproof_proof_shared PRIVATE ${JANSSON_LIBRARY} ${CMAKE_DL_LIBS} m)
 target_link_libraries(tileproof_proof_static PUBLIC ${CMAKE_DL_LIBS} $<BUILD_INTERFACE:${JANSSON_LIBRARY}> $<INSTALL_INTERFACE:jansson>)
 
-# The flat functions that `make test-torch` calls from Python, to compare models with transformers. Not installed.
-add_library(tileproof_models MODULE ${CMAKE_SOURCE_DIR}/tests/models/shim.c)
-set_target_properties(tileproof_models PROPERTIES OUTPUT_NAME tileproof_models)
-target_link_libraries(tileproof_models PRIVATE tileproof_proof_shared)
+if(EXISTS ${CMAKE_SOURCE_DIR}/tests/models/shim.c) # a source distribution has no tests
+  # The flat functions that `make test-torch` calls from Python, to compare models with transformers. Not installed.
+  add_library(tileproof_models MODULE ${CMAKE_SOURCE_DIR}/tests/models/shim.c)
+  set_target_properties(tileproof_models PROPERTIES OUTPUT_NAME tileproof_models)
+  target_link_libraries(tileproof_models PRIVATE tileproof_proof_shared)
+endif()

@@ -10,17 +10,19 @@ set_target_properties(tileproof_python PROPERTIES OUTPUT_NAME _core PREFIX "" SU
 target_compile_definitions(tileproof_python PRIVATE Py_LIMITED_API=0x030B0000)
 target_include_directories(tileproof_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 # The library is inside the extension and shows no symbol: another libtileproof in the process stays apart.
-target_link_libraries(tileproof_python PRIVATE tileproof_static)
+target_link_libraries(tileproof_python PRIVATE tileproof_proof_static)
 target_link_options(tileproof_python PRIVATE -Wl,--exclude-libs,ALL -Wl,-Bsymbolic)
 add_custom_target(tileproof_python_package ALL
   ${CMAKE_COMMAND} -E copy_directory ${CMAKE_SOURCE_DIR}/python/tileproof ${CMAKE_BINARY_DIR}/python/tileproof)
 
-# A wheel carries what it needs: the extension and, beside it, the pool under its own name.
+# A wheel carries what it needs: the extension and, beside it, jansson and the pool under the names that the linker looks for.
 install(TARGETS tileproof_python LIBRARY DESTINATION tileproof COMPONENT python EXCLUDE_FROM_ALL)
-if(TILEPROOF_PTHREADPOOL)
-  file(REAL_PATH ${PTHREADPOOL_LIBRARY} pool_file)
-  install(FILES ${pool_file} DESTINATION tileproof COMPONENT python EXCLUDE_FROM_ALL)
-endif()
+foreach(library ${JANSSON_LIBRARY} ${PTHREADPOOL_LIBRARY})
+  file(REAL_PATH ${library} file)
+  execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${file} OUTPUT_VARIABLE headers)
+  string(REGEX REPLACE ".*SONAME +([^ \n]+).*" "\\1" name "${headers}")
+  install(FILES ${file} DESTINATION tileproof RENAME ${name} COMPONENT python EXCLUDE_FROM_ALL)
+endforeach()
 if(TILEPROOF_TESTS AND NOT TILEPROOF_SANITIZE)
   # The Python that the extension was built for; it fails without NumPy. scripts/python_env.py finds or makes one that has it.
   add_test(NAME python COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/python/tests/run.py numpy)

@@ -63,6 +63,16 @@ target_link_options(test_random_isolated PRIVATE -Wl,--wrap=fork)
 # What check runs calls with.
 target_link_options(test_attempt PRIVATE -Wl,--wrap=tp_plan_run,--wrap=tp_plan_workspace)
 
+set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
+add_executable(fuzz_rope_replay ${fuzz_dir}/fuzz_rope.c ${fuzz_dir}/replay.c)
+target_link_libraries(fuzz_rope_replay PRIVATE tileproof_static)
+add_test(NAME fuzz_rope COMMAND fuzz_rope_replay ${fuzz_dir}/rope)
+if(TILEPROOF_FUZZ) # the library is compiled again, so that its branches are seen
+  add_executable(fuzz_rope ${fuzz_dir}/fuzz_rope.c ${sources} ${CMAKE_BINARY_DIR}/build_hash.c ${kernel_objects})
+  target_compile_options(fuzz_rope PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_options(fuzz_rope PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_link_libraries(fuzz_rope PRIVATE tileproof_flags m ${pool_libraries} Threads::Threads)
+endif()
 if(TARGET tileproof_proof_static)
   include(cmake/tests_proof.cmake)
 endif()
@@ -91,7 +101,15 @@ target_link_libraries(example_train PRIVATE tileproof_static)
 add_test(NAME train COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/train.sh $<TARGET_FILE:example_train>)
 add_executable(example_paged ${CMAKE_SOURCE_DIR}/examples/paged.c)
 target_link_libraries(example_paged PRIVATE tileproof_static)
+add_executable(example_generate ${CMAKE_SOURCE_DIR}/examples/generate.c)
+target_link_libraries(example_generate PRIVATE tileproof_static)
+add_test(NAME generate COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/generate.sh $<TARGET_FILE:example_generate> ${CMAKE_SOURCE_DIR})
 add_test(NAME example_paged COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/paged_example.sh $<TARGET_FILE:example_paged>)
+
+if(NOT TILEPROOF_SANITIZE)
+  add_test(NAME cache_docs COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/cache_docs.sh ${CMAKE_SOURCE_DIR}
+    $<TARGET_FILE:tileproof_static> ${pool_libraries})
+endif()
 
 add_test(NAME arrows COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_arrows.py)
 add_test(NAME lines COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/check_lines.py)
@@ -115,6 +133,7 @@ endif()
 if(NOT TILEPROOF_SANITIZE)
   add_test(NAME header COMMAND bash ${CMAKE_SOURCE_DIR}/tests/api/header.sh ${CMAKE_SOURCE_DIR}
     $<TARGET_FILE:tileproof_shared> $<TARGET_FILE:tileproof_static>)
+  add_test(NAME rope_snippet COMMAND bash ${CMAKE_SOURCE_DIR}/tests/rope/snippet.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:tileproof_shared>)
   add_executable(functions_calls ${CMAKE_SOURCE_DIR}/tests/api/functions_calls.c)
   target_link_libraries(functions_calls PRIVATE test_support)
   add_test(NAME functions COMMAND bash ${CMAKE_SOURCE_DIR}/tests/api/functions.sh $<TARGET_FILE:functions_calls>)
@@ -130,8 +149,9 @@ if(NOT TILEPROOF_SANITIZE)
 endif()
 
 # The longest first, so that the last ones to end are short: seconds of one core.
-foreach(row random_cli=40 random_daily=40 cli=30 terminal=20 python=20 files=15 backward_nan=12 bytes=12 qualify=10 canary=10 compare=8 bench=8
-        ops=14 capacity_cli=8 verdict=6 replay_cli=8 mask_cache=5 threads=5 bound=4 guard=4 backward=4 train=4 mask_kinds=3 mask_results=3 memory=3)
+foreach(row terminal=50 random_cli=43 cli=40 random_daily=38 runner=36 ops=28 python=27 files=17 qualify=16 bytes=14 canary=14 kernel_functions=12
+        trace_summary=12 bench=11 replay_cli=9 compare=7 capacity_cli=7 random_isolated=7 backward_nan=6 mask_cache=6 report_cli=6 functions=6
+        verdict=5 memory=5 lock_cli=5 bound=5 threads=4 guard=4 backward=3 train=3)
   string(REPLACE "=" ";" row ${row})
   list(GET row 0 name)
   list(GET row 1 seconds)

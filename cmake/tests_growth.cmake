@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs and libraries of different versions: tests/growth/growth.h. The headers of the later version are made by a script.
 set(grown ${CMAKE_BINARY_DIR}/grown)
-foreach(header tileproof.h tileproof_backend.h tileproof_proof.h)
+foreach(header tileproof.h tileproof_backend.h tileproof_cache.h tileproof_rope.h tileproof_proof.h)
   add_custom_command(OUTPUT ${grown}/${header}
     COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} ${grown}/${header}
     DEPENDS ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} VERBATIM)
@@ -17,7 +17,8 @@ target_compile_options(tileproof_grown PRIVATE -Wno-missing-field-initializers)
 add_dependencies(tileproof_grown grown_headers)
 
 # growth_old: a program of 0.2.0 with later libraries. growth_new: a later program with these libraries. growth_proof_old,
-# growth_proof_new: the same of tileproof_proof.h. backend_old, backend_new: a backend in place of a program.
+# growth_proof_new: the same of tileproof_proof.h. growth_cache_*, growth_rope_*: of these headers. backend_old, backend_new: a
+# backend in place of a program.
 function(growth_test name source)
   foreach(age old new)
     add_executable(${name}_${age} ${CMAKE_SOURCE_DIR}/tests/growth/${source} ${CMAKE_SOURCE_DIR}/tests/growth/growth.c
@@ -32,7 +33,9 @@ function(growth_test name source)
 endfunction()
 growth_test(growth core.c)
 growth_test(backend backend.c)
-foreach(name growth backend)
+growth_test(growth_cache cache.c)
+growth_test(growth_rope rope.c)
+foreach(name growth growth_cache growth_rope backend)
   target_link_libraries(${name}_old PRIVATE tileproof_grown ${CMOCKA_LIBRARY} m)
   target_link_libraries(${name}_new PRIVATE tileproof_shared ${CMOCKA_LIBRARY} m)
 endforeach()

@@ -22,7 +22,9 @@ foreach(name test_proof_memory test_proof_memory_lock test_proof_memory_qualify 
     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 endforeach()
 target_link_libraries(test_proof_memory_harness PRIVATE tileproof_harness)
-target_compile_definitions(test_proof_memory PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
+foreach(name test_proof_memory test_cache_model)
+  target_compile_definitions(${name} PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
+endforeach()
 target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
 
 # Files of the tool, without the tool, and with calls of the system that fail.
@@ -81,7 +83,6 @@ target_link_libraries(example_serve PRIVATE tileproof_proof_static)
 add_test(NAME serve COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/serve.sh $<TARGET_FILE:example_serve>
   ${CMAKE_SOURCE_DIR}/models)
 
-set(fuzz_dir ${CMAKE_SOURCE_DIR}/tests/fuzz)
 foreach(kind model lock)
   add_executable(fuzz_${kind}_replay ${fuzz_dir}/fuzz_${kind}.c ${fuzz_dir}/replay.c)
   target_link_libraries(fuzz_${kind}_replay PRIVATE tileproof_proof_static)

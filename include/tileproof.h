@@ -15,6 +15,7 @@
  *     5  machine            what this host has; recorded hosts
  *     6  oracle and merge   the double reference and its error bounds, tp_merge
  *     7  what exists        tables of kernels, masks and kernel functions, for tools
+ *     8  quantised caches   rows to codes and back
  *
  * "Exact" means: the same function as dense attention with bounded rounding, no approximation.
  * docs/numerics.md is the contract line by line, each line with the test that holds it.
@@ -114,7 +115,8 @@ typedef enum tp_status {
     TP_FORKED = 8,           /* the context was made before this process was forked             */
     TP_NOT_LOCKED = 9,       /* the policy is locked, and what would serve is not permitted     */
     TP_DEVICE_FAILED = 10,   /* a device, its driver or its backend failed; the text says where */
-    TP_PENDING = 11          /* tp_ticket_wait: the call is not done yet                        */
+    TP_PENDING = 11,         /* tp_ticket_wait: the call is not done yet                        */
+    TP_CACHE_FULL = 12       /* tileproof_cache.h: a cache has too few free pages or slots       */
 } tp_status;
 
 /* "TP_INVALID" and so on; "TP_?" for a number that is no status. */
@@ -140,6 +142,17 @@ typedef enum tp_dtype {
 TP_API const char *tp_dtype_name(tp_dtype dtype); /* "bf16"; "dtype?" when unknown */
 /* Bytes of one element; 0 for unknown dtypes and for i4, which packs two in a byte. */
 TP_API size_t tp_dtype_bytes(tp_dtype dtype);
+
+/* How codes of a quantised cache are scaled: what is stored is code * scale. Numbers are fixed for ever; 0 is "not
+   quantised". i8 takes TOKEN or Q8_0, e4m3 TENSOR or TOKEN, i4 GROUP. docs/quantised.md shows the formats. */
+typedef enum tp_scales {
+    TP_SCALES_NONE = 0,
+    TP_SCALES_TENSOR = 1, /* one float32 for a whole tensor */
+    TP_SCALES_TOKEN = 2,  /* one float32 for each token and KV head */
+    TP_SCALES_GROUP = 3,  /* one f16 for each 32 elements of a row, the last of which may be fewer */
+    TP_SCALES_Q8_0 = 4    /* ggml's q8_0 blocks: an f16 scale, then 32 codes, 34 bytes. Strides count bytes */
+} tp_scales;
+TP_API const char *tp_scales_name(tp_scales kind); /* "token"; "scales?" when unknown */
 
 /* How a kernel rounds its products and sums: tp_reference's bounds depend on it. Numbers are fixed for ever. */
 typedef enum tp_arithmetic {
@@ -1104,6 +1117,38 @@ TP_API tp_status tp_measure_read(tp_context *context, const char *kernel, int th
    kernels has no conversion: NaN comes back and nothing is read, or nothing is written. */
 TP_API float tp_to_float(tp_dtype dtype, const void *element);
 TP_API void tp_from_float(tp_dtype dtype, float value, void *element);
+
+/* ------------------------------------------------------------------------------------------
+ * 8  Quantised caches. docs/quantised.md has the formats, and the error of each element.
+ * ------------------------------------------------------------------------------------------ */
+
+/* Rows of floats and the same rows as codes and scales. */
+typedef struct tp_quantised {
+    uint32_t struct_size;
+    int32_t dtype;          /* of codes: TP_I8, TP_I4 (two in a byte, the first in the low half), TP_E4M3 */
+    int32_t kind;           /* tp_scales */
+    int32_t values_dtype;   /* TP_F32, TP_F16, TP_BF16 */
+    int64_t rows, dim;      /* dim: even for i4, a multiple of 32 for q8_0 */
+    void *values;           /* row r at r*values_stride, in elements */
+    int64_t values_stride;
+    void *codes;            /* strides as in tp_tensor: elements, of q8_0 bytes */
+    int64_t codes_stride;
+    void *scales;           /* of TP_SCALES_TOKEN float32, of TP_SCALES_GROUP f16, a row's groups one after another; of
+                               TP_SCALES_TENSOR the one scale, which is read; of TP_SCALES_Q8_0 not looked at */
+    int64_t scales_stride;  /* in scales */
+} tp_quantised;
+#define TP_QUANTISED_INIT { sizeof(tp_quantised), 0, 0, TP_F32, 0, 0, NULL, 0, NULL, 0, NULL, 0 }
+
+/* Bytes of a row's codes, and of the scales that it has beside them; 0 for what does not go together. */
+TP_API int64_t tp_codes_bytes(tp_dtype dtype, tp_scales kind, int64_t dim);
+TP_API int64_t tp_scales_bytes(tp_scales kind, int64_t dim);
+
+/* Values to codes and scales. This is where a quantised cache loses something: *loss, unless loss is NULL, becomes the
+   greatest |value - stored| of any row, relative to the greatest |value| of that row; infinity where a value is not
+   finite. Such a value makes its element NaN (e4m3), or every element that shares its scale (i8, i4). */
+TP_API tp_status tp_quantise(const tp_quantised *rows, double *loss, tp_error *error);
+/* Codes and scales to values, each rounded once. */
+TP_API tp_status tp_dequantise(const tp_quantised *rows, tp_error *error);
 
 #ifdef __cplusplus
 }

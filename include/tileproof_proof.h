@@ -26,6 +26,8 @@
 #define TILEPROOF_PROOF_H
 
 #include "tileproof.h"
+#include "tileproof_cache.h"
+#include "tileproof_rope.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -55,18 +57,7 @@ TP_API const char *tp_part_name(tp_part part);
 #define TP_TERM_PREFIX  2u /* or_of: the key is in the prefix: k_pos < prefix length               */
 #define TP_TERM_FIRST   4u /* or_of: the key is one of the first `first` and not after the row     */
 
-typedef enum tp_rope {
-    TP_ROPE_NONE = 0, /* q and k are not rotated */
-    TP_ROPE_DEFAULT = 1,
-    TP_ROPE_LINEAR = 2,
-    TP_ROPE_DYNAMIC = 3,
-    TP_ROPE_YARN = 4,
-    TP_ROPE_LONGROPE = 5,
-    TP_ROPE_LLAMA3 = 6,
-    TP_ROPE_2D = 7, /* a vision tower's: rows and columns of patches */
-    TP_ROPE_PROPORTIONAL = 8
-} tp_rope;
-TP_API const char *tp_rope_name(tp_rope rope);
+TP_API const char *tp_rope_name(tp_rope rope); /* of tileproof_rope.h */
 
 /* Layers of one model that ask for the same attention. */
 typedef struct tp_layer_group {
@@ -151,6 +142,12 @@ TP_API tp_status tp_model_parse(const char *text, size_t size, const char *name,
 TP_API tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
                                      tp_model **model, tp_error *error);
 TP_API void tp_model_destroy(tp_model *model);
+
+/* How a layer of the text rotates q and k, for tp_rope_create: options, which TP_ROPE_OPTIONS_INIT has set up, are filled whole.
+   Lists of factors are the model's. A layer that is not rotated has kind none. Latent attention rotates the last dims of a row
+   of head_dim_qk; on latents head_dim is the group's decode_dim_qk, and first what lies before them. TP_INVALID: there is no such
+   layer; TP_UNSUPPORTED: it is no attention. What a file of layer groups does not say is 0, and tp_rope_create asks for it. */
+TP_API tp_status tp_rope_from_model(const tp_model *model, int layer, tp_rope_options *options, tp_error *error);
 
 /* "causal & window", "(causal & window) | same-span", "full". TP_INVALID when size is too small, here and
    below; 96 bytes are enough. */
@@ -628,6 +625,14 @@ typedef struct tp_capacity_work {
 } tp_capacity_work;
 #define TP_CAPACITY_WORK_INIT { sizeof(tp_capacity_work), 0, 0, 0, 0, 0, 0, 0, 0, "", "" }
 TP_API tp_status tp_capacity_work_at(const tp_capacity *capacity, int group, int decode, tp_capacity_work *work);
+
+/* A cache of this model (tileproof_cache.h): writes a row for each layer of the part, by its number in the model, to layers,
+   which has room for so many (TP_MODEL_MAX_LAYERS is always enough), and sets layers, layer_count, same and, if the file says it,
+   sequence_tokens of the options. dtype 0: the file's, and bf16 where it names none. Groups may differ in heads, dims and dtype.
+   Layers with latents keep those; with a window, every token; out of scope, or with the keys of an earlier layer, nothing.
+   TP_PART_CROSS: a second cache, of the encoder's keys. TP_UNSUPPORTED: no layer of the part generates. */
+TP_API tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtype, tp_cache_layer *layers, int64_t room,
+                                     tp_cache_options *options, tp_error *error);
 
 /* At load: may this context serve this model by this lock? TP_UNSUPPORTED names the model and, where it is one
    group's fault, part, layers, phase and reason: the lock is stale for this host, the config is another, or a

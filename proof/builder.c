@@ -73,7 +73,16 @@ static void free_groups(tp_layer_group *const *groups, int count) {
     for (int i = 0; i < count; i++) free(groups[i]);
 }
 
+static void free_rotations(tp_rope_options rotations[2]) {
+    for (int i = 0; i < 2; i++) {
+        free((float *)(uintptr_t)rotations[i].short_factors);
+        free((float *)(uintptr_t)rotations[i].long_factors);
+    }
+    memset(rotations, 0, 2 * sizeof *rotations);
+}
+
 void tp__builder_discard(tp__builder *builder) {
+    free_rotations(builder->rotations);
     free_groups(builder->groups, builder->count);
     free(builder->groups);
     builder->groups = NULL;
@@ -105,8 +114,9 @@ static char *make_label(const tp__source *source) {
 }
 
 tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_model **result) {
-    tp_model *model = calloc(1, sizeof *model);
-    if (!model) return no_memory(builder);
+    tp__owned_model *owned = calloc(1, sizeof *owned);
+    if (!owned) return no_memory(builder);
+    tp_model *model = &owned->model;
     model->struct_size = sizeof *model;
     model->assumed = strdup(builder->source->assumed ? builder->source->assume : "");
     model->label = make_label(builder->source);
@@ -118,6 +128,8 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
         tp_model_destroy(model);
         return no_memory(builder);
     }
+    memcpy(owned->rotations, builder->rotations, sizeof owned->rotations);
+    memset(builder->rotations, 0, sizeof builder->rotations);
     model->groups = builder->groups;
     model->group_count = builder->count;
     builder->groups = NULL;
@@ -128,6 +140,7 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
 
 void tp_model_destroy(tp_model *model) {
     if (!model) return;
+    free_rotations(((tp__owned_model *)model)->rotations);
     free_groups(model->groups, model->group_count);
     free((void *)model->groups);
     free((char *)model->name);

@@ -9,7 +9,14 @@ typedef struct tp__builder {
     tp__source *source;
     tp_layer_group **groups;
     int count, capacity;
+    tp_rope_options rotations[2]; /* of full layers, and of those that slide; their factors are the builder's own */
 } tp__builder;
+
+/* What tp_model_parse makes. */
+typedef struct tp__owned_model {
+    tp_model model;
+    tp_rope_options rotations[2]; /* the builder's */
+} tp__owned_model;
 
 /* The prototype was zeroed whole before its fields were set; its layers are not read. kv_shared is 1 for a layer without keys of
    its own: a group counts those. */

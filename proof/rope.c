@@ -69,11 +69,12 @@ static tp_status read_sections(tp__scope *scope, tp__rope *rope, int mrope) {
     return TP_OK;
 }
 
-static tp_status read_factors(tp__scope *scope, const char *key, int64_t dims) {
+static tp_status read_factors(tp__scope *scope, const char *key, int64_t dims, json_t **factors) {
     json_t *list, *entry;
     size_t i;
     TP_TRY(tp__scope_array(scope, key, &list));
     if (!list) return TP_OK;
+    *factors = list;
     if (json_array_size(list) != (size_t)(dims / 2))
         return tp__scope_fail(scope, TP_INVALID, key,
                               "has %zu entries: it must have half the rotated dims, %lld",
@@ -86,19 +87,28 @@ static tp_status read_factors(tp__scope *scope, const char *key, int64_t dims) {
     return TP_OK;
 }
 
-/* Read for their rules' sake; they change the rotation, which happens before the call. */
-static tp_status read_rest(tp__scope *scope) {
-    static const char *const reals[] = {"low_freq_factor", "high_freq_factor", "beta_fast",
-                                        "beta_slow",       "mscale",           "attention_factor",
-                                        "long_mscale",     "short_mscale"};
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
-        double value;
-        TP_TRY(tp__scope_real(scope, reals[i], -1e9, 1e9, 1, &value));
-    }
-    int truncate;
+/* They change the rotation alone, which happens before the call: tp_rope_from_model has them. */
+static tp_status read_rest(tp__scope *scope, tp_rope_options *rest) {
+    double unused;
     int64_t positions;
+    int truncate = 1;
+    const struct {
+        const char *key;
+        double *value;
+    } reals[] = {{"low_freq_factor", &rest->low_freq_factor},
+                 {"high_freq_factor", &rest->high_freq_factor},
+                 {"beta_fast", &rest->beta_fast},
+                 {"beta_slow", &rest->beta_slow},
+                 {"mscale", &rest->mscale},
+                 {"attention_factor", &rest->attention_factor},
+                 {"long_mscale", &unused},
+                 {"short_mscale", &unused}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        TP_TRY(tp__scope_real(scope, reals[i].key, -1e9, 1e9, 1, reals[i].value));
     TP_TRY(tp__scope_count(scope, "max_position_embeddings", 1, (int64_t)1 << 40, &positions));
-    return tp__scope_bool(scope, "truncate", &truncate);
+    TP_TRY(tp__scope_bool(scope, "truncate", &truncate));
+    rest->yarn_untruncated = !truncate;
+    return TP_OK;
 }
 
 static int64_t rotated_dims(const tp__text *text, const tp__rope *rope) {
@@ -127,9 +137,10 @@ static tp_status read_object(tp__text *text, tp__scope *scope, tp__rope *rope) {
         return tp__scope_fail(scope, TP_UNSUPPORTED, "type",
                               "must be default, longrope or su for this model_type");
     int64_t dims = rotated_dims(text, rope);
-    TP_TRY(read_factors(scope, "long_factor", dims));
-    TP_TRY(read_factors(scope, "short_factor", dims));
-    TP_TRY(read_rest(scope));
+    TP_TRY(read_factors(scope, "short_factor", dims, &rope->factors[0]));
+    TP_TRY(read_factors(scope, "long_factor", dims, &rope->factors[1]));
+    TP_TRY(read_rest(scope, &rope->rest));
+    rope->rest.mscale_all_dim = rope->mscale_all_dim;
     return read_sections(scope, rope, mrope);
 }
 
@@ -208,9 +219,10 @@ static tp_status read_flat(tp__text *text) {
     TP_TRY(tp__scope_real(scope, "partial_rotary_factor|rotary_pct", 1e-3, 1, 0, &rope->rotated));
     TP_TRY(tp__scope_count(scope, "original_max_position_embeddings", 1, (int64_t)1 << 40,
                            &rope->original));
-    int interleaved = 0;
-    TP_TRY(tp__scope_bool(scope, "rope_interleaved", &interleaved));
-    TP_TRY(tp__scope_bool(scope, "rope_interleave", &interleaved));
+    int unused;
+    text->side_by_side = tp__rope_interleaves(text->family);
+    TP_TRY(tp__scope_bool(scope, "rope_interleaved", &unused)); /* no class reads it */
+    TP_TRY(tp__scope_bool(scope, "rope_interleave", &text->side_by_side));
     text->local = *rope;
     if (text->family->flags & LOCAL_ROPE) {
         text->local.theta = 1e4;

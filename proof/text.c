@@ -234,6 +234,7 @@ tp_status tp__text_read(tp__text *text, tp__builder *builder) {
     TP_TRY(tp__text_special(text));
     TP_TRY(tp__text_kinds(text));
     TP_TRY(tp__text_own(text));
+    TP_TRY(tp__text_rotations(text, builder));
     TP_TRY(tp__group_check(text->scope, &text->base));
     for (int layer = 0; layer < text->layers; layer++) {
         tp_layer_group group;

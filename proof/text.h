@@ -81,6 +81,8 @@ typedef struct tp__rope {
     double theta, factor, rotated, mscale_all_dim, beta;
     int64_t original;
     int32_t section[3];
+    tp_rope_options rest; /* what only the rotation itself needs */
+    json_t *factors[2];   /* longrope's, short and long; NULL: none */
 } tp__rope;
 
 enum { LAYER_FULL, LAYER_SLIDING, LAYER_CHUNKED, LAYER_INDEXED, LAYER_MAMBA, LAYER_LINEAR, LAYER_CONVOLUTION, LAYER_FORWARD };
@@ -107,6 +109,7 @@ typedef struct tp__text {
     int64_t sparse;
     tp_layer_group base;  /* what all layers share */
     tp__rope rope, local; /* of full layers, and of those that slide */
+    int side_by_side;     /* pairs of rotated dims are neighbours */
     double tuning_beta;   /* llama4: on layers without rope */
     int64_t tuning_period;
 } tp__text;
@@ -121,6 +124,9 @@ tp_status tp__text_kinds(tp__text *text); /* text_layers.c */
 tp_status tp__text_list(tp__text *text, const char *key, json_t **list); /* as long as there are layers */
 tp_status tp__text_ropes(tp__text *text); /* rope.c */
 void tp__rope_apply(const tp__rope *rope, int64_t head_dim, tp_layer_group *group);
+/* rotation.c: for tp_rope_from_model */
+int tp__rope_interleaves(const tp__family *family); /* unless the file says otherwise */
+tp_status tp__text_rotations(tp__text *text, tp__builder *builder);
 tp_status tp__text_latent(tp__text *text); /* text_latent.c: dims */
 void tp__text_latent_scale(tp__text *text);
 tp_status tp__text_own(tp__text *text); /* text_own.c, when kinds are known */

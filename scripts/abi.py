@@ -19,7 +19,10 @@ import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STORED = ROOT / "tests/abi"
-NAMES = ["tileproof", "tileproof_proof"]
+HEADERS = {  # of each library
+    "tileproof": ["tileproof.h", "tileproof_cache.h", "tileproof_rope.h"],
+    "tileproof_proof": ["tileproof_proof.h", "tileproof_rope.h"],
+}
 
 
 def layout(library, headers, out):
@@ -31,16 +34,16 @@ def layout(library, headers, out):
     pathlib.Path(out).write_text(re.sub(r" path='[^']*?([^'/]*)'", r" path='\1'", text))
 
 
-def numbers(header):
+def numbers(headers):
     """NAME value of each enumerator and each macro that is a number, but for the version."""
-    text = re.sub(r"/\*.*?\*/", "", pathlib.Path(header).read_text(), flags=re.S)
+    text = "".join(re.sub(r"/\*.*?\*/", "", (ROOT / "include" / header).read_text(), flags=re.S) for header in headers)
     found = re.findall(r"^#define (TP_\w+) (\d+u?)\s*$", text, re.M)
     for body in re.findall(r"\benum tp_\w+ \{(.*?)\}", text, re.S):
         members = [member.strip() for member in body.split(",") if member.strip()]
         for member in members:
             name, equals, value = member.partition(" = ")
             if not equals:
-                sys.exit(f"{header}: {name} has no number of its own: write it out, since it is fixed for ever")
+                sys.exit(f"{' '.join(headers)}: {name} has no number of its own: write it out, since it is fixed for ever")
             found.append((name, value))
     return sorted(f"{name} {value}" for name, value in found if not name.startswith("TP_VERSION"))
 
@@ -101,20 +104,20 @@ def main():
         print(f"not run here: {why}")
         return 77
     bad = []
-    for name in NAMES:
+    for name, headers in HEADERS.items():
         if not (build / f"lib{name}.so").exists():
             print(f"not compared: lib{name}.so is not built")
             continue
-        header, stored = ROOT / f"include/{name}.h", STORED / f"{name}.abi"
+        stored = STORED / f"{name}.abi"
         with tempfile.TemporaryDirectory() as folder:
             new = pathlib.Path(folder) / "new.abi"
             layout(build / f"lib{name}.so", ROOT / "include", new)
             if renew:
                 shutil.copyfile(new, stored)
-                stored.with_suffix(".numbers").write_text("\n".join(numbers(header)) + "\n")
+                stored.with_suffix(".numbers").write_text("\n".join(numbers(headers)) + "\n")
                 print(f"stored tests/abi/{name}.abi and .numbers")
             else:
-                bad += compare(stored, new, stored.with_suffix(".numbers").read_text().splitlines(), numbers(header))
+                bad += compare(stored, new, stored.with_suffix(".numbers").read_text().splitlines(), numbers(headers))
     if bad:
         print("\n".join(bad))
         print("The ABI has changed in a way that breaks programs. Section 0 of tileproof.h says what may change (Growth).")

@@ -6,28 +6,33 @@ import re
 import sys
 
 # public headers, which stand for the libraries
-CORE, BACKEND, PROOF, OPENCL = "tileproof.h", "tileproof_backend.h", "tileproof_proof.h", "tileproof_opencl.h"
-INSIDE = ["base", "kernels", "masks", "problem", "machine", "device", "reference", "strategies", "plan", "telemetry", "api"]  # of src/
+CORE, BACKEND, CACHE, ROPE = "tileproof.h", "tileproof_backend.h", "tileproof_cache.h", "tileproof_rope.h"
+PROOF, OPENCL = "tileproof_proof.h", "tileproof_opencl.h"
+INSIDE = ["base", "quant", "kernels", "masks", "problem", "rope", "machine", "device", "reference", "strategies", "plan", "telemetry",
+          "kvcache", "api"]  # of src/
 SEES = {
-    "src/base": {CORE, BACKEND},
+    "src/base": {CORE, BACKEND, CACHE, ROPE},
+    "src/quant": {CORE, "src/base"},
     "src/kernels": {CORE, "src/base"},
     "src/masks": {CORE, "src/base"},
     "src/problem": {CORE, "src/base", "src/masks"},
+    "src/rope": {CORE, ROPE, "src/base", "src/problem"},
     "src/machine": {CORE, "src/base"},
     "src/device": {CORE, BACKEND, "src/base"},
     "src/reference": {CORE, "src/base", "src/masks", "src/problem"},
     "src/strategies": {CORE, "src/base", "src/kernels", "src/masks", "src/problem"},
     "src/plan": {CORE, "src/base", "src/device", "src/kernels", "src/masks", "src/problem", "src/strategies"},
     "src/telemetry": {CORE, "src/base", "src/device", "src/kernels", "src/masks", "src/problem", "src/strategies"},
+    "src/kvcache": {CORE, CACHE, ROPE, "src/base", "src/problem", "src/rope", "src/telemetry"},
     "src/api": {CORE} | {f"src/{folder}" for folder in INSIDE},
     "harness": {CORE},
-    "proof": {CORE, PROOF, "harness"},
+    "proof": {CORE, CACHE, ROPE, PROOF, "harness"},
     "opencl": {CORE, BACKEND, OPENCL},
-    "cli": {CORE, BACKEND, PROOF, OPENCL, "harness"},
+    "cli": {CORE, BACKEND, CACHE, PROOF, OPENCL, "harness"},
     "python": {CORE, PROOF},
-    "examples": {CORE, PROOF},
-    "tests": {CORE, BACKEND, PROOF, OPENCL, "harness", "proof", "cli", "opencl"} | {f"src/{folder}" for folder in INSIDE},
-    "include": {CORE, BACKEND},
+    "examples": {CORE, CACHE, ROPE, PROOF},
+    "tests": {CORE, BACKEND, CACHE, ROPE, PROOF, OPENCL, "harness", "proof", "cli", "opencl"} | {f"src/{folder}" for folder in INSIDE},
+    "include": {CORE, BACKEND, CACHE, ROPE},
 }
 BASES = ["include", "src", "cli", "tests", "."]  # where includes are looked up, behind the file's own folder
 root = pathlib.Path(__file__).resolve().parent.parent

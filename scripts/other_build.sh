@@ -31,3 +31,4 @@ if [ "$1" = emulated ]; then
     exit
 fi
 ctest --output-on-failure -LE slow
+./test_kv_soak 100000

@@ -65,8 +65,9 @@ def main():
     wheel = only("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         must_hold(wheel, archive.namelist(), ["licenses/LICENSE", "licenses/NOTICE", "tileproof/_core.abi3.so", "tileproof/py.typed"])
-        if not any("libpthreadpool" in x for x in archive.namelist()):
-            sys.exit(f"wheel: {wheel.name} has no libpthreadpool, which NOTICE says it brings")
+        for library in ("libjansson", "libpthreadpool"):
+            if not any(library in x for x in archive.namelist()):
+                sys.exit(f"wheel: {wheel.name} has no {library}, which NOTICE says it brings")
     say(f"{wheel.name}, {wheel.stat().st_size / 2**20:.2f} MiB; the source {source.stat().st_size / 2**20:.2f} MiB")
 
     clean = FOLDER / "clean"

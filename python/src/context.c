@@ -73,6 +73,7 @@ static shared_context *make(crew who) {
     }
     s->crew = who;
     s->told = telemetry_wanted();
+    preflight_again(s->context);
     return s;
 }
 

@@ -15,6 +15,7 @@
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
  *     context.c   a context for each crew of threads, made anew after fork
  *     openmp.c    PyTorch's threads
+ *     proof.h     tileproof.proof
  *     allocate.c  new tensors
  *     reports.c   receipts, exceptions
  *     telemetry.c metrics, flight recorder, trace, events
@@ -144,6 +145,7 @@ crew crew_of_plan(const call *c); /* the same of any size */
 /* One context for each crew; made anew after fork. */
 typedef struct shared_context shared_context;
 shared_context *context_take(crew who);
+void preflight_again(tp_context *context); /* what tileproof.proof let in, for a new context */
 tp_context *context_of(shared_context *s);
 int context_is_here(const shared_context *s); /* 0: this process was forked since */
 void context_give(shared_context *s);
@@ -153,13 +155,19 @@ void openmp_init(void);
 int openmp_usable(void); /* PyTorch is in this process, which was not forked since, and its OpenMP library is one we know */
 void openmp_for(void *user, size_t count, tp_task task, void *context);
 
+int integer_of(const char *name, PyObject *value, int64_t *out); /* -1, with an exception that names it */
 int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */
-extern PyObject *error_type, *refused_type, *unsupported_type;
+extern PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type;
 extern const char *const remedy; /* how the text of a refused fallback ends */
 int errors_init(PyObject *module);
 
-/* What a context writes. */
-PyObject *written(tp_status (*function)(const tp_context *, tp_write, void *), const tp_context *context);
+/* What the library writes by a tp_write function, as a text; a new one is all 0. */
+typedef struct buffer {
+    char *text;
+    size_t size, capacity;
+} buffer;
+int buffer_append(void *cookie, const char *bytes, size_t size); /* a tp_write; the cookie is a buffer */
+PyObject *buffer_text(buffer *b, tp_status status);              /* empties it */
 int telemetry_wanted(void); /* somebody listens to trace or events */
 void telemetry_options(tp_context_options *options);
 void telemetry_gone(const tp_context *context); /* before it is destroyed: its counts are kept */
@@ -168,16 +176,10 @@ void telemetry_gone(const tp_context *context); /* before it is destroyed: its c
 PyObject *receipt_texts(const tp_receipt *receipt);
 PyObject *decision_texts(const tp_decision *decision);
 
-PyObject *core_regions(PyObject *self, PyObject *const *args, Py_ssize_t count); /* how often OpenMP ran something here */
-PyObject *core_attention(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_backward(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_plan_run(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_observe(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_telemetry(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_mask_words(PyObject *self, PyObject *const *args, Py_ssize_t count);
-PyObject *core_plan_about(PyObject *self, PyObject *const *args, Py_ssize_t count);
+/* The functions of the module. */
+#define FUNCTION(name) PyObject *core_##name(PyObject *self, PyObject *const *args, Py_ssize_t count);
+#include "functions.inc"
+#undef FUNCTION
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
-#define FUNCTION(name)                                                                                                           \
-    { #name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL }
 static PyMethodDef functions[] = {
-    FUNCTION(attention),  FUNCTION(backward), FUNCTION(explain), FUNCTION(plan),      FUNCTION(plan_run),    FUNCTION(plan_about),
-    FUNCTION(mask_words), FUNCTION(regions),  FUNCTION(observe), FUNCTION(telemetry), {NULL, NULL, 0, NULL},
-};
+#define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))core_##name, METH_FASTCALL, NULL},
+#include "functions.inc"
+#undef FUNCTION
+    {NULL, NULL, 0, NULL}};
 
 static PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

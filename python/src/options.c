@@ -24,7 +24,7 @@ static int number(const char *name, PyObject *value, double *out) {
     return -1;
 }
 
-static int integer(const char *name, PyObject *value, int64_t *out) {
+int integer_of(const char *name, PyObject *value, int64_t *out) {
     PyObject *index = PyNumber_Index(value);
     *out = index != NULL ? PyLong_AsLongLong(index) : -1;
     Py_XDECREF(index);
@@ -47,7 +47,7 @@ static int side(PyObject *pair, int at, int64_t *out) {
     static const char *const names[] = {"window[0]", "window[1]"};
     PyObject *value = PySequence_GetItem(pair, at);
     if (value == NULL) return -1;
-    int none = Py_IsNone(value), failed = !none && integer(names[at], value, out) != 0;
+    int none = Py_IsNone(value), failed = !none && integer_of(names[at], value, out) != 0;
     Py_DECREF(value);
     if (none) *out = -1;
     if (!none && !failed && *out < 0) {
@@ -106,8 +106,8 @@ static int q_scale(call *c, PyObject *value) {
         return -1;
     }
     if (number("q_scale[0]", PyTuple_GetItem(value, 0), &beta) != 0 ||
-        integer("q_scale[1]", PyTuple_GetItem(value, 1), &c->problem.qscale_length) != 0 ||
-        integer("q_scale[2]", PyTuple_GetItem(value, 2), &c->problem.qscale_offset) != 0)
+        integer_of("q_scale[1]", PyTuple_GetItem(value, 1), &c->problem.qscale_length) != 0 ||
+        integer_of("q_scale[2]", PyTuple_GetItem(value, 2), &c->problem.qscale_offset) != 0)
         return -1;
     c->problem.qscale_beta = (float)beta;
     if (c->problem.qscale_length > 0) return 0;
@@ -128,8 +128,8 @@ static int latent(call *c, PyObject *value, PyObject *v) {
         return -1;
     }
     c->problem.latent = 1;
-    return integer("latent[0]", PyTuple_GetItem(value, 0), &c->latent) != 0 ||
-                   integer("latent[1]", PyTuple_GetItem(value, 1), &c->problem.head_dim_v) != 0
+    return integer_of("latent[0]", PyTuple_GetItem(value, 0), &c->latent) != 0 ||
+                   integer_of("latent[1]", PyTuple_GetItem(value, 1), &c->problem.head_dim_v) != 0
                ? -1
                : 0;
 }
@@ -143,8 +143,9 @@ static int seeds(call *c, PyObject *const *args) {
 }
 
 static int choice(call *c, PyObject *fallback, PyObject *kernel) {
-    static const char *const policies[] = {[TP_REFUSE] = "refuse", [TP_PERMIT] = "permit", [TP_SERVE] = "serve", NULL};
-    int policy = word("fallback", fallback, policies, "\"refuse\", \"permit\" or \"serve\"");
+    static const char *const policies[] = {
+        [TP_REFUSE] = "refuse", [TP_PERMIT] = "permit", [TP_SERVE] = "serve", [TP_LOCKED] = "locked", NULL};
+    int policy = word("fallback", fallback, policies, "\"refuse\", \"permit\", \"serve\" or \"locked\"");
     if (policy < 0) return -1;
     c->choice.policy = policy;
     if (!Py_IsNone(kernel)) {
@@ -162,11 +163,11 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel) {
 static int threads(call *c, PyObject *exactly, PyObject *max) {
     int64_t wanted = 0;
     if (!Py_IsNone(max)) {
-        if (integer("most_threads", max, &wanted) != 0) return -1;
+        if (integer_of("most_threads", max, &wanted) != 0) return -1;
         c->max_threads = wanted < 1 ? 1 : wanted > INT_MAX ? INT_MAX : (int)wanted;
     }
     if (Py_IsNone(exactly)) return 0;
-    if (integer("threads", exactly, &wanted) != 0) return -1;
+    if (integer_of("threads", exactly, &wanted) != 0) return -1;
     if (wanted < 1 || wanted > 1024) {
         PyErr_Format(PyExc_ValueError, "threads is %lld: it must be in 1..1024, or None",
                      (long long)wanted);

@@ -5,14 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyObject *error_type, *refused_type, *unsupported_type;
+PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type;
 
-typedef struct buffer {
-    char *text;
-    size_t size, capacity;
-} buffer;
-
-static int append(void *cookie, const char *bytes, size_t size) {
+int buffer_append(void *cookie, const char *bytes, size_t size) {
     buffer *b = cookie;
     if (b->size + size + 1 > b->capacity) {
         size_t capacity = (b->size + size + 1) * 2;
@@ -26,31 +21,25 @@ static int append(void *cookie, const char *bytes, size_t size) {
     return 0;
 }
 
+PyObject *buffer_text(buffer *b, tp_status status) {
+    PyObject *text = status == TP_OK ? PyUnicode_DecodeUTF8(b->text, (Py_ssize_t)b->size, "replace") : PyErr_NoMemory();
+    free(b->text);
+    *b = (buffer){0};
+    return text;
+}
+
 static PyObject *texts(const tp_receipt *receipt, const tp_decision *decision) {
     PyObject *made[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
         buffer b = {0};
         tp_format format = i == 0 ? TP_TEXT : TP_JSON;
-        tp_status status = receipt != NULL ? tp_receipt_write(receipt, format, append, &b)
-                                           : tp_decision_write(decision, format, append, &b);
-        if (status == TP_OK)
-            made[i] = PyUnicode_DecodeUTF8(b.text, (Py_ssize_t)b.size, "replace");
-        else
-            PyErr_NoMemory();
-        free(b.text);
+        made[i] = buffer_text(&b, receipt != NULL ? tp_receipt_write(receipt, format, buffer_append, &b)
+                                                  : tp_decision_write(decision, format, buffer_append, &b));
     }
     PyObject *pair = made[0] != NULL && made[1] != NULL ? PyTuple_Pack(2, made[0], made[1]) : NULL;
     Py_XDECREF(made[0]);
     Py_XDECREF(made[1]);
     return pair;
-}
-
-PyObject *written(tp_status (*function)(const tp_context *, tp_write, void *), const tp_context *context) {
-    buffer b = {0};
-    PyObject *text = function(context, append, &b) == TP_OK ? PyUnicode_DecodeUTF8(b.text, (Py_ssize_t)b.size, "replace") : NULL;
-    if (text == NULL && !PyErr_Occurred()) PyErr_NoMemory();
-    free(b.text);
-    return text;
 }
 
 PyObject *receipt_texts(const tp_receipt *receipt) {
@@ -69,6 +58,7 @@ int raise_status(tp_status status, const tp_error *error) {
     if (status == TP_NO_MEMORY) type = PyExc_MemoryError;
     if (status == TP_FALLBACK_REFUSED) type = refused_type;
     if (status == TP_UNSUPPORTED) type = unsupported_type;
+    if (status == TP_NOT_LOCKED) type = not_locked_type;
     const char *text = error->text[0] != '\0' ? error->text : tp_status_name(status);
     PyErr_Format(type, "%s%s", text, status == TP_FALLBACK_REFUSED ? remedy : "");
     return -1;
@@ -90,7 +80,9 @@ int errors_init(PyObject *module) {
                              error_type);
     unsupported_type =
         exception(module, "tileproof.Unsupported", "No kernel serves this call.", error_type);
-    return refused_type != NULL && unsupported_type != NULL ? 0 : -1;
+    not_locked_type =
+        exception(module, "tileproof.NotLocked", "fallback=\"locked\", and no lock that preflight() let in has it.", error_type);
+    return refused_type != NULL && unsupported_type != NULL && not_locked_type != NULL ? 0 : -1;
 }
 
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need) {

@@ -57,7 +57,8 @@ void telemetry_options(tp_context_options *options) {
 
 void telemetry_gone(const tp_context *context) {
     if (keeper == NULL) return;
-    PyObject *text = written(tp_metrics_write, context);
+    buffer b = {0};
+    PyObject *text = buffer_text(&b, tp_metrics_write(context, buffer_append, &b));
     tell(keeper, text != NULL ? Py_BuildValue("(N)", text) : NULL);
 }
 
@@ -80,7 +81,9 @@ PyObject *core_telemetry(PyObject *self, PyObject *const *args, Py_ssize_t count
     if (wrong_count("telemetry", count, 1)) return NULL;
     PyObject *list = PyList_New(0);
     for (shared_context *s = context_next(NULL); list != NULL && s != NULL; s = context_next(s)) {
-        PyObject *text = written(args[0] == Py_True ? tp_recorder_write : tp_metrics_write, context_of(s));
+        buffer b = {0};
+        PyObject *text =
+            buffer_text(&b, (args[0] == Py_True ? tp_recorder_write : tp_metrics_write)(context_of(s), buffer_append, &b));
         if (text == NULL || PyList_Append(list, text) != 0) Py_CLEAR(list);
         Py_XDECREF(text);
     }

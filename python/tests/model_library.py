@@ -9,6 +9,7 @@ import torch
 
 _TEXT, _POINTER, _INT64 = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64
 UNSUPPORTED = 2
+_DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 
 
 class Refused(Exception):
@@ -28,6 +29,8 @@ def _load():
     library.models_json.restype = ctypes.c_size_t
     library.models_json.argtypes = [_POINTER, _TEXT, ctypes.c_size_t]
     library.models_problem.argtypes = [_POINTER, ctypes.c_int, _INT64, _INT64, _INT64, _TEXT, ctypes.c_size_t]
+    library.models_rotate.argtypes = [_POINTER, *[ctypes.c_int] * 3, *[_POINTER] * 3, ctypes.c_float, ctypes.c_int, _POINTER,
+                                      _TEXT, ctypes.c_size_t]
     library.models_attention.argtypes = [_TEXT, _POINTER, _POINTER, _INT64, _INT64, _POINTER, _TEXT, ctypes.c_size_t]
     return library
 
@@ -51,6 +54,21 @@ class Model:
     def __del__(self):
         if getattr(self, "handle", None):
             library.models_close(self.handle)
+
+    def rotate(self, layer, rows, positions, angle="double", norm=None):
+        """Rows [batch, token, head, dim] as this layer of the text rotates them; positions [batch, token], or [3, batch, token].
+        norm: weight, eps, and whether 1 is added to the weight."""
+        out = rows.contiguous().clone()
+        shape, positions = torch.tensor(rows.shape), positions.contiguous().to(torch.int64)
+        weight, eps, one_plus = norm or (None, 0, False)
+        why = ctypes.create_string_buffer(1024)
+        status = library.models_rotate(
+            self.handle, layer, ("double", "float32").index(angle), _DTYPES[rows.dtype], shape.data_ptr(), positions.data_ptr(),
+            None if weight is None else weight.data_ptr(), eps, one_plus, out.data_ptr(), why, len(why),
+        )  # fmt: skip
+        if status:
+            raise Refused(status, f"tp_rope_from_model of layer {layer}: {why.value.decode()}")
+        return out
 
     def problem(self, group, batch, q_len, kv_len):
         text = ctypes.create_string_buffer(512)

@@ -52,7 +52,7 @@ class Errors(unittest.TestCase):
             (dict(layout="hbsd"), ValueError, 'layout is \'hbsd\': it must be "bshd", "bhsd" or "thd"'),
             (dict(layout=3), ValueError, "layout is 3"),
             (dict(causal_align="left"), ValueError, 'it must be "bottom_right" or "top_left"'),
-            (dict(fallback="locked"), ValueError, 'fallback is \'locked\': it must be "refuse", "permit" or "serve"'),
+            (dict(fallback="never"), ValueError, 'fallback is \'never\': it must be "refuse", "permit", "serve" or "locked"'),
             (dict(causal=1), TypeError, "causal is 1: it must be True or False"),
             (dict(return_lse="yes"), TypeError, "return_lse"),
             (dict(scale="big"), TypeError, "scale is 'big': it must be a number"),

@@ -198,13 +198,16 @@ except AttributeError as refused:
             once()
         gc.collect()
         things = (q, k, v, lens, mask, wrong, None, True, np.float32, np.ndarray)
-        counts, blocks = [sys.getrefcount(x) for x in things], sys.getallocatedblocks()
-        for _ in range(200):
-            once()
-        gc.collect()
-        for thing, before in zip(things, counts):
-            self.assertLess(abs(sys.getrefcount(thing) - before), 100, type(thing))
-        self.assertLess(sys.getallocatedblocks() - blocks, 100)
+        grown = []
+        for _ in range(2):  # what is kept grows both times; a cache that fills does so once
+            counts, blocks = [sys.getrefcount(x) for x in things], sys.getallocatedblocks()
+            for _ in range(200):
+                once()
+            gc.collect()
+            for thing, before in zip(things, counts):
+                self.assertLess(abs(sys.getrefcount(thing) - before), 100, type(thing))
+            grown.append(sys.getallocatedblocks() - blocks)
+        self.assertLess(min(grown), 100, grown)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@
 """
 from typing import Any
 
+from . import proof
 from ._api import Plan, attention, explain, plan
-from ._core import Error, FallbackRefused, Unsupported, kernels
+from ._core import Error, FallbackRefused, NotLocked, Unsupported, kernels
 from ._core import version as __version__
 from ._mask import Mask
 from ._reports import Decision, Receipt
@@ -26,6 +27,7 @@ __all__ = [
     "FallbackRefused",
     "FallbackWarning",
     "Mask",
+    "NotLocked",
     "Plan",
     "Receipt",
     "Unsupported",
@@ -35,6 +37,7 @@ __all__ = [
     "kernels",
     "metrics",
     "plan",
+    "proof",
     "recorder",
     "scaled_dot_product_attention",
     "trace",

@@ -15,7 +15,7 @@ from ._torch_log import note_receipt, wants_receipts
 
 Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
-Fallback = Literal["refuse", "permit", "serve"]
+Fallback = Literal["refuse", "permit", "serve", "locked"]
 Latent = Union[None, int, Tuple[int, int]]
 Window = Optional[Tuple[Optional[int], Optional[int]]]
 Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol or __dlpack__
@@ -193,7 +193,7 @@ def attention(
     q_lens, kv_lens       how many tokens each sequence uses. Rows beyond are not written; in a new tensor they are 0.
     out         written instead of a new tensor; it may have another of the three dtypes.
     fallback    "refuse": FallbackRefused if only a slower path than this host's best would serve. "permit": it serves, and
-                the receipt is flagged. "serve": tileproof.events() hears of it, too.
+                the receipt is flagged. "serve": tileproof.events() hears of it, too. "locked": only what proof.preflight() let in; NotLocked otherwise.
     kernel      only this one, by name (tileproof.kernels).
     threads     exactly so many. Default is what affinity and cgroup allow, and not more than torch.get_num_threads() for
                 PyTorch tensors, or OMP_NUM_THREADS (read at import) for others.

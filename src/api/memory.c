@@ -2,31 +2,10 @@
 /* Memory: the host's by the context's allocator, a device's by its backend. */
 #include "api/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/error.h"
-
-static void *allocate_here(void *user, size_t bytes, size_t alignment) {
-    void *memory = NULL;
-    (void)user;
-    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
-
-static void release_here(void *user, void *memory, size_t bytes) {
-    (void)user, (void)bytes;
-    free(memory);
-}
-
-const tp_allocator tp__default_allocator = {sizeof(tp_allocator), 0, allocate_here, release_here, NULL};
-
-tp_status tp__allocator_check(const tp_allocator *a, tp_error *error) {
-    TP_REQUIRE(a->allocate != NULL && a->release != NULL, error, TP_INVALID,
-               "allocator.%s is NULL: it needs both of its functions", a->allocate == NULL ? "allocate" : "release");
-    TP_REQUIRE(a->reserved == 0, error, TP_INVALID, "allocator.reserved is %d: it must be 0", a->reserved);
-    return TP_OK;
-}
 
 tp_status tp__memory_take(const tp_allocator *allocator, tp__device *device, size_t bytes, void **memory, tp_error *error) {
     size_t asked = 0;

@@ -3,9 +3,7 @@
 #define TP_API_MEMORY_H
 
 #include "api/context.h"
-
-extern const tp_allocator tp__default_allocator; /* posix_memalign and free */
-tp_status tp__allocator_check(const tp_allocator *allocator, tp_error *error);
+#include "base/allocator.h"
 
 /* Of the device or, where that is NULL, by the allocator. 64-byte aligned, in multiples of that. */
 tp_status tp__memory_take(const tp_allocator *allocator, tp__device *device, size_t bytes, void **memory, tp_error *error);

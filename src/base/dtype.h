@@ -60,7 +60,18 @@ static inline float tp__load(tp_dtype dtype, const void *base, int64_t index) {
     }
 }
 
-/* f32, f16, bf16: the dtypes that have kernels. */
+/* e4m3, of which 0x7f and 0xff are NaN; there is no infinity. The bits of exponent and fraction stand where a float has
+   them, 120 powers of two too low: one product, exact, brings zero, subnormals and the others where they belong. */
+static inline float tp__from_e4m3(uint8_t code) {
+    uint32_t size = code & 0x7fu, is_nan = 0u - (size == 0x7f);
+    float value = tp__float(size << 20) * 0x1p120f;
+    return tp__float((uint32_t)(code & 0x80) << 24 | tp__bits(value) | (0x7fc00000u & is_nan));
+}
+
+/* The low four bits. */
+static inline int tp__from_i4(int code) { return ((code & 15) ^ 8) - 8; }
+
+/* f32, f16, bf16: what stands for itself, without scales. */
 static inline int tp__dtype_is_float(int dtype) {
     return dtype == TP_F32 || dtype == TP_F16 || dtype == TP_BF16;
 }

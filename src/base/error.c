@@ -34,6 +34,7 @@ const char *tp_status_name(tp_status status) {
         [TP_NOT_LOCKED] = "TP_NOT_LOCKED",
         [TP_DEVICE_FAILED] = "TP_DEVICE_FAILED",
         [TP_PENDING] = "TP_PENDING",
+        [TP_CACHE_FULL] = "TP_CACHE_FULL",
     };
     unsigned n = (unsigned)status;
     return n < sizeof names / sizeof names[0] ? names[n] : "TP_?";

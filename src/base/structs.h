@@ -11,9 +11,11 @@
 
 #include "base/error.h"
 #include "tileproof_backend.h"
+#include "tileproof_cache.h"
+#include "tileproof_rope.h"
 
-/* Structs that callers make: type, its last field in 0.2.0, its bytes then where pointers have 64 bits. A row never
-   changes: what is added later stands behind that field. */
+/* Structs that callers make: type, its last field in 0.2.0, or in the version that brought it, and its bytes then where pointers
+   have 64 bits. A row never changes: what is added later stands behind that field. */
 #define TP__STRUCTS(X)                      \
     X(tp_error, text, 520)                  \
     X(tp_context_options, allocator, 104)   \
@@ -33,14 +35,22 @@
     X(tp_count, device, 96)                 \
     X(tp_kernel_info, ops, 48)              \
     X(tp_lock_state, canary_success, 24)    \
-    X(tp_reference_gradients, d_sinks_bound, 104)
+    X(tp_reference_gradients, d_sinks_bound, 104) \
+    X(tp_quantised, scales_stride, 80)      \
+    X(tp_rope_options, reserved, 200)       \
+    X(tp_rope_rows, norm_one_plus, 144)     \
+    X(tp_cache_options, allocator, 80)      \
+    X(tp_cache_capacity, bytes, 56)         \
+    X(tp_cache_rows, norm_one_plus, 200)    \
+    X(tp_cache_stats, refusals, 104)
 
 /* Structs without a size: they lie in arrays or inside others, and stay as they are for ever. */
 #define TP__FROZEN(X)     \
     X(tp_tensor, 32)      \
     X(tp_mask_node, 24)   \
     X(tp_row, 24)         \
-    X(tp_permit, 16)
+    X(tp_permit, 16)      \
+    X(tp_cache_layer, 56)
 
 /* TP__FIRST_tp_problem and so on: bytes in 0.2.0, the fewest that are accepted. */
 enum {

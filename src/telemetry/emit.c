@@ -18,6 +18,23 @@ void tp__emit_text(tp__emit *e, const char *format, ...) {
     if (n > 0) put(e, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
+void tp__emit_head(tp__emit *e, const char *name, const char *type, const char *help) {
+    tp__emit_text(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* Inside quotes: \ " and newline have an escape; other bytes stand for themselves. */
+void tp__emit_label(tp__emit *e, const char *name, const char *value) {
+    tp__emit_text(e, "%s%s=\"", e->comma ? "," : "", name);
+    e->comma = 1;
+    for (; *value != '\0'; value++) {
+        if (*value == '\n')
+            tp__emit_text(e, "\\n");
+        else
+            tp__emit_text(e, *value == '\\' || *value == '"' ? "\\%c" : "%c", *value);
+    }
+    tp__emit_text(e, "\"");
+}
+
 static void put_string(tp__emit *e, const char *text) {
     put(e, "\"", 1);
     for (; *text != '\0'; text++) {

@@ -14,6 +14,10 @@ typedef struct tp__emit {
 
 void tp__emit_text(tp__emit *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prometheus: the lines above a family's samples; a label, behind a comma where e->comma is set. */
+void tp__emit_head(tp__emit *e, const char *name, const char *type, const char *help);
+void tp__emit_label(tp__emit *e, const char *name, const char *value);
+
 /* JSON. A key of NULL is an element of an array. */
 void tp__json_open(tp__emit *e, const char *key, char bracket);
 void tp__json_close(tp__emit *e, char bracket);

@@ -7,23 +7,6 @@
 
 #include "telemetry/emit.h"
 
-/* Inside quotes: \ " and newline have an escape; other bytes stand for themselves. */
-static void put_label(tp__emit *e, const char *name, const char *value) {
-    tp__emit_text(e, "%s%s=\"", e->comma ? "," : "", name);
-    e->comma = 1;
-    for (; *value != '\0'; value++) {
-        if (*value == '\n')
-            tp__emit_text(e, "\\n");
-        else
-            tp__emit_text(e, *value == '\\' || *value == '"' ? "\\%c" : "%c", *value);
-    }
-    tp__emit_text(e, "\"");
-}
-
-static void put_head(tp__emit *e, const char *name, const char *type, const char *help) {
-    tp__emit_text(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 /* Digit by digit: no locale's comma. */
 #define SECONDS_SIZE 32
 static const char *seconds(int64_t ns, char text[SECONDS_SIZE]) {
@@ -58,13 +41,13 @@ static const family families[] = {
 static void put_sample(tp__emit *e, const family *f, const tp_count *c) {
     tp__emit_text(e, "%s{", f->name);
     e->comma = 0;
-    if (c->kind != TP_COUNT_REFUSALS) put_label(e, "kernel", c->kernel);
-    put_label(e, "device", c->device);
-    put_label(e, "phase", c->phase);
-    put_label(e, "dtype", c->dtype);
-    put_label(e, "bucket", c->bucket);
-    if (c->kind != TP_COUNT_CALLS) put_label(e, "reason", c->reason);
-    if (c->model[0] != '\0') put_label(e, "model", c->model);
+    if (c->kind != TP_COUNT_REFUSALS) tp__emit_label(e, "kernel", c->kernel);
+    tp__emit_label(e, "device", c->device);
+    tp__emit_label(e, "phase", c->phase);
+    tp__emit_label(e, "dtype", c->dtype);
+    tp__emit_label(e, "bucket", c->bucket);
+    if (c->kind != TP_COUNT_CALLS) tp__emit_label(e, "reason", c->reason);
+    if (c->model[0] != '\0') tp__emit_label(e, "model", c->model);
     int64_t figure = *(const int64_t *)((const char *)c + f->offset);
     char text[SECONDS_SIZE];
     if (!f->nano)
@@ -75,7 +58,7 @@ static void put_sample(tp__emit *e, const family *f, const tp_count *c) {
 
 static void put_family(tp__emit *e, const family *f, const tp__counts *counts) {
     tp_count count;
-    put_head(e, f->name, f->type, f->help);
+    tp__emit_head(e, f->name, f->type, f->help);
     for (int64_t at = 0; tp__counts_next(counts, &at, &count);)
         if (count.kind == f->kind) put_sample(e, f, &count);
 }
@@ -84,17 +67,17 @@ static void put_histogram(tp__emit *e, const tp__metrics *m, const tp__histogram
     const char *model = tp__counts_model_name(m->counts, h->labels.model);
     tp__emit_text(e, "tileproof_call_seconds_%s{", part);
     e->comma = 0;
-    put_label(e, "phase", tp__phase_name(h->labels.phase));
-    put_label(e, "bucket", tp__bucket_name(h->labels.bucket));
-    if (model[0] != '\0') put_label(e, "model", model);
-    if (bound != NULL) put_label(e, "le", bound);
+    tp__emit_label(e, "phase", tp__phase_name(h->labels.phase));
+    tp__emit_label(e, "bucket", tp__bucket_name(h->labels.bucket));
+    if (model[0] != '\0') tp__emit_label(e, "model", model);
+    if (bound != NULL) tp__emit_label(e, "le", bound);
     tp__emit_text(e, "} ");
 }
 
 static void put_histograms(tp__emit *e, const tp__metrics *m) {
     tp__histogram h;
     char text[SECONDS_SIZE];
-    put_head(e, "tileproof_call_seconds", "histogram", "Wall time of completed calls.");
+    tp__emit_head(e, "tileproof_call_seconds", "histogram", "Wall time of completed calls.");
     for (int64_t at = 0; m->histograms != NULL && tp__histograms_next(m->histograms, &at, &h);) {
         for (int b = 0; b < TP__BOUNDS; b++) {
             put_histogram(e, m, &h, "bucket", seconds(INT64_C(1) << (TP__BOUND_FIRST + b), text));
@@ -111,7 +94,7 @@ static void put_histograms(tp__emit *e, const tp__metrics *m) {
 
 /* Each state has a series, so that one that ends goes to 0. */
 static void put_lock(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
-    put_head(e, "tileproof_lock_state", "gauge", "1 for the state that the lock is in for a model, 0 for the others.");
+    tp__emit_head(e, "tileproof_lock_state", "gauge", "1 for the state that the lock is in for a model, 0 for the others.");
     for (int slot = 0; slot < TP__MODEL_SLOTS; slot++) {
         int now = atomic_load(&m->locks->status[slot]);
         const char *model = tp__counts_model_name(m->counts, tp__slot_model(slot));
@@ -119,8 +102,8 @@ static void put_lock(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
         for (int state = 0; state < TP__LOCK_STATUSES; state++) {
             tp__emit_text(e, "tileproof_lock_state{");
             e->comma = 0;
-            if (model[0] != '\0') put_label(e, "model", model);
-            put_label(e, "state", tp_lock_status_name((tp_lock_status)state));
+            if (model[0] != '\0') tp__emit_label(e, "model", model);
+            tp__emit_label(e, "state", tp_lock_status_name((tp_lock_status)state));
             tp__emit_text(e, "} %d\n", state == now);
         }
     }
@@ -129,14 +112,14 @@ static void put_lock(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
 static void put_info(tp__emit *e, const tp__metrics *m) {
     char isa[64];
     static const char *const policies[] = {"refuse", "permit", "serve", "locked"};
-    put_head(e, "tileproof_build_info", "gauge", "1; its labels say which library runs where, and how.");
+    tp__emit_head(e, "tileproof_build_info", "gauge", "1; its labels say which library runs where, and how.");
     tp__emit_text(e, "tileproof_build_info{");
     e->comma = 0;
-    put_label(e, "version", tp_version());
-    put_label(e, "compiler", __VERSION__);
+    tp__emit_label(e, "version", tp_version());
+    tp__emit_label(e, "compiler", __VERSION__);
     tp_isa_print(m->isa, isa, sizeof isa);
-    put_label(e, "isa", isa);
-    put_label(e, "policy", policies[m->policy]);
+    tp__emit_label(e, "isa", isa);
+    tp__emit_label(e, "policy", policies[m->policy]);
     tp__emit_text(e, "} 1\n");
 }
 
@@ -161,7 +144,7 @@ static void put_plain(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
          canary, canary == 0},
     };
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
-        put_head(e, plain[i].name, plain[i].type, plain[i].help);
+        tp__emit_head(e, plain[i].name, plain[i].type, plain[i].help);
         if (!plain[i].unknown) tp__emit_text(e, "%s %lld\n", plain[i].name, (long long)plain[i].value);
     }
 }

@@ -6,9 +6,10 @@
 set -euo pipefail
 header=${4:-tileproof.h}
 may_need=${5:-libm libpthreadpool}
-# the header, with the one for backends, which has no functions, and one variable for each TP_..._INIT
+# the headers of the library, and one variable for each TP_..._INIT
 headers=("$1/include/$header")
-[ "$header" != tileproof.h ] || headers+=("$1/include/tileproof_backend.h")
+[ "$header" != tileproof.h ] ||
+    headers+=("$1/include/tileproof_backend.h" "$1/include/tileproof_cache.h" "$1/include/tileproof_rope.h")
 program=$(printf '#include "%s"\n' "${headers[@]##*/}")
 for name in $(grep -ohE '^#define TP_[A-Z_]+_INIT\b' "${headers[@]}" | awk '{print $2}'); do
     type=${name%_INIT}
@@ -32,8 +33,8 @@ fi
 exported=$(nm -D --defined-only "$2" | awk '{print $3}')
 strangers=$(grep -v '^tp_[a-z]' <<<"$exported" || true)
 [ -z "$strangers" ] || { echo "exported, but not of the API: $strangers"; exit 1; }
-inline=$(grep -oE '^static inline [^(]*\btp_[a-z0-9_]+\(' "$1/include/$header" | grep -oE 'tp_[a-z0-9_]+\(' | tr -d '(' || true)
-declared=$(grep -oE '\btp_[a-z0-9_]+\(' "$1/include/$header" | tr -d '(' | sort -u | grep -vxF "${inline:-none}")
+inline=$(grep -ohE '^static inline [^(]*\btp_[a-z0-9_]+\(' "${headers[@]}" | grep -oE 'tp_[a-z0-9_]+\(' | tr -d '(' || true)
+declared=$(grep -ohE '\btp_[a-z0-9_]+\(' "${headers[@]}" | tr -d '(' | sort -u | grep -vxF "${inline:-none}")
 # what fills a struct is called with the caller's size by an inline function of the same name
 [ "$(sort <<<"$inline")" = "$(grep -oE '^tp_[a-z0-9_]+_sized$' <<<"$declared" | sed 's/_sized$//' | sort)" ] ||
     { echo "inline functions and those that take a size do not match: $inline"; exit 1; }

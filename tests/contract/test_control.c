@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "support/back.h"
+#include "tileproof_rope.h"
 #include "support/parallel.h"
 
 /* What every entry point gave, byte by byte. */
@@ -119,6 +120,28 @@ static int note_text(void *cookie, const char *text, size_t size) {
     return 0;
 }
 
+static void ask_rope(answers *to) {
+    tp_rope_options options = TP_ROPE_OPTIONS_INIT;
+    tp_rope_rows rows = TP_ROPE_ROWS_INIT;
+    options.head_dim = 32, options.kind = TP_ROPE_LLAMA3, options.factor = 8, options.original_length = 8192;
+    options.low_freq_factor = 1, options.high_freq_factor = 4;
+    rows.dtype = TP_F32, rows.tokens = rows.heads = 1;
+    for (int64_t i = 0; i < 40; i++) {
+        tp_rotary *rotary = NULL;
+        float row[32], weight[32];
+        int64_t position = i * i * 1009;
+        options.theta = (double)(10007 + i), options.angle = (int32_t)i % 2; /* exact: nothing traps here */
+        for (int x = 0; x < 32; x++) row[x] = x % 5 ? (float)(x - 7) : 3e-42f, weight[x] = x % 2 ? 0.3f : -1.7f;
+        rows.in.data = rows.out.data = row, rows.positions = &position, rows.norm_weight = i % 3 ? weight : NULL;
+        rows.norm_eps = 1e-6f;
+        tp_status made = tp_rope_create(&options, &rotary, NULL), turned = tp_rope_apply(rotary, &rows, NULL);
+        note(to, &made, sizeof made);
+        note(to, &turned, sizeof turned);
+        note(to, row, sizeof row);
+        tp_rope_destroy(rotary);
+    }
+}
+
 /* How fast it is differs from call to call; that it is a number does not. */
 static void ask_measure(answers *to, const char *kernel) {
     double speed = -1;
@@ -155,6 +178,7 @@ static answers *ask(call *c, back *b) {
     ask_conversions(a);
     ask_texts(a);
     ask_merge(a);
+    ask_rope(a);
     ask_reference(a, c);
     ask_runs(a, c);
     ask_backward(a, b);

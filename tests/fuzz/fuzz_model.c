@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer target: any bytes as a config. Either a model whose groups keep the rules, or a reason.
  */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,27 @@ static void check_group(const tp_layer_group *group) {
     if (group->out_of_scope) return;
     require(group->q_heads > 0 && group->kv_heads > 0 && group->q_heads % group->kv_heads == 0);
     require(group->head_dim_qk > 0 && group->head_dim_v > 0 && group->scale_source != NULL);
+}
+
+/* A layer rotates, or there is a reason; cosines and sines are those of an angle, times the attention factor. */
+static void check_rotation(const tp_model *model, const tp_layer_group *group) {
+    tp_rope_options options = TP_ROPE_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    tp_rotary *rotary = NULL;
+    int64_t positions[3] = {70000, 3, 1};
+    float cosines[2048], sines[2048];
+    if (group->part != TP_PART_TEXT) return;
+    tp_status status = tp_rope_from_model(model, group->layers[0], &options, &error);
+    require(status == (group->out_of_scope ? TP_UNSUPPORTED : TP_OK));
+    if (status != TP_OK) return;
+    status = tp_rope_create(&options, &rotary, &error);
+    require((status == TP_OK) == (rotary != NULL) && (status == TP_OK || strlen(error.text) > 0));
+    if (status != TP_OK) return;
+    require(tp_rope_pairs(rotary) <= 2048 && tp_rope_angles(rotary, 1, 1, positions, 0, cosines, sines, &error) == TP_OK);
+    double first = (double)cosines[0] * cosines[0] + (double)sines[0] * sines[0];
+    for (int64_t i = 0; i < tp_rope_pairs(rotary); i++)
+        require(fabs((double)cosines[i] * cosines[i] + (double)sines[i] * sines[i] - first) <= 1e-6 * first);
+    tp_rope_destroy(rotary);
 }
 
 /* Small and huge loads: figures that add up, or a reason. */
@@ -72,7 +94,10 @@ static void try_one(const uint8_t *data, size_t size, const char *assume) {
     }
     require(!*model->assumed || (assume && !strcmp(model->assumed, assume) && strstr(model->label, " (as ")));
     require(model->group_count > 0);
-    for (int i = 0; i < model->group_count; i++) check_group(model->groups[i]);
+    for (int i = 0; i < model->group_count; i++) {
+        check_group(model->groups[i]);
+        check_rotation(model, model->groups[i]);
+    }
     require(tp_model_write(model, TP_JSON, count, &written) == TP_OK && written > 0);
     require(tp_model_write(model, TP_TEXT, count, &written) == TP_OK);
     check_capacity(model);

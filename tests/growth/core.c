@@ -348,6 +348,26 @@ static void gradients(void **state) {
     growth_free();
 }
 
+static void quantised_rows(void **state) {
+    (void)state;
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_quantised *q = PLACE_INIT(tp_quantised, TP_QUANTISED_INIT);
+    float values[8] = {1, -2, 3, 127, 4, 5, 6, -127}, scale[2];
+    int8_t codes[8];
+    double loss = 1;
+    q->dtype = TP_I8, q->kind = TP_SCALES_TOKEN, q->rows = 2, q->dim = 4, q->values = values, q->values_stride = 4;
+    q->codes = codes, q->codes_stride = 4, q->scales = scale, q->scales_stride = 1;
+    GOOD(tp_quantise(q, &loss, error));
+    assert_true(codes[1] == -2 && codes[7] == -127 && scale[1] == 1 && loss == 0);
+    memset(values, 0, sizeof values);
+    GOOD(tp_dequantise(q, error));
+    assert_true(values[3] == 127 && values[6] == 6);
+    REFUSES(q, tp_quantised, tp_quantise(q, &loss, error));
+    REFUSES(q, tp_quantised, tp_dequantise(q, error));
+    REFUSES_SIZE(q, tp_quantised, tp_quantise(q, &loss, error));
+    growth_free();
+}
+
 /* No struct of the header is missing above. */
 static void every_struct_is_met(void **state) {
     (void)state;
@@ -362,7 +382,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_call), cmocka_unit_test(plan_and_run),        cmocka_unit_test(texts_and_masks),
         cmocka_unit_test(machines), cmocka_unit_test(sizes_that_are_none), cmocka_unit_test(watching),
-        cmocka_unit_test(gradients), cmocka_unit_test(every_struct_is_met),
+        cmocka_unit_test(gradients), cmocka_unit_test(quantised_rows),     cmocka_unit_test(every_struct_is_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

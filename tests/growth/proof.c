@@ -42,6 +42,14 @@ static void models(void **state) {
     GIVEN(model->groups[0], tp_layer_group);
     assert_int_equal(tp_model_write(model, TP_JSON, append, text), TP_OK);
     assert_true(strlen(text) > 200);
+    tp_rope_options *rope = PLACE_INIT(tp_rope_options, TP_ROPE_OPTIONS_INIT);
+    SET_GROWN(rope, 77);
+    assert_int_equal(tp_rope_from_model(model, 1, rope, NULL), TP_OK);
+    assert_int_equal(rope->struct_size, sizeof *rope);
+    assert_int_equal(GROWN(rope), 0);
+    assert_true(rope->head_dim == 16 && rope->kind == TP_ROPE_NONE && rope->theta == 0);
+    rope->struct_size = 8;
+    assert_int_equal(tp_rope_from_model(model, 1, rope, NULL), TP_INVALID);
     tp_layer_group *group = COPY(tp_layer_group, model->groups[0]);
     int64_t rows, keys;
     tp_layer_group_lengths(group, 1, &rows, &keys);
@@ -66,6 +74,22 @@ static void models(void **state) {
     REFUSES(options, tp_model_options, PARSE);
     REFUSES_SIZE(options, tp_model_options, PARSE);
     GOOD(PARSE);
+    tp_model_destroy(model);
+    growth_free();
+}
+
+/* A struct of the core's header, filled by the proof library. */
+static void caches(void **state) {
+    (void)state;
+    tp_error *error = PLACE_INIT(tp_error, TP_ERROR_INIT);
+    tp_model *model = parse();
+    tp_cache_options *options = PLACE_INIT(tp_cache_options, TP_CACHE_OPTIONS_INIT);
+    tp_cache_layer layers[2];
+#define FROM_MODEL tp_cache_from_model(model, TP_PART_TEXT, TP_F16, layers, 2, options, error)
+    REFUSES(options, tp_cache_options, FROM_MODEL);
+    REFUSES_SIZE(options, tp_cache_options, FROM_MODEL);
+    GOOD(FROM_MODEL);
+    assert_true(options->layer_count == 2 && options->sequence_tokens == 64 && layers[1].kv_heads == 1);
     tp_model_destroy(model);
     growth_free();
 }
@@ -288,7 +312,7 @@ static void every_struct_is_met(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(models),
+        cmocka_unit_test(models), cmocka_unit_test(caches),
         cmocka_unit_test(engines), cmocka_unit_test(qualification),
         cmocka_unit_test(cells_and_locks),
         cmocka_unit_test(capacity),

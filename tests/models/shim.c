@@ -24,6 +24,10 @@ MODELS_API int models_problem(const tp_model *model, int group, int64_t batch, i
 MODELS_API int models_attention(const char *text, const float *const *inputs, const int64_t *const *indices,
                                 int64_t segments, int64_t width, float *o, char *why, size_t room);
 
+MODELS_API int models_rotate(const tp_model *model, int layer, int angle, int dtype, const int64_t *shape,
+                             const int64_t *positions, const float *norm_weight, float norm_eps, int norm_one_plus, void *rows,
+                             char *why, size_t room);
+
 /* NULL, a tp_status and the reason when it is refused. */
 tp_model *models_read(const char *text, size_t size, int *status, char *why, size_t room) {
     tp_error error = TP_ERROR_INIT;
@@ -88,5 +92,32 @@ int models_attention(const char *text, const float *const *inputs, const int64_t
     }
     if (status != TP_OK) snprintf(why, room, "%s", error.text);
     tp_context_destroy(context);
+    return status;
+}
+
+/* Rows [batch][tokens][heads][dim] of these sizes are rotated in place, as the layer does it. */
+int models_rotate(const tp_model *model, int layer, int angle, int dtype, const int64_t *shape, const int64_t *positions,
+                  const float *norm_weight, float norm_eps, int norm_one_plus, void *rows, char *why, size_t room) {
+    tp_rope_options options = TP_ROPE_OPTIONS_INIT;
+    tp_rope_rows r = TP_ROPE_ROWS_INIT;
+    tp_rotary *rotary = NULL;
+    tp_error error = TP_ERROR_INIT;
+    tp_status status = tp_rope_from_model(model, layer, &options, &error);
+    options.angle = angle;
+    if (status == TP_OK && options.head_dim != shape[3]) { /* latents: the rotated part alone */
+        options.head_dim = shape[3];
+        options.first = 0;
+    }
+    if (status == TP_OK) status = tp_rope_create(&options, &rotary, &error);
+    if (status == TP_OK) {
+        r.dtype = dtype, r.batch = shape[0], r.tokens = shape[1], r.heads = shape[2];
+        r.in.data = rows, r.in.stride[2] = shape[3];
+        r.in.stride[1] = shape[2] * r.in.stride[2], r.in.stride[0] = shape[1] * r.in.stride[1];
+        r.out = r.in, r.positions = positions;
+        r.norm_weight = norm_weight, r.norm_eps = norm_eps, r.norm_one_plus = norm_one_plus;
+        status = tp_rope_apply(rotary, &r, &error);
+    }
+    if (status != TP_OK) snprintf(why, room, "%s", error.text);
+    tp_rope_destroy(rotary);
     return status;
 }

@@ -130,6 +130,9 @@ static void made_models(void **state) {
          "config\":"
          "{\"0\":{\"head_dim\":64},\"2\":{\"num_key_value_heads\":8}}}",
          TP_OK},
+        {"{\"model_type\":\"phi3\",\"hidden_size\":64,\"num_attention_heads\":16,\"rope_scaling\":{\"type\":\"longrope\","
+         "\"short_factor\":[1,2],\"long_factor\":[3,4]}}",
+         TP_OK},
         {"{\"a\":\"a string that does not end, however long it is read", TP_INVALID},
         {"{\"a\":1,\"a\":2}", TP_INVALID},
         {"[1,2,[3]]", TP_INVALID},

@@ -19,6 +19,7 @@ import os
 import re
 from typing import Any, Iterable, Optional
 
+from .._files import write_file
 from .problem import class_of
 
 SCHEMA = "tileproof.lock/2"
@@ -30,26 +31,6 @@ PHASES = ("prefill", "decode", "varlen", "mixed", "multimodal")
 
 class LockError(ValueError):
     """A lock that cannot be read; the text names file, field and rule."""
-
-
-def write_file(path: str, text: str) -> None:
-    """Whole or not at all, for whoever reads meanwhile. What is no regular file is written as it is."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "w") as out:
-            out.write(text)
-        return
-    path = os.path.realpath(path)
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with open(part, "w") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, path)
-    except BaseException:
-        if os.path.exists(part):
-            os.unlink(part)
-        raise
 
 
 def _shape(problem_class: str) -> tuple:

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libtileproof_proof for tileproof.proof. Models, locks and qualifications are capsules; what they hold comes as JSON.
+ *
+ *     proof_model.c    models, and the capacity that serving one takes
+ *     proof_lock.c     locks; preflight, whose permits every context of this process gets
+ *     proof_qualify.c  qualification
+ */
+#ifndef TILEPROOF_PYTHON_PROOF_H
+#define TILEPROOF_PYTHON_PROOF_H
+
+#include <tileproof_proof.h>
+
+#include "core.h"
+
+/* NULL: an exception is set. */
+tp_model *model_of(PyObject *capsule);
+tp_lock *lock_of(PyObject *capsule);
+
+const char *text_of(PyObject *value);             /* of a str, or NULL for None; proof's own functions say what is missing */
+int64_t number_of(const char *name, PyObject *value, int64_t least, int64_t most); /* PyErr_Occurred() says whether it is one */
+int threads_of(PyObject *value);                  /* of 0: what the host has */
+int dtype_or_none(const char *name, PyObject *value); /* tp_dtype, or 0 for None; -1: an exception is set */
+int bytes_of(PyObject *value, const char **bytes, Py_ssize_t *size); /* of bytes */
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rules of the options, how much fits, and the block of memory. */
+#include "kvcache/kvcache.h"
+
+#include <string.h>
+
+#include "base/allocator.h"
+#include "base/dtype.h"
+#include "base/structs.h"
+
+static tp_status check_range(const char *name, int64_t value, int64_t low, int64_t high, tp_error *error) {
+    TP_REQUIRE(value >= low && value <= high, error, TP_INVALID, "%s is %lld: it must be in %lld..%lld", name, (long long)value,
+               (long long)low, (long long)high);
+    return TP_OK;
+}
+
+static tp_status check_layer(const tp_cache_layer *layer, int64_t number, tp_error *error) {
+    const struct {
+        const char *name;
+        int64_t value, low, high;
+    } rules[] = {{"kv_heads", layer->kv_heads, 0, 65536},
+                 {"head_dim_qk", layer->head_dim_qk, 1, TP__KV_DIM_MAX},
+                 {"head_dim_v", layer->head_dim_v, 1, layer->latent == 1 ? layer->head_dim_qk : TP__KV_DIM_MAX},
+                 {"latent", layer->latent, 0, 1},
+                 {"reserved", layer->reserved, 0, 0},
+                 {"reserved2[0]", layer->reserved2[0], 0, 0},
+                 {"reserved2[1]", layer->reserved2[1], 0, 0}};
+    const int32_t dtypes[] = {layer->k_dtype, layer->v_dtype};
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        TP_REQUIRE(rules[i].value >= rules[i].low && rules[i].value <= rules[i].high, error, TP_INVALID,
+                   "layers[%lld].%s is %lld: it must be in %lld..%lld", (long long)number, rules[i].name,
+                   (long long)rules[i].value, (long long)rules[i].low, (long long)rules[i].high);
+        if (layer->kv_heads == 0) return TP_OK; /* nothing else counts */
+    }
+    for (int i = 0; i < 2; i++)
+        TP_REQUIRE(tp__dtype_is_float(dtypes[i]), error, TP_UNSUPPORTED,
+                   "layers[%lld].%c_dtype is %s: a cache keeps f32, f16 or bf16", (long long)number, "kv"[i],
+                   tp_dtype_name((tp_dtype)dtypes[i]));
+    TP_REQUIRE(!layer->latent || layer->k_dtype == layer->v_dtype, error, TP_INVALID,
+               "layers[%lld].v_dtype is %s and k's %s: latent needs them equal, because v's rows are parts of k's",
+               (long long)number, tp_dtype_name((tp_dtype)layer->v_dtype), tp_dtype_name((tp_dtype)layer->k_dtype));
+    return TP_OK;
+}
+
+static tp_status check_name(const char *name, tp_error *error) {
+    size_t size = name != NULL ? strnlen(name, TP__KV_NAME) : 1;
+    TP_REQUIRE(size > 0 && size < TP__KV_NAME, error, TP_INVALID, "name has %zu characters: it must have 1..%d", size,
+               TP__KV_NAME - 1);
+    for (size_t i = 0; name != NULL && i < size; i++)
+        TP_REQUIRE(name[i] >= 0x20 && name[i] < 0x7f, error, TP_INVALID,
+                   "name has the byte %d at %zu: it must be printable ASCII", (unsigned char)name[i], i);
+    return TP_OK;
+}
+
+static tp_status check_options(const tp_cache_options *o, tp_error *error) {
+    int kept = 0;
+    TP_TRY(check_range("layout", o->layout, TP_CACHE_NHD, TP_CACHE_HND, error));
+    TP_TRY(check_range("bytes", o->bytes, 1, INT64_MAX, error));
+    TP_TRY(check_range("page_size", o->page_size, 1, 65536, error));
+    TP_TRY(check_range("sequences", o->sequences, 1, (int64_t)1 << TP__KV_SLOT_BITS, error));
+    TP_TRY(check_range("sequence_tokens", o->sequence_tokens, 1, INT32_MAX, error));
+    TP_TRY(check_range("layer_count", o->layer_count, 1, 4096, error));
+    TP_TRY(check_range("same", o->same, 0, 1, error));
+    TP_TRY(check_range("index_type", o->index_type, TP_I32, TP_I64, error));
+    TP_REQUIRE(o->layers != NULL, error, TP_INVALID, "layers is NULL: it must point to %s",
+               o->same ? "the row of all layers" : "a row for each layer");
+    for (int64_t i = 0; i < (o->same ? 1 : o->layer_count); i++) {
+        TP_TRY(check_layer(&o->layers[i], i, error));
+        kept |= o->layers[i].kv_heads > 0;
+    }
+    TP_REQUIRE(kept, error, TP_INVALID, "layers: kv_heads is 0 in all of them: at least one must keep rows");
+    return check_name(o->name, error);
+}
+
+/* Where rows of one head lie, without the memory. */
+static tp__kv_pool pool_of(const tp_cache_options *o, int64_t heads, int64_t dim, int32_t dtype) {
+    tp__kv_pool pool = {.heads = heads, .dim = dim, .dtype = dtype};
+    pool.row = dim * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
+    pool.page = heads * pool.row * o->page_size; /* below 2^47 */
+    pool.token = o->layout == TP_CACHE_NHD ? heads * pool.row : pool.row;
+    pool.head = o->layout == TP_CACHE_NHD ? pool.row : pool.row * o->page_size;
+    return pool;
+}
+
+static tp__kv_layer layer_of(const tp_cache_options *o, int64_t number) {
+    tp__kv_layer layer = {.is = o->layers[o->same ? 0 : number]};
+    if (layer.is.kv_heads == 0) return layer;
+    layer.pool[0] = pool_of(o, layer.is.kv_heads, layer.is.head_dim_qk, layer.is.k_dtype);
+    if (!layer.is.latent) layer.pool[1] = pool_of(o, layer.is.kv_heads, layer.is.head_dim_v, layer.is.v_dtype);
+    return layer;
+}
+
+/* The block: with a base NULL its size, otherwise the pointers too. What must begin as zeros comes before the pools. */
+static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pages) {
+    const int64_t slots = (o->sequence_tokens - 1) / o->page_size + 1;
+    const size_t index = o->index_type == TP_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    tp_cache here, *cache = TP_TAKE(arena, tp_cache, 1);
+    if (cache == NULL) cache = &here;
+    cache->layers = TP_TAKE(arena, tp__kv_layer, o->layer_count);
+    cache->slots = TP_TAKE(arena, tp__kv_slot, o->sequences);
+    int64_t *filled = TP_TAKE(arena, int64_t, o->sequences * o->layer_count);
+    cache->table = tp__take(arena, tp__times(o->sequences, slots), index);
+    cache->lens = tp__take(arena, o->sequences, index);
+    cache->holders = TP_TAKE(arena, int32_t, pages);
+    cache->taken = TP_TAKE(arena, uint64_t, pages / 64 + 1);
+    cache->counts = TP_TAKE(arena, int64_t, TP__KV_COUNTS);
+    if (arena->base != NULL) {
+        memset(cache->layers, 0, (size_t)(arena->base + arena->used - (char *)cache->layers));
+        for (int64_t i = 0; i < o->sequences; i++) cache->slots[i].filled = filled + i * o->layer_count;
+    }
+    for (int64_t i = 0; i < o->layer_count; i++) {
+        tp__kv_layer layer = layer_of(o, i);
+        for (int part = 0; part < 2; part++)
+            if (layer.pool[part].heads > 0) layer.pool[part].data = tp__take(arena, pages, (size_t)layer.pool[part].page);
+        if (arena->base != NULL) cache->layers[i] = layer;
+    }
+    return arena->base != NULL ? cache : NULL;
+}
+
+static size_t size_of(const tp_cache_options *o, int64_t pages) {
+    tp__arena arena = {NULL, 0};
+    lay_out(o, &arena, pages);
+    return arena.used;
+}
+
+static tp_status plan(const tp_cache_options *o, tp_cache_capacity *capacity, tp_error *error) {
+    TP_TRY(check_options(o, error));
+    *capacity = (tp_cache_capacity){.struct_size = sizeof *capacity};
+    for (int64_t i = 0; i < o->layer_count; i++) {
+        tp__kv_layer layer = layer_of(o, i);
+        capacity->page_bytes += layer.pool[0].page + layer.pool[1].page; /* below 2^60 */
+    }
+    capacity->page_slots = (o->sequence_tokens - 1) / o->page_size + 1;
+    /* more than all sequences can hold would lie idle */
+    int64_t low = 0, high = tp__min(tp__times(o->sequences, capacity->page_slots), o->bytes / capacity->page_bytes);
+    high = tp__min(high, o->index_type == TP_I32 ? INT32_MAX : (int64_t)1 << 40);
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (size_of(o, middle) <= (size_t)o->bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    TP_REQUIRE(low > 0, error, TP_INVALID,
+               "bytes is %lld: one page of %lld tokens takes %lld bytes, and with the tables of %lld sequences of %lld tokens it "
+               "must be at least %zu",
+               (long long)o->bytes, (long long)o->page_size, (long long)capacity->page_bytes, (long long)o->sequences,
+               (long long)o->sequence_tokens, size_of(o, 1));
+    capacity->pages = low;
+    capacity->tokens = low * o->page_size;
+    capacity->token_bytes = capacity->page_bytes / o->page_size;
+    capacity->bytes = (int64_t)size_of(o, low);
+    return TP_OK;
+}
+
+tp_status tp_cache_plan_sized(const tp_cache_options *options, tp_cache_capacity *capacity, size_t size, tp_error *error) {
+    tp_cache_capacity known;
+    TP_STRUCT_IN(tp_cache_options, options, error);
+    TP_REQUIRE(capacity != NULL, error, TP_INVALID, "capacity is NULL: it must point to a struct");
+    TP_REQUIRE_SIZE(tp_cache_capacity, size, error);
+    TP_TRY(plan(options, &known, error));
+    tp__struct_out(capacity, size, &known, sizeof known);
+    return TP_OK;
+}
+
+/* By the allocator, aligned as the arena needs it. */
+static tp_status allocate(const tp_allocator *allocator, const tp_cache_capacity *capacity, void **memory, tp_error *error) {
+    *memory = allocator->allocate(allocator->user, (size_t)capacity->bytes, TP__ALIGN);
+    TP_REQUIRE(*memory != NULL, error, TP_NO_MEMORY, "no memory for a cache of %lld pages, %lld bytes",
+               (long long)capacity->pages, (long long)capacity->bytes);
+    if ((uintptr_t)*memory % TP__ALIGN == 0) return TP_OK;
+    void *crooked = *memory;
+    allocator->release(allocator->user, crooked, (size_t)capacity->bytes);
+    return tp__fail(error, TP_NO_MEMORY, "memory of the cache is at %p: it must be %d-byte aligned", crooked, TP__ALIGN);
+}
+
+tp_status tp_cache_create(const tp_cache_options *options, tp_cache **cache, tp_error *error) {
+    tp_cache_capacity capacity;
+    tp_allocator allocator = tp__default_allocator, given;
+    void *memory;
+    TP_REQUIRE(cache != NULL, error, TP_INVALID, "cache is NULL: it must point to a pointer");
+    *cache = NULL;
+    TP_STRUCT_IN(tp_cache_options, options, error);
+    if (options->allocator != NULL) {
+        const tp_allocator *own = TP_IN(tp_allocator, options->allocator, &given, error);
+        if (own == NULL) return TP_INVALID;
+        TP_TRY(tp__allocator_check(own, error));
+        allocator = *own;
+    }
+    TP_TRY(plan(options, &capacity, error));
+    TP_TRY(allocate(&allocator, &capacity, &memory, error));
+    tp__arena arena = {memory, 0};
+    tp_cache *made = lay_out(options, &arena, capacity.pages);
+    made->options = *options;
+    made->options.layers = NULL; /* the caller's */
+    made->options.allocator = NULL;
+    made->options.name = NULL;
+    made->capacity = capacity;
+    made->allocator = allocator;
+    memset(made->name, 0, sizeof made->name);
+    if (options->name != NULL) memcpy(made->name, options->name, strnlen(options->name, TP__KV_NAME - 1));
+    made->free_pages = capacity.pages;
+    memset(made->table, 0xff, (size_t)((char *)made->lens - (char *)made->table)); /* -1: no page */
+    made->lock = &made->mutex;
+    if (pthread_mutex_init(made->lock, NULL) != 0) {
+        allocator.release(allocator.user, memory, (size_t)capacity.bytes);
+        return tp__fail(error, TP_NO_MEMORY, "no memory for the lock of a cache");
+    }
+    *cache = made;
+    return TP_OK;
+}
+
+void tp_cache_destroy(tp_cache *cache) {
+    if (cache == NULL) return;
+    tp_allocator allocator = cache->allocator;
+    size_t bytes = (size_t)cache->capacity.bytes;
+    pthread_mutex_destroy(cache->lock);
+    allocator.release(allocator.user, cache, bytes);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What attention needs of a cache: the problem's bounds, pools and strides, tables and lengths. */
+#include "kvcache/kvcache.h"
+
+#include <string.h>
+
+#include "base/structs.h"
+
+tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *problem, tp_error *error) {
+    const tp__kv_layer *is = NULL;
+    tp_problem here;
+    TP_TRY(tp__kv_layer_at(cache, layer, &is, error));
+    if (TP_IN(tp_problem, problem, &here, error) == NULL) return TP_INVALID;
+    problem->batch = cache->options.sequences;
+    problem->kv_len = cache->options.sequence_tokens;
+    problem->kv_heads = is->is.kv_heads;
+    problem->head_dim_qk = is->is.head_dim_qk;
+    problem->head_dim_v = is->is.head_dim_v;
+    problem->k_dtype = is->is.k_dtype;
+    problem->v_dtype = is->is.v_dtype;
+    problem->latent = is->is.latent;
+    problem->kv_layout = TP_PAGED;
+    problem->page_size = cache->options.page_size;
+    return TP_OK;
+}
+
+static tp_tensor tensor_of(const tp__kv_pool *pool) {
+    const int64_t element = pool->row / pool->dim;
+    return (tp_tensor){pool->data, {pool->page / element, pool->token / element, pool->head / element}};
+}
+
+tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, int64_t count, tp_tensors *tensors,
+                           tp_error *error) {
+    const tp__kv_layer *is = NULL;
+    tp_tensors here;
+    TP_TRY(tp__kv_layer_at(cache, layer, &is, error));
+    if (TP_IN(tp_tensors, tensors, &here, error) == NULL) return TP_INVALID;
+    const int64_t all = cache->options.sequences, index = cache->options.index_type == TP_I32 ? 4 : 8;
+    TP_REQUIRE(first >= 0 && count >= 0 && first <= all && count <= all - first, error, TP_INVALID,
+               "first is %lld and count %lld: the cache has slots 0..%lld", (long long)first, (long long)count,
+               (long long)all - 1);
+    for (int64_t i = first; i < first + count; i++) {
+        const tp__kv_slot *slot = &cache->slots[i];
+        TP_REQUIRE(slot->filled[layer] == slot->length, error, TP_INVALID,
+                   "layer %lld has %lld of the %lld tokens of sequence %lld, slot %lld: tp_cache_append the others first",
+                   (long long)layer, (long long)slot->filled[layer], (long long)slot->length, (long long)slot->sequence,
+                   (long long)i);
+    }
+    tensors->index_type = cache->options.index_type;
+    tensors->batch = count;
+    tensors->kv_len = cache->options.sequence_tokens;
+    tensors->k = tensor_of(&is->pool[0]);
+    tensors->v = tensor_of(&is->pool[is->is.latent ? 0 : 1]);
+    tensors->k_pages = (const char *)cache->table + first * cache->capacity.page_slots * index;
+    tensors->v_pages = NULL;
+    tensors->kv_lens = (const char *)cache->lens + first * index;
+    tensors->page_slots = cache->capacity.page_slots;
+    tensors->pages = cache->capacity.pages;
+    return TP_OK;
+}
+
+tp_status tp_cache_gather(const tp_cache *cache, int64_t count, const int64_t *sequences, void *table, void *lens,
+                          tp_error *error) {
+    tp__kv_slot *slot = NULL;
+    TP_REQUIRE(cache != NULL, error, TP_INVALID, "cache is NULL");
+    TP_REQUIRE(count >= 0, error, TP_INVALID, "count is %lld: it must not be negative", (long long)count);
+    const size_t index = cache->options.index_type == TP_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    const struct {
+        const char *name;
+        const void *array;
+        size_t align;
+    } arrays[] = {{"sequences", sequences, sizeof *sequences}, {"table", table, index}, {"lens", lens, index}};
+    for (int i = 0; i < 3 && count > 0; i++) {
+        TP_REQUIRE(arrays[i].array != NULL, error, TP_INVALID, "%s is NULL with a count of %lld", arrays[i].name,
+                   (long long)count);
+        TP_REQUIRE((uintptr_t)arrays[i].array % arrays[i].align == 0, error, TP_INVALID,
+                   "%s is %p: it must be aligned to its elements of %zu bytes", arrays[i].name, arrays[i].array, arrays[i].align);
+    }
+    for (int64_t i = 0; i < count; i++) TP_TRY(tp__kv_use(cache, sequences[i], &slot, error));
+    const size_t row = (size_t)cache->capacity.page_slots * index;
+    for (int64_t i = 0; i < count; i++) {
+        tp__kv_use(cache, sequences[i], &slot, NULL);
+        memcpy((char *)table + (size_t)i * row, (const char *)cache->table + (size_t)(slot - cache->slots) * row, row);
+        tp__kv_set(cache, lens, i, slot->length);
+    }
+    return TP_OK;
+}

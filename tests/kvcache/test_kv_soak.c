@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random operations on caches, each beside its model: one client at first, then four threads on one cache, which share a prefix
+ * and pages, while a fifth reads the figures. Refused calls, bad ones among them, change nothing. The cache allocates once.
+ *     test_kv_soak [OPERATIONS]     10,000 unless told; ctest kv_soak_whole and the builds with sanitizers: 100,000
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "support/kv.h"
+
+enum { CLIENT_SEQUENCES = 7, CLIENTS = 4, PREFIX = 37 };
+
+typedef struct client {
+    tp_cache *cache;
+    uint64_t random, stamp;
+    int64_t page_size, operations;
+    int alone; /* nobody else uses the cache: what is refused can be foretold */
+    kv_model models[CLIENT_SEQUENCES];
+    kv_model *prefix; /* of all clients; NULL: none */
+    pthread_mutex_t *prefix_lock;
+    int64_t refused, swapped;
+} client;
+
+static uint64_t next(client *c, uint64_t below) {
+    c->random = c->random * 6364136223846793005u + 1442695040888963407u;
+    return (c->random >> 33) % below;
+}
+
+/* One that is open, or NULL. */
+static kv_model *any_open(client *c) {
+    int at = (int)next(c, CLIENT_SEQUENCES);
+    for (int i = 0; i < CLIENT_SEQUENCES; i++, at = (at + 1) % CLIENT_SEQUENCES)
+        if (c->models[at].sequence != 0) return &c->models[at];
+    return NULL;
+}
+
+static kv_model *any_closed(client *c) {
+    for (int i = 0; i < CLIENT_SEQUENCES; i++)
+        if (c->models[i].sequence == 0) return &c->models[i];
+    return NULL;
+}
+
+/* A call that must succeed, or say that the cache is full. */
+static int went_well(client *c, tp_status status, const tp_error *error) {
+    KV_CHECK(status == TP_OK || status == TP_CACHE_FULL, "%s", error->text);
+    c->refused += status != TP_OK;
+    return status == TP_OK;
+}
+
+static int dtype_of(client *c) {
+    return (int)(const int[]){TP_F32, TP_F16, TP_BF16}[next(c, 3)];
+}
+
+static void open_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_closed(c);
+    if (model == NULL) return;
+    int64_t sequence = -7;
+    if (went_well(c, tp_cache_open(c->cache, &sequence, &error), &error))
+        *model = (kv_model){.sequence = sequence};
+    else
+        KV_CHECK(sequence == -7, "a refused call wrote");
+}
+
+static void close_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_open(c);
+    if (model == NULL) return;
+    KV_CHECK(tp_cache_close(c->cache, model->sequence, &error) == TP_OK, "%s", error.text);
+    int64_t gone = model->sequence, more = 1;
+    model->sequence = 0;
+    KV_CHECK(tp_cache_length(c->cache, gone) == -1 && tp_cache_slot(c->cache, gone) == -1, "still there");
+    KV_CHECK(tp_cache_extend(c->cache, 1, &gone, &more, &error) == TP_INVALID, "extended a closed sequence");
+    KV_CHECK(tp_cache_fork(c->cache, gone, &more, &error) == TP_INVALID, "forked a closed sequence");
+}
+
+static void share_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_closed(c), *from = any_open(c);
+    int of_prefix = c->prefix != NULL && next(c, 3) == 0;
+    if (of_prefix) from = c->prefix;
+    if (model == NULL || from == NULL) return;
+    int64_t tokens = next(c, 2) ? from->length : (int64_t)next(c, (uint64_t)from->length + 1), sequence = 0;
+    if (of_prefix) pthread_mutex_lock(c->prefix_lock);
+    tp_status status = tokens == from->length && next(c, 2) ? tp_cache_fork(c->cache, from->sequence, &sequence, &error)
+                                                            : tp_cache_share(c->cache, from->sequence, tokens, &sequence, &error);
+    if (of_prefix) pthread_mutex_unlock(c->prefix_lock);
+    if (!went_well(c, status, &error)) return;
+    *model = *from;
+    model->sequence = sequence;
+    model->length = tokens;
+}
+
+/* Some sequences at once, all of them or none; rows come layer by layer, in one call or two. */
+static void grow_some(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *models[CLIENT_SEQUENCES];
+    int64_t sequences[CLIENT_SEQUENCES], tokens[CLIENT_SEQUENCES], from[CLIENT_SEQUENCES], count = 0;
+    for (int i = 0; i < CLIENT_SEQUENCES; i++) {
+        kv_model *m = &c->models[i];
+        if (m->sequence == 0 || next(c, 2)) continue;
+        int64_t want = next(c, 8) ? (int64_t)next(c, 3) : (int64_t)next(c, KV_STEP);
+        if (want > KV_TOKENS - m->length) want = KV_TOKENS - m->length;
+        models[count] = m, sequences[count] = m->sequence, from[count] = m->length, tokens[count++] = want;
+    }
+    if (!went_well(c, tp_cache_extend(c->cache, count, sequences, tokens, &error), &error)) return;
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t n = 0; n < tokens[i]; n++) models[i]->stamps[from[i] + n] = c->stamp++;
+        models[i]->length += tokens[i];
+    }
+    int dtype = dtype_of(c);
+    for (int layer = KV_LAYERS - 1; layer >= 0; layer--) {
+        int64_t at[CLIENT_SEQUENCES], part[CLIENT_SEQUENCES];
+        if (kv_layers[layer].kv_heads == 0) continue;
+        memcpy(at, from, sizeof at);
+        for (int turn = 0; turn < 2; turn++) {
+            for (int64_t i = 0; i < count; i++)
+                part[i] = turn ? from[i] + tokens[i] - at[i] : (int64_t)next(c, (uint64_t)tokens[i] + 1);
+            tp_status status = kv_append(c->cache, layer, count, models, at, part, dtype, &error);
+            KV_CHECK(status == TP_OK, "%s", error.text);
+            for (int64_t i = 0; i < count; i++) at[i] += part[i];
+        }
+    }
+}
+
+static void cut_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_open(c);
+    if (model == NULL) return;
+    int64_t tokens =
+        model->length - (int64_t)next(c, (uint64_t)(next(c, 4) ? (model->length < 5 ? model->length : 5) : model->length) + 1);
+    KV_CHECK(tp_cache_truncate(c->cache, model->sequence, tokens, &error) == TP_OK, "%s", error.text);
+    model->length = tokens;
+}
+
+/* Out to a buffer at an odd address, closed, and in again, whole or behind a prefix that is shared anew. */
+static void swap_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_open(c), old;
+    if (model == NULL) return;
+    old = *model;
+    int64_t keep = next(c, 2) ? 0 : (int64_t)next(c, (uint64_t)old.length + 1), shared = 0;
+    if (keep > 0 && !went_well(c, tp_cache_share(c->cache, old.sequence, keep, &shared, &error), &error)) return;
+    int64_t bytes = tp_cache_copy_bytes(c->cache, old.sequence, keep);
+    char *buffer = malloc((size_t)bytes + 1);
+    KV_CHECK(bytes > 0 && buffer != NULL, "%lld bytes", (long long)bytes);
+    KV_CHECK(tp_cache_copy_out(c->cache, old.sequence, keep, buffer + 1, bytes - 1, &error) == TP_INVALID, "a short buffer");
+    KV_CHECK(tp_cache_copy_out(c->cache, old.sequence, keep, buffer + 1, bytes, &error) == TP_OK, "%s", error.text);
+    KV_CHECK(tp_cache_close(c->cache, old.sequence, &error) == TP_OK, "%s", error.text);
+    model->sequence = shared;
+    model->length = keep;
+    if (shared == 0 && !went_well(c, tp_cache_open(c->cache, &model->sequence, &error), &error)) {
+        free(buffer); /* another thread was quicker */
+        return;
+    }
+    if (went_well(c, tp_cache_copy_in(c->cache, model->sequence, buffer + 1, bytes, &error), &error)) {
+        model->length = old.length;
+        c->swapped++;
+    }
+    free(buffer);
+}
+
+/* Each is refused with a text, and nothing has changed. */
+static void abuse_one(client *c) {
+    tp_error error = TP_ERROR_INIT;
+    kv_model *model = any_open(c);
+    int64_t more = KV_TOKENS, one = 1, twice[2], tokens[2] = {0, 0};
+    if (model == NULL) return;
+    twice[0] = twice[1] = model->sequence;
+    more += 1 - model->length;
+    KV_CHECK(tp_cache_extend(c->cache, 1, &model->sequence, &more, &error) == TP_INVALID && error.text[0], "too long");
+    KV_CHECK(tp_cache_extend(c->cache, 2, twice, tokens, &error) == TP_INVALID && error.text[0], "twice");
+    KV_CHECK(tp_cache_truncate(c->cache, model->sequence, model->length + 1, &error) == TP_INVALID && error.text[0],
+             "cut longer");
+    KV_CHECK(tp_cache_share(c->cache, model->sequence, model->length + 1, &more, &error) == TP_INVALID && error.text[0],
+             "too many");
+    int64_t none = 0;
+    KV_CHECK(kv_append(c->cache, 0, 1, &model, &none, &one, TP_F32, &error) == TP_INVALID && error.text[0], "no room");
+}
+
+static void run(client *c) {
+    static void (*const operations[])(client *) = {open_one,  close_one, share_one, share_one, grow_some, grow_some,
+                                                   grow_some, grow_some, grow_some, cut_one,   swap_one,  abuse_one};
+    for (int64_t n = 0; n < c->operations; n++) {
+        operations[next(c, sizeof operations / sizeof operations[0])](c);
+        kv_model *model = any_open(c);
+        if (model != NULL) kv_verify(c->cache, model);
+        if (c->alone && n % 16 == 0) kv_verify_pages(c->cache, c->page_size);
+    }
+    for (int i = 0; i < CLIENT_SEQUENCES; i++)
+        if (c->models[i].sequence != 0) kv_verify(c->cache, &c->models[i]);
+    if (c->alone) kv_verify_pages(c->cache, c->page_size);
+}
+
+static atomic_int allocations, releases;
+static void *allocate(void *user, size_t bytes, size_t alignment) {
+    (void)user;
+    allocations++;
+    return aligned_alloc(alignment, bytes);
+}
+static void release(void *user, void *memory, size_t bytes) {
+    (void)user, (void)bytes;
+    releases++;
+    free(memory);
+}
+
+static tp_cache *make(int64_t page_size, int layout, int index_type, int64_t sequences, int64_t pages) {
+    tp_error error = TP_ERROR_INIT;
+    tp_allocator allocator = TP_ALLOCATOR_INIT;
+    tp_cache_options options = kv_options(page_size, layout, index_type, sequences, pages);
+    tp_cache *cache;
+    allocator.allocate = allocate;
+    allocator.release = release;
+    options.allocator = &allocator;
+    KV_CHECK(tp_cache_create(&options, &cache, &error) == TP_OK, "%s", error.text);
+    return cache;
+}
+
+static void close_all(client *c) {
+    for (int i = 0; i < CLIENT_SEQUENCES; i++)
+        if (c->models[i].sequence != 0) KV_CHECK(tp_cache_close(c->cache, c->models[i].sequence, NULL) == TP_OK, "close");
+}
+
+/* Every page is free again, and the cache has been allocated once. */
+static void finish(tp_cache *cache) {
+    tp_cache_stats stats;
+    KV_CHECK(tp_cache_stats_read(cache, &stats, NULL) == TP_OK, "stats");
+    KV_CHECK(stats.pages_used == 0 && stats.sequences == 0 && stats.tail_tokens == 0 && tp_cache_slots(cache) == 0, "pages left");
+    KV_CHECK(allocations == releases + 1, "%d allocations", allocations);
+    tp_cache_destroy(cache);
+    KV_CHECK(allocations == releases, "memory is left");
+}
+
+static void soak_alone(int64_t page_size, int layout, int index_type, int64_t operations) {
+    tp_cache *cache = make(page_size, layout, index_type, CLIENT_SEQUENCES - 1, 480 / page_size);
+    tp_cache_stats stats;
+    client c = {
+        .cache = cache, .random = (uint64_t)page_size, .stamp = 1, .page_size = page_size, .operations = operations, .alone = 1};
+    run(&c);
+    tp_cache_stats_read(cache, &stats, NULL);
+    int64_t copies = page_size > 1 ? operations / 200 : 0; /* a page of one token is never shared in part */
+    KV_CHECK(operations < 1000 || (c.refused > operations / 100 && c.swapped > operations / 100 && stats.pages_copied >= copies),
+             "%lld refused, %lld swapped, %lld copied: this soak tries too little", (long long)c.refused, (long long)c.swapped,
+             (long long)stats.pages_copied);
+    printf("pages of %lld, %s: %lld operations, %lld refused, %lld swapped, %lld pages copied\n", (long long)page_size,
+           layout == TP_CACHE_NHD ? "NHD" : "HND", (long long)operations, (long long)c.refused, (long long)c.swapped,
+           (long long)stats.pages_copied);
+    close_all(&c);
+    finish(cache);
+}
+
+static void *on_thread(void *user) {
+    run(user);
+    return NULL;
+}
+
+typedef struct watcher {
+    tp_cache *cache;
+    atomic_int stop;
+    int64_t looks;
+} watcher;
+
+static int discard(void *cookie, const char *bytes, size_t size) {
+    (void)cookie, (void)bytes, (void)size;
+    return 0;
+}
+
+static void *watch(void *user) {
+    watcher *w = user;
+    do {
+        tp_cache_stats stats;
+        KV_CHECK(tp_cache_stats_read(w->cache, &stats, NULL) == TP_OK && stats.pages_used <= stats.pages, "stats");
+        KV_CHECK(tp_cache_metrics_write(w->cache, discard, NULL) == TP_OK, "metrics");
+        w->looks++;
+    } while (!w->stop);
+    return NULL;
+}
+
+static void soak_together(int64_t page_size, int64_t operations) {
+    tp_cache *cache = make(page_size, TP_CACHE_NHD, TP_I32, CLIENTS * 5, 1200 / page_size);
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[CLIENTS], other;
+    static client clients[CLIENTS];
+    watcher w = {.cache = cache};
+    kv_model prefix = {.sequence = 0};
+    tp_error error = TP_ERROR_INIT;
+    KV_CHECK(tp_cache_open(cache, &prefix.sequence, &error) == TP_OK, "%s", error.text);
+    KV_CHECK(kv_grow(cache, &prefix, PREFIX, 1u << 30, &error) == TP_OK, "%s", error.text);
+    KV_CHECK(pthread_create(&other, NULL, watch, &w) == 0, "thread");
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = (client){.cache = cache, .random = (uint64_t)i + 1, .stamp = (uint64_t)i << 32, .page_size = page_size};
+        clients[i].operations = operations / CLIENTS;
+        clients[i].prefix = &prefix;
+        clients[i].prefix_lock = &lock;
+        KV_CHECK(pthread_create(&threads[i], NULL, on_thread, &clients[i]) == 0, "thread");
+    }
+    for (int i = 0; i < CLIENTS; i++) pthread_join(threads[i], NULL);
+    w.stop = 1;
+    pthread_join(other, NULL);
+    kv_verify(cache, &prefix);
+    kv_verify_pages(cache, page_size);
+    for (int i = 0; i < CLIENTS; i++) close_all(&clients[i]);
+    KV_CHECK(tp_cache_close(cache, prefix.sequence, NULL) == TP_OK, "close");
+    printf("pages of %lld, %d threads: %lld operations\n", (long long)page_size, CLIENTS, (long long)operations);
+    finish(cache);
+}
+
+int main(int count, char **words) {
+    int64_t operations = count > 1 ? atoll(words[1]) : 10000;
+    if (operations < 8) return fprintf(stderr, "OPERATIONS is '%s': it must be a number from 8 on\n", words[1]), 2;
+    soak_alone(16, TP_CACHE_NHD, TP_I32, operations / 8);
+    soak_alone(16, TP_CACHE_HND, TP_I64, operations / 8);
+    soak_alone(5, TP_CACHE_HND, TP_I32, operations / 8);
+    soak_alone(1, TP_CACHE_NHD, TP_I64, operations / 8);
+    soak_together(16, operations / 4);
+    soak_together(3, operations / 4);
+    return 0;
+}

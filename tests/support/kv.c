@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/kv.h"
+
+const tp_cache_layer kv_layers[KV_LAYERS] = {
+    {2, 6, 5, TP_F32, TP_F32, 0, 0, {0, 0}},
+    {1, 8, 6, TP_BF16, TP_BF16, 1, 0, {0, 0}},
+    {0, 0, 0, 0, 0, 0, 0, {0, 0}},
+    {3, 4, 8, TP_F16, TP_BF16, 0, 0, {0, 0}},
+};
+
+tp_cache_options kv_options(int64_t page_size, int layout, int index_type, int64_t sequences, int64_t pages) {
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    options.layers = kv_layers;
+    options.layer_count = KV_LAYERS;
+    options.page_size = page_size;
+    options.layout = layout;
+    options.index_type = index_type;
+    options.sequences = sequences;
+    options.sequence_tokens = KV_TOKENS;
+    int64_t low = 1, high = (int64_t)1 << 40;
+    while (low < high) { /* the fewest bytes that hold as many pages */
+        tp_cache_capacity capacity;
+        options.bytes = low + (high - low) / 2;
+        if (tp_cache_plan(&options, &capacity, NULL) == TP_OK && capacity.pages >= pages)
+            high = options.bytes;
+        else
+            low = options.bytes + 1;
+    }
+    options.bytes = low;
+    return options;
+}
+
+/* -128..127 eighths: exact in bf16. */
+float kv_element(uint64_t stamp, int layer, int part, int64_t head, int64_t x) {
+    uint64_t h = stamp * 0x9e3779b97f4a7c15u + (uint64_t)(((layer * 2 + part) * 64 + head) * 64 + x) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 29) * 0x94d049bb133111ebu;
+    return (float)((int)(h >> 40 & 255) - 128) * 0.125f;
+}
+
+/* Rows with a gap between heads and between tokens, at an address that only the elements' alignment suits. */
+tp_status kv_append(tp_cache *cache, int layer, int64_t count, kv_model *const *models, const int64_t *from,
+                    const int64_t *tokens, int dtype, tp_error *error) {
+    const tp_cache_layer *is = &kv_layers[layer];
+    const size_t element = tp_dtype_bytes((tp_dtype)dtype);
+    char *memory[2] = {NULL, NULL};
+    int64_t sequences[16], all = 0, dims[2] = {is->head_dim_qk, is->head_dim_v};
+    tp_cache_rows rows = TP_CACHE_ROWS_INIT;
+    tp_tensor *tensors[2] = {&rows.k, &rows.v};
+    for (int64_t i = 0; i < count; i++) {
+        sequences[i] = models[i]->sequence;
+        all += tokens[i];
+    }
+    for (int part = 0; part < (is->latent ? 1 : 2); part++) {
+        int64_t head = dims[part] + 1, token = is->kv_heads * head + 3, row = 0;
+        memory[part] = malloc((size_t)(all * token + 1) * element);
+        KV_CHECK(memory[part] != NULL, "no memory");
+        char *data = memory[part] + element;
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t n = 0; n < tokens[i]; n++, row++)
+                for (int64_t h = 0; h < is->kv_heads; h++)
+                    for (int64_t x = 0; x < dims[part]; x++)
+                        tp_from_float((tp_dtype)dtype, kv_element(models[i]->stamps[from[i] + n], layer, part, h, x),
+                                      data + (size_t)(row * token + h * head + x) * element);
+        *tensors[part] = (tp_tensor){data, {0, token, head}};
+    }
+    rows.dtype = dtype;
+    rows.count = count;
+    rows.sequences = sequences;
+    rows.tokens = tokens;
+    tp_status status = tp_cache_append(cache, layer, &rows, error);
+    free(memory[0]);
+    free(memory[1]);
+    return status;
+}
+
+void kv_append_all(tp_cache *cache, kv_model *model, int64_t from, int64_t tokens, int dtype) {
+    tp_error error = TP_ERROR_INIT;
+    for (int layer = 0; layer < KV_LAYERS; layer++)
+        if (kv_layers[layer].kv_heads > 0)
+            KV_CHECK(kv_append(cache, layer, 1, &model, &from, &tokens, dtype, &error) == TP_OK, "%s", error.text);
+}
+
+tp_status kv_grow(tp_cache *cache, kv_model *model, int64_t tokens, uint64_t stamp, tp_error *error) {
+    tp_status status = tp_cache_extend(cache, 1, &model->sequence, &tokens, error);
+    if (status != TP_OK) return status;
+    for (int64_t i = 0; i < tokens; i++) model->stamps[model->length + i] = stamp + (uint64_t)i;
+    kv_append_all(cache, model, model->length, tokens, TP_F32);
+    model->length += tokens;
+    return TP_OK;
+}
+
+static int64_t index_at(const tp_tensors *t, const void *array, int64_t at) {
+    return t->index_type == TP_I32 ? ((const int32_t *)array)[at] : ((const int64_t *)array)[at];
+}
+
+void kv_verify(const tp_cache *cache, const kv_model *model) {
+    tp_error error = TP_ERROR_INIT;
+    tp_problem problem;
+    tp_tensors t;
+    tp_problem_init(&problem);
+    const int64_t slot = tp_cache_slot(cache, model->sequence);
+    KV_CHECK(tp_cache_length(cache, model->sequence) == model->length, "length %lld, not %lld",
+             (long long)tp_cache_length(cache, model->sequence), (long long)model->length);
+    KV_CHECK(slot >= 0 && slot < tp_cache_slots(cache), "slot %lld", (long long)slot);
+    for (int layer = 0; layer < KV_LAYERS; layer++) {
+        const tp_cache_layer *is = &kv_layers[layer];
+        if (is->kv_heads == 0) continue;
+        KV_CHECK(tp_cache_problem(cache, layer, &problem, &error) == TP_OK, "%s", error.text);
+        tp_tensors_init(&t, &problem, NULL, NULL, NULL, NULL);
+        KV_CHECK(tp_cache_tensors(cache, layer, slot, 1, &t, &error) == TP_OK, "%s", error.text);
+        KV_CHECK(index_at(&t, t.kv_lens, 0) == model->length && t.batch == 1, "kv_lens");
+        for (int part = 0; part < (is->latent ? 1 : 2); part++) {
+            const tp_tensor *tensor = part ? &t.v : &t.k;
+            const tp_dtype dtype = (tp_dtype)(part ? is->v_dtype : is->k_dtype);
+            const int64_t dim = part ? is->head_dim_v : is->head_dim_qk;
+            for (int64_t n = 0; n < model->length; n++) {
+                int64_t page = index_at(&t, t.k_pages, n / problem.page_size);
+                KV_CHECK(page >= 0 && page < t.pages, "page %lld", (long long)page);
+                for (int64_t h = 0; h < is->kv_heads; h++)
+                    for (int64_t x = 0; x < dim; x++) {
+                        int64_t at =
+                            page * tensor->stride[0] + n % problem.page_size * tensor->stride[1] + h * tensor->stride[2] + x;
+                        float is_there = tp_to_float(dtype, (const char *)tensor->data + (size_t)at * tp_dtype_bytes(dtype));
+                        KV_CHECK(is_there == kv_element(model->stamps[n], layer, part, h, x),
+                                 "token %lld of %lld, layer %d, %c, head %lld, element %lld", (long long)n,
+                                 (long long)model->length, layer, "kv"[part], (long long)h, (long long)x);
+                    }
+            }
+        }
+    }
+}
+
+void kv_verify_pages(const tp_cache *cache, int64_t page_size) {
+    tp_error error = TP_ERROR_INIT;
+    tp_cache_stats stats;
+    tp_tensors t;
+    tp_problem problem;
+    tp_problem_init(&problem);
+    tp_tensors_init(&t, &problem, NULL, NULL, NULL, NULL);
+    const int64_t slots = tp_cache_slots(cache);
+    KV_CHECK(tp_cache_tensors(cache, 0, 0, slots, &t, &error) == TP_OK, "%s", error.text);
+    KV_CHECK(tp_cache_stats_read(cache, &stats, &error) == TP_OK, "%s", error.text);
+    struct {
+        int64_t holders, place, used;
+    } *pages = calloc((size_t)t.pages, sizeof *pages);
+    int64_t used = 0, shared = 0, tails = 0, tokens = 0, neighbours = 0, breaks = 0;
+    KV_CHECK(pages != NULL, "no memory");
+    for (int64_t s = 0; s < slots; s++) {
+        int64_t length = index_at(&t, t.kv_lens, s), last = -1;
+        tokens += length;
+        for (int64_t i = 0; i < t.page_slots; i++) {
+            int64_t page = index_at(&t, t.k_pages, s * t.page_slots + i), rest = length - i * page_size;
+            KV_CHECK((page >= 0) == (rest > 0) && page < t.pages, "slot %lld has page %lld at %lld", (long long)s,
+                     (long long)page, (long long)i);
+            if (page < 0) continue;
+            KV_CHECK(pages[page].holders == 0 || pages[page].place == i, "page %lld lies at two places", (long long)page);
+            pages[page].holders++;
+            pages[page].place = i;
+            if (rest > pages[page].used) pages[page].used = rest < page_size ? rest : page_size;
+            if (i > 0) neighbours += page == last + 1, breaks += page != last + 1;
+            last = page;
+        }
+    }
+    for (int64_t i = 0; i < t.pages; i++) {
+        used += pages[i].holders > 0;
+        shared += pages[i].holders > 1;
+        if (pages[i].holders > 0) tails += page_size - pages[i].used;
+    }
+    free(pages);
+    KV_CHECK(stats.pages == t.pages && stats.pages_used == used && stats.pages_shared == shared, "%lld used, %lld shared",
+             (long long)stats.pages_used, (long long)stats.pages_shared);
+    KV_CHECK(stats.tail_tokens == tails && stats.tokens == tokens, "%lld tail tokens, not %lld", (long long)stats.tail_tokens,
+             (long long)tails);
+    KV_CHECK(stats.neighbours == neighbours && stats.breaks == breaks, "%lld neighbours", (long long)stats.neighbours);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A cache beside its model: plain arrays of stamps, one for each token of each sequence. A stamp gives every element of the
+ * token's rows, in every layer, exactly in each dtype; so a row that was lost, mixed up or written twice shows.
+ */
+#ifndef TP_TESTS_SUPPORT_KV_H
+#define TP_TESTS_SUPPORT_KV_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tileproof_cache.h"
+
+/* Fails on any thread. */
+#define KV_CHECK(condition, ...)                                                                                                 \
+    do {                                                                                                                         \
+        if (condition) break;                                                                                                    \
+        fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                          \
+        fprintf(stderr, __VA_ARGS__);                                                                                            \
+        fprintf(stderr, "\n");                                                                                                   \
+        abort();                                                                                                                 \
+    } while (0)
+
+enum { KV_LAYERS = 4, KV_TOKENS = 160, KV_STEP = 64, KV_ROW = 24 /* elements of a token in a layer, at most */ };
+/* Different heads, dims and dtypes; a latent one; one that keeps nothing. */
+extern const tp_cache_layer kv_layers[KV_LAYERS];
+/* Of these layers, with a page size, a layout, an index type, sequences, and bytes for about this many pages. */
+tp_cache_options kv_options(int64_t page_size, int layout, int index_type, int64_t sequences, int64_t pages);
+
+typedef struct kv_model {
+    int64_t sequence; /* 0: none */
+    int64_t length;
+    uint64_t stamps[KV_TOKENS];
+} kv_model;
+
+float kv_element(uint64_t stamp, int layer, int part, int64_t head, int64_t x);
+/* Appends the stamps of tokens from..from+count-1 of each sequence to one layer, given as this dtype, in one call. */
+tp_status kv_append(tp_cache *cache, int layer, int64_t count, kv_model *const *models, const int64_t *from,
+                    const int64_t *tokens, int dtype, tp_error *error);
+/* To every layer that keeps rows. */
+void kv_append_all(tp_cache *cache, kv_model *model, int64_t from, int64_t tokens, int dtype);
+/* extend, then append, with stamps that begin at `stamp`. */
+tp_status kv_grow(tp_cache *cache, kv_model *model, int64_t tokens, uint64_t stamp, tp_error *error);
+/* Every element of every layer is the model's; length and slot too. */
+void kv_verify(const tp_cache *cache, const kv_model *model);
+/* Tables of all slots against one another and against the stats: holders, pages used and shared, tails. */
+void kv_verify_pages(const tp_cache *cache, int64_t page_size);
+
+#endif

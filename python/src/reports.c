@@ -46,6 +46,22 @@ PyObject *receipt_texts(const tp_receipt *receipt) {
     return texts(receipt, NULL);
 }
 
+PyObject *receipt_raw(const tp_receipt *receipt) {
+    return receipt->decision != NULL ? texts(receipt, NULL) : PyBytes_FromStringAndSize((const char *)receipt, sizeof *receipt);
+}
+
+PyObject *core_receipt_texts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    if (wrong_count("receipt_texts", count, 1)) return NULL;
+    tp_receipt receipt;
+    if (!PyBytes_Check(args[0]) || PyBytes_Size(args[0]) != sizeof receipt) {
+        PyErr_SetString(PyExc_TypeError, "_core.receipt_texts takes the bytes of a receipt of this process");
+        return NULL;
+    }
+    memcpy(&receipt, PyBytes_AsString(args[0]), sizeof receipt);
+    return texts(&receipt, NULL);
+}
+
 PyObject *decision_texts(const tp_decision *decision) {
     return texts(NULL, decision);
 }

@@ -3,6 +3,7 @@
 """Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all
 "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
+import os
 import pathlib
 import sys
 import unittest
@@ -26,4 +27,5 @@ if __name__ == "__main__":
         sys.exit(f"{sys.executable} has no NumPy: `make test` finds or makes a Python that has it (scripts/python_env.py)")
     loader = unittest.TestLoader()
     suite = unittest.TestSuite(loader.discover(str(HERE), pattern) for pattern in PARTS[which])
-    sys.exit(not unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful())
+    first = os.environ.get("TILEPROOF_TEST_QUICK") == "1"  # a mutant is found by one
+    sys.exit(not unittest.TextTestRunner(verbosity=1, failfast=first).run(suite).wasSuccessful())

@@ -26,7 +26,7 @@ except ImportError:
 def _collects() -> bool:
     """Does the model collect probabilities, which its layers are expected to return?"""
     wanted = None if _active_collector is None else _active_collector.get()
-    return bool(wanted) and any("attentions" in name for name in wanted)
+    return any("attentions" in name for name in wanted or ())
 
 
 def _refuse(module: torch.nn.Module, error: Exception) -> Exception:
@@ -62,7 +62,7 @@ def _chosen(indices: Tensor, keys: int, mask: Any) -> Tensor:
     return named if mask is None else named & mask
 
 
-def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: Optional[bool]) -> tuple[dict, int, str, str]:
+def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: Optional[bool]) -> tuple[dict[str, Any], int, str, str]:
     """Arguments of tileproof.attention, keys to look at, words and the reason of an array."""
     if isinstance(given, PositionMask):
         if given.lowered.words == "none":  # whatever the keys
@@ -84,7 +84,7 @@ def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: 
     return {"bias": given}, keys, "by array", made
 
 
-def _cast(*tensors: Optional[Tensor]) -> tuple:
+def _cast(*tensors: Optional[Tensor]) -> tuple[Any, ...]:
     """As PyTorch's own function is under autocast."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
@@ -125,7 +125,7 @@ def attention_forward(
 
 
 def _run(
-    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict, dropout: float, words: str, array: str
+    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], dropout: float, words: str, array: str
 ) -> Tensor:  # fmt: skip
     options["p_dtype"] = "bfloat16" if q.dtype == torch.bfloat16 else None  # as PyTorch's own function rounds them
     options["fallback"] = fallback

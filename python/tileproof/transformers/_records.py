@@ -27,7 +27,7 @@ class Layer:
     """Of one module: calls by (kernel, problem class, mask), the largest problem of each, and refusals by text."""
 
     def __init__(self) -> None:
-        self.calls: dict[tuple[str, str, str], list] = {}  # [how many, longest problem text]
+        self.calls: dict[tuple[str, str, str], list[Any]] = {}  # [how many, longest problem text]
         self.refusals: dict[str, int] = {}
         self.arrays: dict[str, int] = {}
 

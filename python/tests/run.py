@@ -13,7 +13,7 @@ sys.path.insert(0, str(HERE))
 PARTS = {
     "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",),
     "models": ("test_torch_models.py",), "flash": ("test_torch_flash*.py",),
-    "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_threads.py"),
+    "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_plain.py", "test_torch_threads.py"),
     "watch": ("test_torch_watch*.py",),
     "transformers": ("test_torch_hf_masks.py", "test_torch_hf_front.py"),
     "types": ("long_torch_hf_types.py",),

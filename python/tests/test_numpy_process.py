@@ -107,6 +107,49 @@ print(*(r.tasks for r in [*calls, tileproof.plan(x, x).run(x, x, x, return_recei
             x.join()
         self.assertEqual(wrong, [])
 
+    def test_arrays_whose_owner_lets_go_of_them_during_a_call(self):
+        want_of = qkv(1024, 1024)
+        want = tileproof.attention(*want_of)
+        box, begun = [x.copy() for x in want_of], threading.Event()
+
+        def let_go():
+            begun.wait()
+            box.clear()
+            gc.collect()
+            return [np.full_like(x, np.nan) for x in want_of * 4]  # what is free is written to
+
+        def given():
+            yield from box
+            begun.set()
+
+        other = threading.Thread(target=let_go)
+        other.start()
+        got = tileproof.attention(*given())
+        other.join()
+        self.assertEqual(box, [])
+        self.assertTrue((got == want).all())
+
+    def test_an_interrupt_comes_when_the_call_is_done(self):
+        code = """
+import os, signal, threading, numpy as np, tileproof
+x = np.random.default_rng(1).standard_normal((1, 4096, 4, 64)).astype(np.float32)
+q, want, told = x[:, -64:], tileproof.attention(x[:, -64:], x, x), 0
+plan, out = tileproof.plan(x, x), np.zeros_like(x)
+for call in (lambda: tileproof.attention(x, x, x, out=out), lambda: plan.run(x, x, x, out=out)):
+    out[:] = 0
+    threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        call()
+        while True:
+            pass
+    except KeyboardInterrupt:
+        told += 1
+    assert np.allclose(out[:, -64:], want, atol=1e-6)  # whole
+    assert (tileproof.attention(q, x, x) == want).all()
+print(told)"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["2"]), done.stderr)
+
     def test_fork(self):
         q, k, v = qkv()
         plan = tileproof.plan(q, k, v)

@@ -112,13 +112,13 @@ static void place(const dl_tensor *t, tp_tensor *to) {
     for (int i = 0; i < 3; i++) to->stride[i] = t->shape[dims[i]] > 1 ? t->strides[dims[i]] : 0;
 }
 
-static void describe(const plain *p, int causal, int scaled, double scale, tp_problem *problem, tp_tensors *tensors) {
+static void describe(const plain *p, PyObject *const *args, tp_problem *problem, tp_tensors *tensors) {
     const int64_t *q = p->in[0].shape, *k = p->in[1].shape;
     tp_problem_init(problem);
-    problem->align = TP_TOP_LEFT;
-    if (causal) tp_problem_causal(problem);
-    problem->scale_set = scaled;
-    problem->scale = (float)scale;
+    problem->align = args[SDPA_top_left] == Py_True ? TP_TOP_LEFT : TP_BOTTOM_RIGHT;
+    if (args[SDPA_is_causal] == Py_True) tp_problem_causal(problem);
+    problem->scale_set = !Py_IsNone(args[SDPA_scale]);
+    problem->scale = problem->scale_set ? (float)PyFloat_AsDouble(args[SDPA_scale]) : 0;
     problem->q_dtype = problem->k_dtype = problem->v_dtype = problem->o_dtype = p->dtype->code;
     problem->p_dtype = p->dtype->code == TP_BF16 ? TP_BF16 : 0; /* as PyTorch's own function rounds them */
     problem->q_heads = q[1];
@@ -161,10 +161,9 @@ static PyObject *run(plain *p, PyObject *const *args) {
     tp_choice choice = TP_CHOICE_INIT;
     tp_receipt receipt;
     crew who;
-    int wanted = args[SDPA_receipt] == Py_True, scaled = !Py_IsNone(args[SDPA_scale]);
-    double scale = scaled ? PyFloat_AsDouble(args[SDPA_scale]) : 0;
+    int wanted = args[SDPA_receipt] == Py_True;
     if (!read_tensors(p, exchange, args) || !fits(p, args[SDPA_enable_gqa] == Py_True)) Py_RETURN_NONE;
-    describe(p, args[SDPA_is_causal] == Py_True, scaled, scale, &problem, &tensors);
+    describe(p, args, &problem, &tensors);
     if (number_of_threads(&problem, args[SDPA_threads], &who) != 0) return NULL;
     if (make_output(p, exchange, &tensors.o) != 0) return NULL;
     shared_context *shared = context_take(who);

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-OPTIONS = dict(attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, threads=None, of_patch=True, receipt=False)
+OPTIONS = dict(attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, top_left=True, threads=None, of_patch=True, receipt=False)
 
 
 def plain(q, k, v, **options):

@@ -156,7 +156,7 @@ def scaled_dot_product_attention(
     torch = sys.modules.get("torch")
     if torch is not None and not torch.compiler.is_compiling():
         try:
-            out = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, None, False, False)
+            out = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, True, None, False, False)
             if out is not None:
                 return out
         except (ValueError, _core.Error):

@@ -165,7 +165,7 @@ def _stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
         if not is_compiling():
             kept = wants_receipts()
             try:
-                made = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, _threads, True, kept)
+                made = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, True, _threads, True, kept)
             except DECLINED:  # asked again below, and what is said there counts
                 made = None
             if made is not None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _core
 from .._api import attention
+from .._torch_log import note_receipt
 from ..watch.problem import plain_scale
 from . import _records
 from ._masks import PositionMask
@@ -112,6 +113,11 @@ def attention_forward(
         made = _chosen(indices, keys, whole)
         options, used, words = {**options, "mask": made, "causal": False}, keys, "by array"
         array = f"mask by array, {made.numel()} bytes, because lists of keys (indices) come with it"
+    plain = rows == 1 and used == keys and s_aux is None and position_bias is None and not (softcap or dropout) and fallback == "refuse"
+    if plain and options.keys() <= {"causal"} and not torch.compiler.is_compiling():
+        out = _step(module, query, key, value, bool(options.get("causal")), plain_scale(scaling, query.shape[-1]), words)
+        if out is not None:
+            return out, None
     query, key, value, position_bias = _cast(query, key, value, position_bias)
     options = dict(options, scale=plain_scale(scaling, query.shape[-1]), softcap=softcap or 0.0)
     options["sinks"] = None if s_aux is None else s_aux.float()
@@ -122,6 +128,22 @@ def attention_forward(
         key, value = key[:, :, :used], value[:, :, :used]
     q, k, v = query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
     return _run(module, q, k, v, options, dropout, words, array), None
+
+
+def _step(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: Optional[float], words: str
+) -> Optional[Tensor]:  # fmt: skip
+    """A decode step that nothing is special about, by way of the extension alone; None: something is."""
+    try:
+        made = _core.sdpa(query, key, value, None, 0.0, causal, scale, True, False, None, True, True)
+    except (ValueError, TypeError, _core.Error):
+        return None  # asked again by attention(), which says why
+    if made is None:
+        return None
+    note_receipt(made[1])
+    _records.layer(module).note(made[1], words)
+    out: Tensor = made[0].transpose(1, 2)
+    return out
 
 
 def _run(

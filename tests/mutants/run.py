@@ -44,6 +44,12 @@ NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  #
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = ("patch", "transformers", "watch", "flash")  # parts of python/tests/run.py, as tests named torch_...
 FIRST = [
+    ("index-in-32-bits", "strides"),
+    ("key-offset-in-32-bits", "strides"),
+    ("full-tile-counted", "masks"),
+    ("masked-tile-", "masks"),
+    ("invariant-", "invariance"),
+    ("math-distances-", "guard"),
     ("opencl/", "opencl_(calls|bad|faults|values)"),
     ("python/tileproof/transformers/", "torch_transformers"),
     ("python-proof-", "python"),
@@ -120,7 +126,7 @@ FIRST = [
     ("reference-gradient", "reference_backward|reference_backward_bound"),
     ("backward-", "backward|backward_bad|backward_nan|kernel_functions|control"),
     ("dropout-", "dropout"),
-    ("src/strategies/visibility", "masks|mask_kinds|mask_cache"),
+    ("src/strategies/visibility", "masks|mask_kinds|mask_cache|borders"),
     ("src/strategies/prepare", "mask_results"),
     ("src/kernels/modify", "mask_results|large"),
     ("src/kernels/backward", "backward|backward_bad|backward_nan"),
@@ -133,6 +139,8 @@ FIRST = [
     ("src/strategies/keys", "paged|mask_cache"),
     ("src/problem/cache_check", "paged|mask_cache|callback"),
     ("src/problem/mask_data", "abuse|mask_rules"),
+    ("src/problem/mask_text", "mask_rules|problem_text"),
+    ("src/problem/tensors", "call_text|paged|tensors|overlap|abuse"),
     ("src/machine/trial", "starting"),
     ("src/api/", "starting|forked|callback|watch|policy|cache|metrics|tensors|selection|abuse|reports"),
     ("src/plan/permits", "forked|policy"),

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 #define KEPT        8
-#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads   \
-                         */
+/* About what waking another thread costs; PyTorch's are mostly awake. Bits do not depend on threads. */
+#define SMALL_FLOPS 5e5
+#define SMALL_OF_PYTORCH 1e5
 
 struct shared_context {
     tp_context *context;
@@ -88,7 +89,8 @@ static int host_threads(void) {
 
 int is_small(const tp_problem *p) {
     double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
-    return 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v) < SMALL_FLOPS;
+    double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
+    return flops < SMALL_OF_PYTORCH || (flops < SMALL_FLOPS && !openmp_usable());
 }
 
 crew crew_of_any_size(int threads, int max) {

@@ -3,10 +3,10 @@
 takes the longer way."""
 import contextlib
 import itertools
-import threading
 import unittest
 from unittest import mock
 
+import letting_go
 import tileproof
 import tileproof.torch
 import torch
@@ -149,24 +149,10 @@ class Declined(unittest.TestCase):
         self.assertEqual((len(log.passed), log.receipts), (3, []))
 
     def test_tensors_whose_owner_lets_go_of_them_during_a_call(self):
-        want_of = [torch.randn(1, 4, 1024, 64) for _ in range(3)]
-        want = tileproof.scaled_dot_product_attention(*want_of)
+        tensors = [torch.randn(1, 4, 1024, 64) for _ in range(3)]
+        want = tileproof.scaled_dot_product_attention(*tensors)
         for _ in range(5):
-            box, begun = [x.clone() for x in want_of], threading.Event()
-
-            def let_go():
-                begun.wait()
-                box.clear()
-                return [torch.full_like(x, torch.nan) for x in want_of * 4]  # what is free is written to
-
-            def given():
-                yield from box
-                begun.set()
-
-            other = threading.Thread(target=let_go)
-            other.start()
-            got = tileproof.scaled_dot_product_attention(*given())
-            other.join()
+            got = letting_go.during(tileproof.scaled_dot_product_attention, tensors, torch.clone, lambda x: torch.full_like(x, torch.nan))
             self.assertTrue(torch.equal(got, want))
 
 

@@ -145,12 +145,9 @@ static int make_output(plain *p, const dl_exchange *exchange, tp_tensor *o) {
     return 0;
 }
 
-static int number_of_threads(const tp_problem *problem, PyObject *given, crew *who) {
-    int64_t exactly = 0;
-    if (!Py_IsNone(given) && (integer_of("threads", given, &exactly) != 0 || exactly < 1 || exactly > 1024)) return -1;
+static crew crew_of_call(const tp_problem *problem, long exactly) {
     long most = exactly != 0 || is_small(problem) ? 1 : taken(PyObject_CallNoArgs(torch.threads));
-    *who = crew_of(problem, (int)exactly, most < 1 ? 1 : (int)most);
-    return 0;
+    return crew_of(problem, (int)exactly, most < 1 ? 1 : (int)most);
 }
 
 static PyObject *run(plain *p, PyObject *const *args) {
@@ -160,13 +157,16 @@ static PyObject *run(plain *p, PyObject *const *args) {
     tp_tensors tensors;
     tp_choice choice = TP_CHOICE_INIT;
     tp_receipt receipt;
-    crew who;
     int wanted = args[SDPA_receipt] == Py_True;
+    long exactly = Py_IsNone(args[SDPA_threads]) ? 0 : PyLong_AsLong(args[SDPA_threads]);
+    if (PyErr_Occurred() || exactly < 0 || exactly > 1024) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
     if (!read_tensors(p, exchange, args) || !fits(p, args[SDPA_enable_gqa] == Py_True)) Py_RETURN_NONE;
     describe(p, args, &problem, &tensors);
-    if (number_of_threads(&problem, args[SDPA_threads], &who) != 0) return NULL;
     if (make_output(p, exchange, &tensors.o) != 0) return NULL;
-    shared_context *shared = context_take(who);
+    shared_context *shared = context_take(crew_of_call(&problem, exactly));
     if (shared == NULL) return NULL;
     if (wanted) tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);
@@ -192,6 +192,7 @@ PyObject *core_sdpa(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     int flags = PyBool_Check(args[SDPA_is_causal]) && PyBool_Check(args[SDPA_enable_gqa]);
     int number = Py_IsNone(args[SDPA_scale]) || PyFloat_CheckExact(args[SDPA_scale]);
     int drops = !PyFloat_CheckExact(args[SDPA_dropout_p]) || PyFloat_AsDouble(args[SDPA_dropout_p]) != 0;
+    if (!Py_IsNone(args[SDPA_threads]) && !PyLong_Check(args[SDPA_threads])) Py_RETURN_NONE;
     if (!Py_IsNone(args[SDPA_attn_mask]) || drops || !flags || !number) Py_RETURN_NONE;
     const dl_exchange *exchange = exchange_of(args[0]);
     if (exchange == NULL || exchange->tensor_of == NULL || !alone(args[SDPA_of_patch] == Py_True, args)) Py_RETURN_NONE;

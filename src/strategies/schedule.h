@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cutting a call into tasks, most costly first, claimed by an ascending ticket. A task is a range of merged
- * rows of some KV heads of one sequence, and all the keys they see or one chunk of them. How a call is cut
+ * rows of some KV heads of one sequence, or of all that share a segment (cascade.h), and all the keys they see or one chunk
+ * of them. How a call is cut
  * changes no bit of the result, so the cut may follow the number of threads.
  *
  * Where rows and heads are too few for the threads, a range is split into its chunks: a *split range*, whose tasks
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "problem/sequence.h"
+#include "strategies/cascade.h"
 #include "tileproof.h"
 
 /* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
@@ -22,7 +24,8 @@
 #define TP__SPLIT_KV_ROWS 256
 
 typedef struct tp__task {
-    int64_t seq;
+    int64_t seq;          /* whose keys they are */
+    const tp__segment *segment; /* NULL: rows of that sequence; otherwise of all its sequences */
     int64_t head, heads;  /* KV heads */
     int64_t first, count; /* merged rows of each head */
     int64_t chunk;        /* of a split range: its only chunk, by number; otherwise -1: all of them */
@@ -47,6 +50,8 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
 
 /* Whether a sequence of this many rows goes by the decode loop. */
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
+/* Whether so many merged rows do. */
+int tp__decodes_rows(const tp_problem *problem, tp__path path, int64_t rows);
 
 /* The bucket of a sequence of this many rows, as tp_problem_class says it: by the problem, whatever a choice
    asks for. */
@@ -58,6 +63,8 @@ typedef struct tp__cut {
     tp__path path;
     int threads;
     int64_t range_rows; /* most rows of a prefill range */
+    const tp__cascade *cascade;
+    int level; /* of the segments that are cut; behind the last one, the sequences */
 } tp__cut;
 
 /* Keys of a chunk. */

@@ -7,8 +7,8 @@
  *     state      of each row, behind the keys of its last segment, from which the next level and at last its own
  *                sequence go on
  *
- * A level's segments are independent of each other, so they are the tasks of one parallel run, and the call's own
- * sequences, with the keys that they do not share, are the last.
+ * A level's segments are independent of each other. Their tasks come before those of the next level, which wait for them, and
+ * the call's own sequences, with the keys that they do not share, come last.
  */
 #ifndef TP_STRATEGIES_CASCADE_H
 #define TP_STRATEGIES_CASCADE_H

@@ -90,7 +90,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
         tp__scratch scratch = take_scratch(&f, kernels, arena);
         if (arena->base != NULL) f.scratch[i] = scratch;
     }
-    int splits = tp__split_kv_bound(threads);
+    int splits = tp__split_kv_bound(&f.cut);
     int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__SPLIT_KV_ROWS);
     f.split = TP_TAKE(arena, tp__split_kv, splits);
     for (int i = 0; i < splits; i++) {
@@ -352,7 +352,13 @@ static void run_tasks(void *context, size_t index) {
     tp__fused *f = context;
     tp__scratch *scratch = &f->scratch[index];
     const tp__task *task;
-    while ((task = tp__schedule_next(&f->schedule)) != NULL) run_task(f, scratch, task);
+    memset(scratch->trace, 0, sizeof *scratch->trace);
+    while ((task = tp__schedule_next(&f->schedule)) != NULL) {
+        /* for states of shared prefixes, on which threads are at work: their tickets came before */
+        while (atomic_load_explicit(&f->schedule.done, memory_order_acquire) < task->after) sched_yield();
+        run_task(f, scratch, task);
+        if (f->cascade.levels > 0) atomic_fetch_add_explicit(&f->schedule.done, 1, memory_order_release);
+    }
 }
 
 static void run(const tp__job *job) {
@@ -361,12 +367,9 @@ static void run(const tp__job *job) {
     f.job = job;
     f.cut.cascade = &f.cascade;
     tp__cascade_find(&f.cascade, job->problem, job->tensors, job->problem->invariant ? f.block : SHARED_KEYS);
-    for (int i = 0; i < job->threads; i++) memset(f.scratch[i].trace, 0, sizeof *f.scratch[i].trace);
-    for (f.cut.level = 0; f.cut.level <= f.cascade.levels; f.cut.level++) {
-        tp__schedule_build(&f.schedule, &f.cut, job->tensors);
-        for (int i = 0; i < f.schedule.splits; i++) atomic_init(&f.split[i].next_chunk, 0);
-        tp__parallel_run(&job->parallel, (size_t)job->threads, run_tasks, &f);
-    }
+    tp__schedule_build(&f.schedule, &f.cut, job->tensors);
+    for (int i = 0; i < f.schedule.splits; i++) atomic_init(&f.split[i].next_chunk, 0);
+    tp__parallel_run(&job->parallel, (size_t)job->threads, run_tasks, &f);
     for (int i = 0; i < job->threads; i++) tp__trace_add(job->trace, f.scratch[i].trace);
     /* counted as all tiles there are; what was computed was not skipped */
     job->trace->panels_skipped -= job->trace->panels_full + job->trace->panels_partial;

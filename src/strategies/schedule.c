@@ -31,8 +31,13 @@ const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
 
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
 
-/* A range becomes a split range only when it is more than a 2*threads-th of all cost. */
-int tp__split_kv_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
+/* Levels whose tasks a call within the problem's bounds may have: those of shared prefixes, and the sequences. */
+static int levels_max(const tp_problem *problem) { return problem->cascade > 0 ? TP__CASCADE_LEVELS + 1 : 1; }
+
+/* A range becomes a split range only when it is more than a 2*threads-th of all cost of its level. */
+static int splits_of_level(int threads) { return threads > 1 ? 2 * threads : 0; }
+
+int tp__split_kv_bound(const tp__cut *cut) { return levels_max(cut->problem) * splits_of_level(cut->threads); }
 
 int64_t tp__schedule_bound(const tp__cut *cut) {
     const tp_problem *p = cut->problem;
@@ -42,10 +47,10 @@ int64_t tp__schedule_bound(const tp__cut *cut) {
     if (p->sparse_len > 0) /* every token by itself */
         ranges = tp__times(heads, tp__times(p->q_len, (group + range - 1) / range));
     int64_t chunks = tp__row_keys_max(p) / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
-    spare += tp__times(tp__split_kv_bound(cut->threads), chunks);
+    spare += tp__times(splits_of_level(cut->threads), chunks);
     return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 || spare > INT64_MAX / 4
                ? INT64_MAX
-               : heads + ranges + spare;
+               : tp__times(levels_max(p), heads + ranges + spare);
 }
 
 /* What is cut: a sequence, or a segment of several, with its merged rows and the keys [from, to) that they may see. */
@@ -55,18 +60,18 @@ typedef struct piece {
     int64_t rows, from, to;
 } piece;
 
-static int64_t count_pieces(const tp__cut *cut, const tp_tensors *tensors) {
-    return cut->level < cut->cascade->levels ? cut->cascade->segments : tensors->batch;
+static int64_t count_pieces(const tp__cut *cut, const tp_tensors *tensors, int level) {
+    return level < cut->cascade->levels ? cut->cascade->segments : tensors->batch;
 }
 
 /* A segment of another level has no rows here. */
-static piece piece_at(const tp__cut *cut, const tp_tensors *tensors, int64_t index) {
+static piece piece_at(const tp__cut *cut, const tp_tensors *tensors, int level, int64_t index) {
     const tp_problem *problem = cut->problem;
     const tp__cascade *cascade = cut->cascade;
-    if (cut->level < cascade->levels) {
+    if (level < cascade->levels) {
         const tp__segment *s = &cascade->segment[index];
         return (piece){s, tp__sequence_at(problem, tensors, cascade->order[s->first]),
-                       s->level == cut->level ? tp__segment_rows(cascade, s) : 0, s->from, s->to};
+                       s->level == level ? tp__segment_rows(cascade, s) : 0, s->from, s->to};
     }
     piece p = {NULL, tp__sequence_at(problem, tensors, index), 0, cascade->levels > 0 ? cascade->cut[index] : 0, 0};
     p.rows = p.seq.q_len * (problem->q_heads / problem->kv_heads);
@@ -126,9 +131,10 @@ static void add(tp__schedule *schedule, tp__task task) {
 }
 
 /* One task, or a split range of its chunks where it would keep one thread busy too long. */
-static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t from, int64_t to, double total) {
+static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t from, int64_t to, int splits_max,
+                      double total) {
     int64_t step = tp__chunk_keys(task.decode), first = from / step, chunks = (to + step - 1) / step - first;
-    int splits = schedule->splits < tp__split_kv_bound(cut->threads) && chunks > 1 &&
+    int splits = schedule->splits < splits_max && chunks > 1 &&
                  task.heads * task.count <= TP__SPLIT_KV_ROWS &&
                  task.cost > total / (2.0 * cut->threads);
     if (!splits) {
@@ -166,8 +172,8 @@ static int64_t heads_of_part(const tp__cut *cut, const tp_tensors *tensors, int6
     return (heads + parts - 1) / parts;
 }
 
-static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors, piece p, int64_t range,
-                      double total) {
+static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors, piece p, size_t after,
+                      int64_t range, int splits_max, double total) {
     const tp_problem *problem = cut->problem;
     int64_t group = problem->q_heads / problem->kv_heads, rows = p.rows;
     int decode = problem->sparse_len > 0 ? tp__decodes(problem, cut->path, 1) : tp__decodes_rows(problem, cut->path, rows);
@@ -186,18 +192,20 @@ static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
         int64_t heads = decode ? heads_of_part(cut, tensors, count, chunks, cost * (double)problem->kv_heads, total) : 1;
         for (int64_t head = 0; head < problem->kv_heads; head += heads) {
             int64_t n = tp__min(heads, problem->kv_heads - head);
-            tp__task task = {p.seq.index, p.segment, head, n, first, count, -1, -1, decode, 0, cost * (double)n};
-            add_range(schedule, cut, task, p.from, p.to, total);
+            tp__task task = {p.seq.index, p.segment, head, n, first, count, -1, -1, decode, 0, after, cost * (double)n};
+            add_range(schedule, cut, task, p.from, p.to, splits_max, total);
         }
     }
 }
 
-void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors) {
+static void cut_level(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors, int level) {
     const tp_problem *problem = cut->problem;
-    int64_t rows = 0, range = cut->range_rows, pieces = count_pieces(cut, tensors);
+    int64_t rows = 0, range = cut->range_rows, pieces = count_pieces(cut, tensors, level);
+    size_t before = schedule->count;
+    int splits_max = schedule->splits + splits_of_level(cut->threads);
     double total = 0;
     for (int64_t i = 0; i < pieces; i++) {
-        piece p = piece_at(cut, tensors, i);
+        piece p = piece_at(cut, tensors, level, i);
         rows += p.rows * problem->kv_heads;
         if (cut->threads > 1 && p.rows > 0) total += range_cost(cut, tensors, &p, 0, p.rows) * (double)problem->kv_heads;
     }
@@ -205,9 +213,15 @@ void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_ten
         int64_t fair = tp__max(rows / (TASKS_PER_THREAD * (int64_t)cut->threads), TP__RANGE_ROWS_MIN);
         range = tp__min(range, fair);
     }
+    for (int64_t i = 0; i < pieces; i++)
+        cut_piece(schedule, cut, tensors, piece_at(cut, tensors, level, i), before, range, splits_max, total);
+    if (cut->threads > 1) sort_by_cost(schedule->task + before, schedule->count - before);
+}
+
+void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors) {
     schedule->count = 0;
     schedule->splits = 0;
-    for (int64_t i = 0; i < pieces; i++) cut_piece(schedule, cut, tensors, piece_at(cut, tensors, i), range, total);
     atomic_init(&schedule->ticket, 0);
-    if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);
+    atomic_init(&schedule->done, 0);
+    for (int level = 0; level <= cut->cascade->levels; level++) cut_level(schedule, cut, tensors, level);
 }

@@ -32,11 +32,12 @@ typedef struct tp__task {
     int32_t split;        /* -1: none */
     int32_t decode;       /* by the decode loop, otherwise by the prefill loop */
     int64_t order;        /* among tasks of equal cost */
+    size_t after;         /* how many tasks must be done before it: those of the levels before its own */
     double cost;          /* about the pairs it sees */
 } tp__task;
 
 typedef struct tp__schedule {
-    atomic_size_t ticket;
+    atomic_size_t ticket, done;
     size_t count;
     tp__task *task;
     int splits; /* in use */
@@ -63,8 +64,7 @@ typedef struct tp__cut {
     tp__path path;
     int threads;
     int64_t range_rows; /* most rows of a prefill range */
-    const tp__cascade *cascade;
-    int level; /* of the segments that are cut; behind the last one, the sequences */
+    const tp__cascade *cascade; /* of a call: its segments are cut level by level, and then its sequences */
 } tp__cut;
 
 /* Keys of a chunk. */
@@ -75,7 +75,7 @@ static inline int tp__heads_lie_apart(const tp_tensor *tensor) { return tensor->
 
 /* Most tasks, and most relays, that a call within the problem's bounds can have. */
 int64_t tp__schedule_bound(const tp__cut *cut);
-int tp__split_kv_bound(int threads);
+int tp__split_kv_bound(const tp__cut *cut);
 
 /* Fills in the tasks, which has room for tp__schedule_bound of them. */
 void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors);

@@ -871,6 +871,7 @@ typedef struct tp_counters {
     uint32_t struct_size;
     int32_t reserved;
     int64_t calls, plans, cache_hits, fallbacks, refusals;
+    int64_t pairs_shared; /* of completed calls: tp_receipt.pairs_shared */
 } tp_counters;
 TP_API tp_status tp_context_counters_sized(const tp_context *context, tp_counters *counters, size_t size);
 static inline tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {

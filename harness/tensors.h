@@ -56,6 +56,7 @@ struct tensors_style {
     int scattered;  /* what neighbouring rows see is far apart, where ids, positions, parents, bits or a callback decide */
     int prefixes;    /* cascade: 0: all sequences begin as the first one does, as far as they can; 1: in trees, by the seed */
     int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
+    int shared_slopes; /* a stride of 0 over sequences */
 };
 
 struct tensors {

@@ -88,6 +88,7 @@ int tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.extreme = tensors->style.extreme;
     tensors->masks.scattered = tensors->style.scattered;
     tensors->masks.shared_bias = tensors->style.shared_bias;
+    tensors->masks.shared_slopes = tensors->style.shared_slopes;
     int (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
         tensors->style.repeat ? fill_repeating : fill_plain;
     return mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed) ||

@@ -56,6 +56,8 @@ FIRST = [
     ("full-tile-counted", "masks"),
     ("masked-tile-", "masks"),
     ("invariant-", "invariance"),
+    ("cascade-", "cascade"),
+    ("prefixes-", "kv_cache"),
     ("math-distances-", "guard"),
     ("opencl/", "opencl_(calls|bad|faults|values)"),
     ("python/tileproof/transformers/", "torch_transformers"),

@@ -100,7 +100,8 @@ static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengt
     lengths->struct_size = sizeof *lengths;
     status = tp_problem_parse(text, problem, lengths, error);
     if (status == TP_OK && said->alone && !problem->cascade)
-        return harness_fail(error, TP_INVALID, "%s needs cascade=N: the keys that sequences share, and read by themselves", alone_word);
+        return harness_fail(error, TP_INVALID, "%s needs cascade=N: the keys that sequences share, and read by themselves",
+                            alone_word);
     if (status == TP_OK && said->tokens) {
         if (problem->q_layout != TP_PACKED || problem->kv_layout != TP_PACKED)
             return harness_fail(error, TP_INVALID, "%s is packed on both sides", generator);

@@ -220,7 +220,7 @@ static void add_latent(struct check_list *list) {
 /* Few and many rows of all sharers; cuts within a block, at a chunk's end, behind it; what a window does not see. */
 static void add_cascade(struct check_list *list) {
     static const char *const texts[] = {
-        "b5 h4/1 q1 k330 d40 %s paged=16 causal cascade=300",
+        "b5 h2/1 q1 k330 d40 %s paged=16 causal cascade=300",
         "h4/2 seqs=3x1/700,1x0/600,2x3/640,1x70/660 d40 %s packed-q paged=16 causal cascade=640",
         "b9 h8/2 q2 k1400 d16 %s paged=32 causal softcap=5 sinks qscale=0.4,16,1 cascade=1390",
         "b4 h2/1 q1 k4300 d8 %s paged=64 cascade=4200",

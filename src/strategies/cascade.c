@@ -2,6 +2,10 @@
 #include "strategies/cascade.h"
 
 #include "masks/mask.h"
+#include "strategies/strategy.h"
+
+#define FULL_ROWS 4
+#define CACHE_BYTES ((int64_t)32 << 20)
 
 int64_t tp__cascade_rows(const tp_problem *problem) {
     int64_t rows = tp__times(problem->q_len, problem->q_heads / problem->kv_heads);
@@ -9,7 +13,7 @@ int64_t tp__cascade_rows(const tp_problem *problem) {
     return tp__max(rows, tp__times(problem->batch, tp__min(rows, TP__CASCADE_ROWS)));
 }
 
-static tp__state take_states(tp__arena *arena, int64_t rows, int64_t ldo) {
+tp__state tp__state_take(tp__arena *arena, int64_t rows, int64_t ldo) {
     tp__state s;
     s.m = TP_TAKE(arena, float, rows);
     s.l = TP_TAKE(arena, float, rows);
@@ -31,8 +35,8 @@ tp__cascade tp__cascade_take(tp__arena *arena, const tp_problem *problem, int64_
     c.cut = TP_TAKE(arena, int64_t, batch);
     c.next = TP_TAKE(arena, int64_t, batch);
     c.limit = TP_TAKE(arena, int64_t, batch);
-    c.whole = take_states(arena, rows, ldo);
-    if (problem->invariant) c.open = take_states(arena, rows, ldo);
+    c.whole = tp__state_take(arena, rows, ldo);
+    if (problem->invariant) c.open = tp__state_take(arena, rows, ldo);
     return c;
 }
 
@@ -86,16 +90,29 @@ static void arrange(tp__cascade *c, const tp_problem *problem, const tp_tensors 
     }
 }
 
-/* Runs of places first..end-1 with more than `from` keys in common, and within them those with more again. */
-static void divide(tp__cascade *c, int64_t first, int64_t end, int64_t from, int level) {
+/* Whether a pass over keys [from, to) for all these rows gains more than its states cost. Four rows of a sequence use a key as
+   well as sixteen of four sequences do, as long as sharers find it in a cache. */
+static int pays(const tp_problem *problem, int64_t rows, int64_t sharers, int64_t keys) {
+    int few = rows <= tp_decode_rows((tp_dtype)problem->k_dtype) && rows >= FULL_ROWS * sharers;
+    return problem->invariant || !few || keys * problem->kv_heads * tp__key_bytes(problem) >= CACHE_BYTES;
+}
+
+/* Runs of places first..end-1 with more than `over` keys in common, and within them those with more again. `from`: keys that
+   segments around them have. */
+static void divide(tp__cascade *c, const tp_problem *problem, int64_t first, int64_t end, int64_t over, int64_t from, int level,
+                   int depth) {
     for (int64_t next; first < end; first = next) {
         int64_t to = INT64_MAX;
-        for (next = first + 1; next < end && c->shared[next] > from; next++) to = tp__min(to, c->shared[next]);
+        for (next = first + 1; next < end && c->shared[next] > over; next++) to = tp__min(to, c->shared[next]);
         if (next - first < 2) continue;
-        c->segment[c->segments++] = (tp__segment){first, next - first, from, to, level};
-        c->levels = level + 1 > c->levels ? level + 1 : c->levels;
-        for (int64_t i = first; i < next; i++) c->cut[c->order[i]] = to;
-        if (level + 1 < TP__CASCADE_LEVELS) divide(c, first, next, to, level + 1);
+        int taken = pays(problem, c->row[next] - c->row[first], next - first, to - from);
+        if (taken) {
+            c->segment[c->segments++] = (tp__segment){first, next - first, from, to, level};
+            c->levels = level + 1 > c->levels ? level + 1 : c->levels;
+            for (int64_t i = first; i < next; i++) c->cut[c->order[i]] = to;
+        }
+        if (level + taken < TP__CASCADE_LEVELS && depth < 2 * TP__CASCADE_LEVELS)
+            divide(c, problem, first, next, to, taken ? to : from, level + taken, depth + 1);
     }
 }
 
@@ -110,5 +127,5 @@ void tp__cascade_find(tp__cascade *c, const tp_problem *problem, const tp_tensor
     thread(c, tensors);
     arrange(c, problem, tensors, unit);
     for (int64_t s = 0; s < tensors->batch; s++) c->cut[s] = 0;
-    divide(c, 0, c->members, 0, 0);
+    divide(c, problem, 0, c->members, 0, 0, 0, 0);
 }

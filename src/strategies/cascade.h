@@ -26,6 +26,8 @@ typedef struct tp__state {
     float *m, *l, *o; /* [rows], [rows], [rows][ldo] */
 } tp__state;
 
+tp__state tp__state_take(tp__arena *arena, int64_t rows, int64_t ldo);
+
 typedef struct tp__segment {
     int64_t first, count; /* places of the order */
     int64_t from, to;     /* keys */

@@ -23,14 +23,6 @@
 #define SHARED_KEYS 16 /* fewer of a prefix are not worth a task; with `invariant` it is whole blocks */
 #define RANGE_FLOATS (RANGE_ROWS * 128) /* of one row buffer: wide heads take fewer rows */
 
-static tp__state take_state(tp__arena *arena, int64_t rows, int64_t ldo) {
-    tp__state s;
-    s.m = TP_TAKE(arena, float, rows);
-    s.l = TP_TAKE(arena, float, rows);
-    s.o = TP_TAKE(arena, float, tp__times(rows, ldo));
-    return s;
-}
-
 /* Rows a task of either loop can have, at the problem's bounds. */
 static int64_t prefill_rows(const tp__fused *f, int mr) {
     const tp_problem *p = f->cut.problem;
@@ -63,8 +55,8 @@ static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernel
     scratch.k = tp__take_k(arena, kernels, prefills ? f->block : 0, p->head_dim_qk);
     scratch.v = tp__take_v(arena, kernels, block, f->ldo);
     scratch.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
-    scratch.whole = take_state(arena, rows, f->ldo);
-    scratch.chunk = tp__row_keys_max(p) > chunk || p->cascade > 0 ? take_state(arena, rows, f->ldo) : scratch.whole;
+    scratch.whole = tp__state_take(arena, rows, f->ldo);
+    scratch.chunk = tp__row_keys_max(p) > chunk || p->cascade > 0 ? tp__state_take(arena, rows, f->ldo) : scratch.whole;
     scratch.visibility = tp__visibility_take(arena, p, rows, f->tile_rows, (int)block);
     int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
     scratch.k_row = TP_TAKE(arena, const char *, block + ahead);
@@ -94,7 +86,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
     int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__SPLIT_KV_ROWS);
     f.split = TP_TAKE(arena, tp__split_kv, splits);
     for (int i = 0; i < splits; i++) {
-        tp__state state = take_state(arena, rows, f.ldo);
+        tp__state state = tp__state_take(arena, rows, f.ldo);
         if (arena->base != NULL) f.split[i].state = state;
     }
     f.cascade = tp__cascade_take(arena, problem, f.ldo);

@@ -87,9 +87,16 @@ static int64_t common_keys(const tp_cache *cache, const tp__kv_slot *a, const tp
     return tp__min(same * cache->options.page_size, tokens);
 }
 
+static const tp__kv_slot *slot_of(const tp_cache *cache, int64_t first, const int64_t *sequences, int64_t i) {
+    tp__kv_slot *slot = NULL;
+    if (sequences == NULL) return &cache->slots[first + i];
+    tp__kv_use(cache, sequences[i], &slot, NULL);
+    return slot;
+}
+
 tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t count, const int64_t *sequences, void *shared_with,
                             void *shared_lens, tp_error *error) {
-    tp__kv_slot *slot = NULL, *other = NULL;
+    tp__kv_slot *slot = NULL;
     TP_REQUIRE(cache != NULL, error, TP_INVALID, "cache is NULL");
     const size_t index = cache->options.index_type == TP_I32 ? sizeof(int32_t) : sizeof(int64_t);
     TP_REQUIRE(sequences == NULL || first == 0, error, TP_INVALID,
@@ -101,12 +108,9 @@ tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t count,
     for (int64_t i = 0; sequences != NULL && i < count; i++) TP_TRY(tp__kv_use(cache, sequences[i], &slot, error));
     for (int64_t i = 0; i < count; i++) {
         int64_t with = -1, most = 0;
-        slot = &cache->slots[first + i];
-        if (sequences != NULL) tp__kv_use(cache, sequences[i], &slot, NULL);
+        const tp__kv_slot *own = slot_of(cache, first, sequences, i);
         for (int64_t j = 0; j < i; j++) {
-            other = &cache->slots[first + j];
-            if (sequences != NULL) tp__kv_use(cache, sequences[j], &other, NULL);
-            const int64_t keys = common_keys(cache, slot, other);
+            const int64_t keys = common_keys(cache, own, slot_of(cache, first, sequences, j));
             if (keys > most) with = j, most = keys;
         }
         tp__kv_set(cache, shared_with, i, with);

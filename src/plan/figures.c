@@ -30,7 +30,7 @@ static void finish_id(const tp_problem *p, int fused, tp_decision *decision) {
     decision->numerics_id = tp__decision_text(
         decision, "%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
         plain ? "" : tp_arithmetic_name((tp_arithmetic)decision->arithmetic), p->softcap > 0 ? " tanhp6" : "",
-        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16" : "");
+        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "");
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */

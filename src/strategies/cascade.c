@@ -93,7 +93,7 @@ static void arrange(tp__cascade *c, const tp_problem *problem, const tp_tensors 
 /* Whether a pass over keys [from, to) for all these rows gains more than its states cost. Four rows of a sequence use a key as
    well as sixteen of four sequences do, as long as sharers find it in a cache. */
 static int pays(const tp_problem *problem, int64_t rows, int64_t sharers, int64_t keys) {
-    int few = rows <= tp_decode_rows((tp_dtype)problem->k_dtype) && rows >= FULL_ROWS * sharers;
+    int few = rows <= TP__CASCADE_FEW && rows >= FULL_ROWS * sharers;
     return problem->invariant || !few || keys * problem->kv_heads * tp__key_bytes(problem) >= CACHE_BYTES;
 }
 

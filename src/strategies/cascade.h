@@ -21,6 +21,8 @@
 #define TP__CASCADE_LEVELS 3
 /* Merged rows of a sequence that takes part, at most: more of them pay for their own packing. */
 #define TP__CASCADE_ROWS 256
+/* Merged rows of a segment that take the decode loop, at most. More than of a sequence: what they are compared with is decode. */
+#define TP__CASCADE_FEW 48
 
 typedef struct tp__state {
     float *m, *l, *o; /* [rows], [rows], [rows][ldo] */

@@ -35,7 +35,7 @@ static int64_t prefill_rows(const tp__fused *f, int mr) {
 static int64_t decode_rows(const tp__fused *f) {
     const tp_problem *p = f->cut.problem;
     int64_t rows = tp__cascade_rows(p);
-    if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, TP_DECODE_ROWS);
+    if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, p->cascade > 0 ? TP__CASCADE_FEW : TP_DECODE_ROWS);
     rows = tp__min(tp__times(rows, p->kv_heads), TP__SPLIT_KV_ROWS);
     return tp__max(rows, TP_DECODE_ROWS);
 }
@@ -43,7 +43,7 @@ static int64_t decode_rows(const tp__fused *f) {
 static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernels, tp__arena *arena) {
     const tp_problem *p = f->cut.problem;
     int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
-    if (p->cascade > 0) prefills |= !tp__decodes_rows(p, f->cut.path, tp__cascade_rows(p));
+    if (p->cascade > 0) prefills |= !tp__decodes_shared(f->cut.path, tp__cascade_rows(p));
     int64_t rows = 0, block = 0;
     if (prefills) rows = f->cut.range_rows, block = f->block;
     if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);

@@ -15,14 +15,15 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen) {
     return problem->invariant ? TP__PREFILL : chosen;
 }
 
-int tp__decodes_rows(const tp_problem *problem, tp__path path, int64_t rows) {
+int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     if (path != TP__BY_ROWS) return path == TP__DECODE;
+    /* with lists every token is on its own */
+    int64_t rows = (problem->sparse_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
     return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
 
-int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
-    /* with lists every token is on its own */
-    return tp__decodes_rows(problem, path, tp__times(problem->sparse_len > 0 ? 1 : q_len, problem->q_heads / problem->kv_heads));
+int tp__decodes_shared(tp__path path, int64_t rows) {
+    return path == TP__BY_ROWS ? rows <= TP__CASCADE_FEW : path == TP__DECODE;
 }
 
 const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
@@ -176,7 +177,7 @@ static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
                       int64_t range, int splits_max, double total) {
     const tp_problem *problem = cut->problem;
     int64_t group = problem->q_heads / problem->kv_heads, rows = p.rows;
-    int decode = problem->sparse_len > 0 ? tp__decodes(problem, cut->path, 1) : tp__decodes_rows(problem, cut->path, rows);
+    int decode = p.segment != NULL ? tp__decodes_shared(cut->path, rows) : tp__decodes(problem, cut->path, p.seq.q_len);
     if (decode) range = tp__min(range, TP__SPLIT_KV_ROWS);
     int64_t ranges = (rows + range - 1) / range, count;
     /* even ranges: a short last one would pack all its keys for a few rows */

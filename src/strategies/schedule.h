@@ -51,8 +51,8 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
 
 /* Whether a sequence of this many rows goes by the decode loop. */
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
-/* Whether so many merged rows do. */
-int tp__decodes_rows(const tp_problem *problem, tp__path path, int64_t rows);
+/* Whether so many merged rows of sequences that share a segment do. */
+int tp__decodes_shared(tp__path path, int64_t rows);
 
 /* The bucket of a sequence of this many rows, as tp_problem_class says it: by the problem, whatever a choice
    asks for. */

@@ -56,6 +56,8 @@ FIRST = [
     ("full-tile-counted", "masks"),
     ("masked-tile-", "masks"),
     ("invariant-", "invariance"),
+    ("cascade-", "cascade"),
+    ("prefixes-", "kv_cache"),
     ("math-distances-", "guard"),
     ("pairs-of-one-head", "mask_cache"),
     ("row-scale-", "reference"),

@@ -56,6 +56,7 @@ tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
 tp_status tp__take_sparse(tp__words *w);
+tp_status tp__take_cascade(tp__words *w);
 tp_status tp__take_sparse_sorted(tp__words *w);
 
 /* Does the word begin with a dtype's name? */

@@ -58,6 +58,13 @@ void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const t
    them. With lists what is seen are slots of the list, and the rows are of one token. */
 int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, int64_t first, int64_t count);
 
+/* Rows of a shared segment instead: every one sees the keys [from, to). And the rows first.. of one of its sequences, which
+   stand at `at` among them, where their scores are scaled by position. */
+void tp__visibility_shared(tp__visibility *visibility, int64_t count, int64_t from, int64_t to);
+void tp__visibility_scales(tp__visibility *visibility, const tp__sequence *seq, int64_t first, int64_t count, int64_t at);
+/* Leaves out keys before `from`, which all rows see. Returns their pairs. */
+int64_t tp__visibility_from(tp__visibility *visibility, int64_t from);
+
 /* Keys that the row at q_pos sees under a plain mask; with lists, slots. */
 tp__interval tp__visibility_plain(const tp__keys *keys, int64_t q_pos);
 
@@ -71,6 +78,9 @@ tp__block_class tp__visibility_block(tp__visibility *visibility, int64_t key, in
    task's head number `part`; 0 when none of them sees any of its keys up to `last`. */
 int tp__visibility_tile(const tp__visibility *visibility, tp__row_tile *tile, int64_t part, int64_t row, int64_t key,
                    int64_t last, tp__block_class block_class, tp__trace *trace);
+
+/* The same of a tile of any of the task's rows, where all see the block's keys first..last-1 and nothing changes their scores. */
+void tp__visibility_whole(const tp__visibility *visibility, tp__row_tile *tile, int64_t first, int64_t last);
 
 /* Words of bits that a block takes. */
 static inline int tp__block_words(int block) { return (block + 63) / 64; }

@@ -96,6 +96,7 @@ class Qualification(unittest.TestCase):
 
         with self.assertRaisesRegex(KeyError, "mine"):
             proof.qualify(small(), quick=True, progress=fails)
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))  # background jobs of a shell ignore it
         with self.assertRaises(KeyboardInterrupt):
             proof.qualify(small(), quick=True, progress=lambda cell, ended: signal.raise_signal(signal.SIGINT))
 

@@ -190,9 +190,9 @@ class Refusals(Front):
 
 
 class Arguments(Front):
-    def attend(self, module=None, **given):
+    def attend(self, module=None, rows=5, **given):
         generator = torch.Generator().manual_seed(0)
-        q, k, v = (torch.randn(2, h, n, 16, generator=generator) for h, n in ((4, 5), (2, 9), (2, 9)))
+        q, k, v = (torch.randn(2, h, n, 16, generator=generator) for h, n in ((4, rows), (2, 9), (2, 9)))
         given = {"attention_mask": None, **given}
         return (q, k, v), _attention.attention_forward(module or torch.nn.Identity(), q, k, v, **given)[0]
 
@@ -222,6 +222,20 @@ class Arguments(Front):
         module.is_causal = True
         tensors, cut = self.attend(module, position_bias=bias)
         torch.testing.assert_close(cut, self.expected(tensors, torch.ones(5, 9).tril().bool(), bias=bias))
+
+    def test_a_decode_step(self):
+        """Plain ones go through the extension alone; whatever is asked for beside counts all the same."""
+        bias, sinks = torch.randn(1, 4, 1, 9), torch.randn(4)
+        asked = ({}, {"scaling": 0.7}, {"softcap": 0.5}, {"s_aux": sinks}, {"position_bias": bias}, {"s_aux": sinks, "softcap": 0.5, "scaling": 0.7})
+        names = {"scaling": "scale", "softcap": "softcap", "s_aux": "sinks", "position_bias": "bias"}
+        for given in asked:
+            module = torch.nn.Identity()
+            with tileproof.torch.log() as log:
+                tensors, out = self.attend(module, rows=1, **given)
+            wanted = self.expected(tensors, **{names[name]: x for name, x in given.items()})
+            self.assertTrue(torch.equal(out, wanted), given)
+            self.assertEqual((out.shape, out.is_contiguous(), len(log.receipts)), ((2, 1, 4, 16), True, 1))
+            self.assertEqual([x[0] for x in _records.layer(module).calls.values()], [1])
 
     def test_lists_of_keys(self):
         lists = torch.tensor([[0, 3, -1], [1, 8, 2], [5, 5, -1], [0, 1, 2], [8, -1, -1]])[None].expand(2, 5, 3)

@@ -249,7 +249,7 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
                out->d_alibi_slopes_bound != NULL || out->d_sinks_bound != NULL;
     TP_TRY(check_arguments(&j, error));
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
-    TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));
+    TP_TRY(tp__reference_data(problem, &inputs, seq, &j.sequence, error));
 
     /* o and lse came from a forward call, which could do what the problem permits */
     const tp__rounding *rounding = tp__rounding_of(forward.p_dtype == TP_BF16 ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);

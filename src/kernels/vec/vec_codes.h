@@ -40,7 +40,7 @@ VEC_INLINE vec_f vec_load_i8(const uint8_t *p) { return _mm256_cvtepi32_ps(vec_b
 
 VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
     __m256i code = vec_bytes(p), size = _mm256_set1_epi32(0x7f);
-    __m256i nan = _mm256_cmpeq_epi32(_mm256_and_si256(code, size), size);
+    __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_and_si256(code, size), size), _mm256_set1_epi32(0x7fc00000));
     __m256i bits = _mm256_and_si256(_mm256_slli_epi32(code, 20), _mm256_set1_epi32((int32_t)0x87f00000));
     return _mm256_or_ps(_mm256_mul_ps((__m256)bits, _mm256_set1_ps(0x1p120f)), (__m256)nan);
 }

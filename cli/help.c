@@ -12,6 +12,7 @@ static const char words_help[] =
     "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
     "      latent: v is part of k, invariant: the same bits for decode and prefill,\n"
     "      p=bf16: probabilities may be rounded to bf16 where they meet v\n"
+    "      bf16:i8:i8: k and v quantised (i8, i4, e4m3), scales=token|tensor|group|q8_0\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "      positions: mask positions of their own; masks:";
 static const char shapes_help[] =

@@ -29,13 +29,13 @@ VEC_INLINE float row_scale(const code_row *row) { return finite_scale(*(const fl
 
 /* Of the group that element x belongs to. */
 VEC_INLINE float group_scale_i4(const code_row *row, int64_t x) {
-    return finite_scale(tp__from_f16(((const uint16_t *)row->scales)[x / TP__GROUP]));
+    return finite_scale(vec_one_f16(((const uint16_t *)row->scales)[x / TP__GROUP]));
 }
 VEC_INLINE const uint8_t *q8_0_block(const code_row *row, int64_t x) { return row->codes + x / TP__GROUP * TP__Q8_0_BYTES; }
 VEC_INLINE float group_scale_q8_0(const code_row *row, int64_t x) {
     uint16_t scale;
     memcpy(&scale, q8_0_block(row, x), sizeof scale);
-    return finite_scale(tp__from_f16(scale));
+    return finite_scale(vec_one_f16(scale));
 }
 VEC_INLINE const uint8_t *q8_0_code(const code_row *row, int64_t x) { return q8_0_block(row, x) + 2 + x % TP__GROUP; }
 

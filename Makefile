@@ -105,9 +105,9 @@ wheel: setup
 abi: build setup-slow
 	@python3 scripts/abi.py build/main --renew
 
-# Plants bugs one at a time in a copy and asks the tests to find each.
+# Plants bugs one at a time in a copy and asks the tests to find each. MUTANTS_ARGS=--changed: those of files that changed.
 mutants: setup
-	python3 tests/mutants/run.py --jobs $(JOBS)
+	python3 tests/mutants/run.py --jobs $(JOBS) --record $(MUTANTS_ARGS)
 
 # gcc and clang, warnings as errors, and a build without pthreadpool.
 compilers: setup

@@ -50,6 +50,7 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     memcpy(gradients->call.d_bias_stride, call->bias_stride, sizeof call->bias_stride);
     if (p->alibi) gradients->call.d_alibi_slopes = gradients->d_slopes;
     gradients->call.d_alibi_stride = call->alibi_stride;
+    gradients->slope_count = p->alibi ? p->q_heads * (call->alibi_stride ? p->batch : 1) : 0;
     if (p->sinks) gradients->call.d_sinks = gradients->d_sinks;
     call->gradients = &gradients->call;
     tensors->gradients = gradients;

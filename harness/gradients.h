@@ -23,7 +23,7 @@ struct gradients {
     tp_gradients call;
     float *memory;       /* of the three below */
     float *d_bias, *d_slopes, *d_sinks;
-    int64_t bias_count;
+    int64_t bias_count, slope_count;
 };
 
 /* d_o and d_lse are random, everything else is poison. 0, or nonzero when memory ran out. Points the call at it. */

@@ -206,30 +206,43 @@ static int compare_bias(const struct gradients_oracle *oracle, const struct tens
     return failed || (naive_says_something(p) && judge(oracle, &t, floor, 1, reason, size));
 }
 
+/* The value of one sink or slope: a sum over sequences. The reference's bound is for the terms of one of them. */
+struct head_sum {
+    double value, naive, bound;
+};
+static void add_sequence(struct head_sum *sum, double value, double naive, double bound, double terms, double all_terms) {
+    sum->value += value;
+    sum->naive += naive;
+    sum->bound += bound * (all_terms + 8) / (terms + 8);
+}
+static int add_head_sum(struct totals *t, const struct head_sum *sum, double got, char *reason, size_t size) {
+    return add_value(t, sum->value, sum->naive, got, sum->bound, reason, size);
+}
+
 /* Few values, each the sum of many: naive's error is a matter of luck. */
 static int compare_heads(const struct gradients_oracle *oracle, const struct tensors *tensors,
                          const struct gradients *gradients, double coarse, char *reason, size_t size) {
     const tp_problem *p = &tensors->problem;
     int64_t group = p->q_heads / p->kv_heads;
-    double rows = (double)(tensors->sequences * p->q_len);
+    int64_t stride = tensors->call.alibi_stride; /* 0: sequences share slopes */
+    double rows = (double)(tensors->sequences * p->q_len), pairs = rows * (double)p->kv_len;
     double unit = 4 * float_ulp * coarse * oracle->pair * sqrt(rows) + min_of_pair(p) * rows * (double)(p->kv_len + 1);
     struct totals slopes = {.name = "d_alibi_slopes", .huge = coarse > HUGE_LSE};
     struct totals sinks = {.name = "d_sinks", .huge = slopes.huge};
     for (int64_t h = 0; h < p->q_heads; h++) {
-        double sum = 0, naive = 0, bound = 0;
+        struct head_sum sink = {0}, slope = {0};
         for (int64_t s = 0; s < tensors->sequences; s++) {
             const tp_reference_gradients *of = &oracle->head[2 * (s * p->kv_heads + h / group)];
-            sum += of[0].d_sinks[h % group];
-            naive += of[1].d_sinks[h % group];
-            /* the reference's is for a sum over the rows of one sequence */
-            bound += of[0].d_sinks_bound[h % group] * (rows + 8) / ((double)tensors->q_lens[s] + 8);
-            if (p->alibi &&
-                add_value(&slopes, of[0].d_alibi_slopes[h % group], of[1].d_alibi_slopes[h % group],
-                          gradients->d_slopes[s * tensors->call.alibi_stride + h],
-                          of[0].d_alibi_slopes_bound[h % group], reason, size))
-                return 1;
+            double own = (double)tensors->q_lens[s], own_pairs = own * (double)tensors->kv_lens[s];
+            int64_t g = h % group;
+            add_sequence(&sink, of[0].d_sinks[g], of[1].d_sinks[g], of[0].d_sinks_bound[g], own, rows);
+            if (stride) slope = (struct head_sum){0};
+            add_sequence(&slope, of[0].d_alibi_slopes[g], of[1].d_alibi_slopes[g], of[0].d_alibi_slopes_bound[g], own_pairs,
+                         stride ? own_pairs : pairs);
+            if (p->alibi && stride && add_head_sum(&slopes, &slope, gradients->d_slopes[s * stride + h], reason, size)) return 1;
         }
-        if (p->sinks && add_value(&sinks, sum, naive, gradients->d_sinks[h], bound, reason, size)) return 1;
+        if (p->alibi && !stride && add_head_sum(&slopes, &slope, gradients->d_slopes[h], reason, size)) return 1;
+        if (p->sinks && add_head_sum(&sinks, &sink, gradients->d_sinks[h], reason, size)) return 1;
     }
     return naive_says_something(p) && (judge(oracle, &slopes, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
                                        judge(oracle, &sinks, unit, 4, reason, size));

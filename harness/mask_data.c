@@ -293,13 +293,14 @@ static void make_heads(struct maker *m) {
     static const float extremes[] = {3e38f, -3e38f, 1e30f, 0, -100, 1e-40f, 100, -0.5f};
     int64_t heads = m->problem->q_heads;
     if (m->problem->alibi) {
-        float *slopes = take(m, m->call->batch * heads * (int64_t)sizeof(float), sizeof(float));
-        for (int64_t i = 0; slopes && i < m->call->batch * heads; i++)
+        int64_t count = (m->data->shared_slopes ? 1 : m->call->batch) * heads;
+        float *slopes = take(m, count * (int64_t)sizeof(float), sizeof(float));
+        for (int64_t i = 0; slopes && i < count; i++)
             slopes[i] = m->data->extreme
                             ? extremes[draw(m, OF_SLOPES, i, 0) % 8]
                             : exp2f(-8.0f * (float)(i % heads + 1) / (float)heads - (float)(i / heads));
         m->call->alibi_slopes = slopes;
-        m->call->alibi_stride = heads;
+        m->call->alibi_stride = m->data->shared_slopes ? 0 : heads;
     }
     if (m->problem->sinks) {
         float *sinks = take(m, heads * (int64_t)sizeof(float), sizeof(float));

@@ -23,6 +23,7 @@ struct mask_data {
     int extreme;    /* biases, slopes and sinks of every size a float has */
     int scattered;  /* what neighbouring rows see is far apart */
     int shared_bias; /* 1: rows have the same bias, by a stride of 0; 2: sequences; 3: both */
+    int shared_slopes; /* sequences have the same slopes, by a stride of 0 */
     int64_t bias_count; /* out: elements of the bias */
 };
 

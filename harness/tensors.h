@@ -53,6 +53,7 @@ struct tensors_style {
     int extreme;    /* biases, slopes and sinks of every size a float has */
     int scattered;  /* what neighbouring rows see is far apart, where ids, positions, parents, bits or a callback decide */
     int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
+    int shared_slopes; /* a stride of 0 over sequences */
 };
 
 struct tensors {

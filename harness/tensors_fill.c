@@ -80,6 +80,7 @@ int tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.extreme = tensors->style.extreme;
     tensors->masks.scattered = tensors->style.scattered;
     tensors->masks.shared_bias = tensors->style.shared_bias;
+    tensors->masks.shared_slopes = tensors->style.shared_slopes;
     fill_fn *fill = tensors->style.repeat ? fill_repeating : fill_plain;
     fill_fn *fill_k = tensors->problem.k_scales ? tensors_fill_codes : fill;
     fill_fn *fill_v = tensors->problem.v_scales ? tensors_fill_codes : fill;

@@ -85,7 +85,7 @@ static int same(struct check_env *env, const char *what, const struct subject *a
     const tp_problem *p = &a->tensors.problem;
     if ((p->sinks || p->alibi || p->bias_dtype) && !row_marked &&
         ((p->alibi && memcmp(a->gradients.d_slopes, b->gradients.d_slopes,
-                             (size_t)(p->batch * p->q_heads) * sizeof(float))) ||
+                             (size_t)a->gradients.slope_count * sizeof(float))) ||
          (p->sinks && memcmp(a->gradients.d_sinks, b->gradients.d_sinks, (size_t)p->q_heads * sizeof(float)))))
         return check_fail(env, "%s: slopes or sinks: expected equal bits", what);
     return 0;

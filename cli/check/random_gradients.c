@@ -35,7 +35,7 @@ static int same_gradients(struct subject *s, const char *what, const struct grad
                     }
     const tp_problem *p = &s->tensors.problem;
     const int64_t *stride = s->tensors.call.bias_stride;
-    for (int64_t i = 0; b->call.d_alibi_slopes && i < p->q_heads * p->batch; i++)
+    for (int64_t i = 0; b->call.d_alibi_slopes && i < b->slope_count; i++)
         if (!same_value(a->d_slopes[i], b->d_slopes[i]))
             return check_fail(s->env, "%s: d_alibi_slopes: expected equal bits, got %.9g and %.9g", what,
                               (double)a->d_slopes[i], (double)b->d_slopes[i]);

@@ -15,6 +15,7 @@ static int lists(const struct trial *t) { return t->problem.sparse_len > 0; }
 static int scored(const struct trial *t) { return t->problem.bias_dtype || t->problem.alibi || t->problem.sinks; }
 
 static int biased(const struct trial *t) { return t->problem.bias_dtype != 0; }
+static int sloped(const struct trial *t) { return t->problem.alibi; }
 
 static int ends(const struct trial *t) {
     return t->problem.sparse_len > 0 || t->problem.bias_dtype || mask_has(&t->problem, TP_MASK_BITS);
@@ -73,6 +74,7 @@ static const struct {
     {"@wide", offsetof(struct trial, values), VALUES_WIDE, 50, any},
     {"@nan", offsetof(struct trial, nan), 1, 200, calm},
     {"@hidden", offsetof(struct trial, hidden), 1, 400, any},
+    {"@slopes-share", STYLE(shared_slopes), 1, 400, sloped},
 };
 enum { TRAITS = sizeof table / sizeof *table };
 static const double gains[] = {0.01, 4, 30, 1000};

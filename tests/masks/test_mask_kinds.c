@@ -224,6 +224,36 @@ static void ids_by_position(void **state) {
         }
 }
 
+/* By hand, because kernels and reference read both by the same lines. */
+static void listed_spans_and_bits_of_heads(void **state) {
+    (void)state;
+    int32_t spans[] = {2, 5, 5, 7, 9, 10, 0, 3}, offsets[] = {0, 3, 4};
+    static const int own[2][10] = {{-1, -1, 0, 0, 0, 1, 1, -1, -1, 2}, {0, 0, 0, -1, -1, -1, -1, -1, -1, -1}};
+    call *c = call_new("b2 h2/1 q10 k10 d8 f32 mask=spans", NULL);
+    c->tensors.index_type = TP_I32;
+    c->tensors.q_spans = c->tensors.k_spans = NULL;
+    c->tensors.spans = spans;
+    c->tensors.span_offsets = offsets;
+    for (int64_t i = 0; i < 2 * 10 * 10; i++) {
+        int64_t seq = i / 100, row = i / 10 % 10, key = i % 10;
+        assert_int_equal(tp_mask_visible(&c->problem, &c->tensors, seq, 0, row, key),
+                         own[seq][row] >= 0 && own[seq][row] == own[seq][key]);
+    }
+    call_free(c);
+    uint8_t bits[2][4][3][2];
+    c = call_new("b2 h4/2 q3 k10 d8 f32 bits", NULL);
+    for (size_t i = 0; i < sizeof bits; i++) ((uint8_t *)bits)[i] = (uint8_t)(i * 37 + 11);
+    const int64_t strides[] = {4 * 3 * 2, 3 * 2, 2};
+    c->tensors.bits = (const uint8_t *)bits;
+    memcpy(c->tensors.bits_stride, strides, sizeof strides);
+    for (int64_t i = 0; i < 2 * 4 * 3 * 10; i++) {
+        int64_t seq = i / 120, head = i / 30 % 4, row = i / 10 % 3, key = i % 10;
+        assert_int_equal(tp_mask_visible(&c->problem, &c->tensors, seq, head, row, key),
+                         bits[seq][head][row][key / 8] >> key % 8 & 1);
+    }
+    call_free(c);
+}
+
 /* Tiles whose rows see a key less than the first tile's: no block may be taken for full. */
 static void tiles_that_differ_by_a_key(void **state) {
     (void)state;
@@ -301,6 +331,7 @@ int main(void) {
         cmocka_unit_test(chunks_below_zero),
         cmocka_unit_test(ids_that_come_back),
         cmocka_unit_test(ids_by_position),
+        cmocka_unit_test(listed_spans_and_bits_of_heads),
         cmocka_unit_test(tiles_that_differ_by_a_key),
         cmocka_unit_test(blocks_in_a_hole_are_not_packed),
         cmocka_unit_test(tiles_between_what_rows_see),

@@ -2,20 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants the bugs of mutants.toml one at a time in a copy of the tree and asks the tests to find each.
 
-    run.py [--jobs N] [--only REGEX] [--list] [--sample SECONDS [--seed N]]
+    run.py [--jobs N] [--only REGEX] [--changed] [--record] [--list] [--sample SECONDS [--seed N]]
 
 --sample takes mutants in an order drawn by the seed, by default the day's date, and begins no new one after so many
 seconds; it trusts that the tests pass without a mutant, which `make test` shows.
 
-A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The tests of its file are asked
-first, then all others of `make test`, those that were quick without a mutant before those that were slow. A mutant that has
-a command is killed by that one alone, run in the build folder: it shows what that command finds. One that survives is a gap
-in the tests; one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+killed.tsv says which test last found each mutant, and of which file: that test alone is asked first. --record keeps it, as
+`make mutants` does. --changed takes only those that were never found, or whose file or text has changed since; that a test
+became weaker it does not see.
+
+A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. One that was never found asks the
+tests of its file first. What they do not find ("second") waits until all others are done: then the whole tree is built and all of `make test`
+is asked, those that were quick without a mutant before those that were slow. A mutant that has a command is killed by that
+one alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests; one that
+does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -27,6 +33,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -37,12 +44,20 @@ import test_torch
 
 KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
-LIMIT = 240  # seconds for one test, or twenty times what it took without a mutant: longer is a hang
+LIMIT = 240  # seconds for one test of a sample: longer is a hang. Otherwise twenty times what it took without a mutant
+KILLED = ROOT / "tests/mutants/killed.tsv"
 NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  # what they look at, no mutant changes
              "functions", "spills"}  # they look at code of -O3
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = ("patch", "transformers", "watch", "flash")  # parts of python/tests/run.py, as tests named torch_...
 FIRST = [
+    ("codes-", "quant_attention|kernel_functions"),
+    ("index-in-32-bits", "strides"),
+    ("key-offset-in-32-bits", "strides"),
+    ("full-tile-counted", "masks"),
+    ("masked-tile-", "masks"),
+    ("invariant-", "invariance"),
+    ("math-distances-", "guard"),
     ("opencl/", "opencl_(calls|bad|faults|values)"),
     ("python/tileproof/transformers/", "torch_transformers"),
     ("python-proof-", "python"),
@@ -119,7 +134,7 @@ FIRST = [
     ("reference-gradient", "reference_backward|reference_backward_bound"),
     ("backward-", "backward|backward_bad|backward_nan|kernel_functions|control"),
     ("dropout-", "dropout"),
-    ("src/strategies/visibility", "masks|mask_kinds|mask_cache"),
+    ("src/strategies/visibility", "masks|mask_kinds|mask_cache|borders"),
     ("src/strategies/prepare", "mask_results"),
     ("src/kernels/modify", "mask_results|large"),
     ("src/kernels/backward", "backward|backward_bad|backward_nan"),
@@ -132,6 +147,8 @@ FIRST = [
     ("src/strategies/keys", "paged|mask_cache"),
     ("src/problem/cache_check", "paged|mask_cache|callback"),
     ("src/problem/mask_data", "abuse|mask_rules"),
+    ("src/problem/mask_text", "mask_rules|problem_text"),
+    ("src/problem/tensors", "call_text|paged|tensors|overlap|abuse"),
     ("src/machine/trial", "starting"),
     ("src/api/", "starting|forked|callback|watch|policy|cache|metrics|tensors|selection|abuse|reports"),
     ("src/plan/permits", "forked|policy"),
@@ -158,6 +175,34 @@ def sh(command, cwd, timeout=None, **more):
         return "timeout", ""
 
 
+class Killed:
+    """Which test found each mutant, and a digest of the mutant and of the file that it was planted in."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        rows = KILLED.read_text().splitlines() if KILLED.exists() else []
+        self.rows = {name: (test, digest) for name, test, digest in (row.split("\t") for row in rows)}
+
+    @staticmethod
+    def digest(mutant):
+        text = "\0".join((mutant["find"], mutant["replace"], mutant.get("command", ""), (ROOT / mutant["file"]).read_text()))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def test(self, mutant):
+        return self.rows.get(mutant["name"], (None,))[0]
+
+    def is_new(self, mutant):
+        return self.rows.get(mutant["name"], (None, None))[1] != self.digest(mutant)
+
+    def keep(self, mutant, test, names):
+        """names: of all mutants; rows of those that are no more go."""
+        with self.lock:
+            self.rows[mutant["name"]] = test, self.digest(mutant)
+            part = KILLED.with_suffix(".part")
+            part.write_text("".join("\t".join((name, *self.rows[name])) + "\n" for name in sorted(names & self.rows.keys())))
+            part.replace(KILLED)
+
+
 def first_asked(mutant):
     return next(tests for start, tests in FIRST
                 if mutant["file"].startswith(start) or mutant["name"].startswith(start))
@@ -167,6 +212,7 @@ class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third."""
 
     took = {}  # seconds of each test without a mutant
+    killed = Killed()
 
     def __init__(self, number, target, python):
         """python: None, or for whom the Python package is built."""
@@ -210,7 +256,11 @@ class Worker:
                       if word in self.made) or None
 
     def limit(self, name):
-        return max(LIMIT, 20 * self.took.get(name, 0))
+        return max(30, 20 * self.took[name]) if name in self.took else LIMIT
+
+    def first(self, mutant):
+        """The test that found it last time or, where none did, those of its file."""
+        return self.matching(re.escape(self.killed.test(mutant) or "")) or self.matching(first_asked(mutant))
 
     def ask(self, name, limit=None):
         """None, or how the test failed, and its output."""
@@ -227,10 +277,11 @@ class Worker:
             code, text = sh(["bash", str(self.tree / "tests/opencl/run.sh"), *words], self.build, 4 * LIMIT, **plant)
             if code != 0:
                 said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)
-                return "killed", "hangs" if code == "timeout" else " ".join(words) + " " + " ".join(said[:1])[:120]
+                return "killed", "hangs" if code == "timeout" else "\n".join([" ".join(words), *said[:1]])
         return "SURVIVED", ""
 
-    def run(self, mutant):
+    def run(self, mutant, whole):
+        """Asks the mutant's first tests or, if whole, every quick one: what the first ones find, they find again."""
         path = self.tree / mutant["file"]
         original = path.read_text()
         if original.count(mutant["find"]) != 1:
@@ -239,8 +290,8 @@ class Worker:
             return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
-            first = [] if "command" in mutant else self.matching(first_asked(mutant))
-            code, text = self.compile(first and self.needed(first))
+            first = [] if "command" in mutant else self.first(mutant)
+            code, text = self.compile(None if whole else first and self.needed(first))
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
@@ -250,14 +301,10 @@ class Worker:
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
             every = sorted(self.quick(), key=lambda name: self.took.get(name, self.property(name, "COST", 0)))
-            for names in (first, every):  # the first ones again: now the whole tree is built
-                for name in names:
-                    if (by := self.ask(name, self.limit(name))[0]) is not None:
-                        return "killed", by
-                code, text = self.compile()
-                if code != 0:
-                    return "MISTAKE", "does not compile:\n" + text[-2000:]
-            return "SURVIVED", ""
+            for name in every if whole else first:
+                if (by := self.ask(name, self.limit(name))[0]) is not None:
+                    return "killed", by
+            return ("SURVIVED" if whole else "second"), ""
         finally:
             path.write_text(original)
 
@@ -266,12 +313,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="regular expression on the mutant's name")
+    parser.add_argument("--changed", action="store_true", help="those whose file or text has changed since they were found")
+    parser.add_argument("--record", action="store_true", help="keep in killed.tsv which test found them")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--sample", type=float, metavar="SECONDS", help="some of them, for about so long")
     parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")), help="of --sample; default the date")
     options = parser.parse_args()
     with open(ROOT / "tests/mutants/mutants.toml", "rb") as file:
-        mutants = [m for m in tomllib.load(file)["mutant"] if re.search(options.only, m["name"])]
+        every = tomllib.load(file)["mutant"]
+    names = {m["name"] for m in every}
+    mutants = [m for m in every if re.search(options.only, m["name"]) and (not options.changed or Worker.killed.is_new(m))]
     if os.environ.get("PYTHON") == "off":
         left = [m for m in mutants if not m["file"].startswith(OF_PYTHON)]
         print(f"mutants: not run here: {len(mutants) - len(left)} of {' and '.join(OF_PYTHON)} (PYTHON=off)", file=sys.stderr)
@@ -283,6 +334,9 @@ def main():
         mutants = left
     if options.list:
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))
+        return 0
+    if not mutants and options.changed:
+        print("mutants: none has changed since it was found")
         return 0
     if not mutants:
         sys.exit(f"no mutant matches '{options.only}'")
@@ -317,30 +371,35 @@ def main():
         return f"mutants: {name} fails without any mutant:\n{text[-4000:]}" if failed else None
 
     if not options.sample:
-        names = {name for pattern in asked for name in made[0].matching(pattern)} | set(made[0].quick() if asked else [])
+        tests = {name for pattern in asked for name in made[0].matching(pattern)} | set(made[0].quick() if asked else [])
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            wrong = [text for text in pool.map(sound, [*checks, *names]) if text is not None]
+            wrong = [text for text in pool.map(sound, [*checks, *tests]) if text is not None]
         if wrong:
             sys.exit("\n".join(wrong))
-        print(f"mutants: {len(names)} tests and {len(checks)} commands pass without a mutant, "
+        print(f"mutants: {len(tests)} tests and {len(checks)} commands pass without a mutant, "
               f"{time.monotonic() - begin:.0f} s from the start", flush=True)
 
-    def one(mutant):
-        if options.sample and time.monotonic() - begin > options.sample and mutant is not mutants[0]:
+    def one(mutant, whole=False):
+        if options.sample and not whole and time.monotonic() - begin > options.sample and mutant is not mutants[0]:
             return "not run"
         worker, start = workers.get(), time.monotonic()
         try:
-            state, why = worker.run(mutant)
+            state, why = worker.run(mutant, whole)
         finally:
             workers.put(worker)
         print(f"{state:9} {mutant['name']:44} {time.monotonic() - start:5.0f} s  {why}", flush=True)
+        if state == "killed" and options.record:
+            Worker.killed.keep(mutant, why.split("\n")[0].removesuffix(" (hangs)"), names)
         return state
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        states = [state for state in pool.map(one, mutants) if state != "not run"]
+        states = dict(zip((m["name"] for m in mutants), pool.map(one, mutants)))
+        second = [m for m in mutants if states[m["name"]] == "second"]
+        states.update(zip((m["name"] for m in second), pool.map(lambda mutant: one(mutant, whole=True), second)))
+    states = [state for state in states.values() if state != "not run"]
     killed = states.count("killed")
     print(f"{killed} of {len(states)} mutants killed, {states.count('SURVIVED')} survived, "
-          f"{states.count('MISTAKE')} mistakes (limit of a test {LIMIT} s)")
+          f"{states.count('MISTAKE')} mistakes")
     return 0 if killed == len(states) else 1
 
 

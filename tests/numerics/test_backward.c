@@ -37,6 +37,8 @@ static void shapes(void **state) {
         "h4/2 q70 k50 d64 f16",
         "h2 q50 k60 d24 bf16->f32 causal",
         "h2 q50 k60 d24 f32:bf16:f16->f32",
+        "h1 q193 k385 d16 f32", /* one row behind a tile, one key behind a block */
+        "h1 q97 k385 d24 bf16",
     };
     for (int i = 0; i < COUNT(texts); i++) check_all(texts[i], 0);
 }
@@ -92,7 +94,7 @@ static void scores(void **state) {
     };
     for (int i = 0; i < COUNT(texts); i++) {
         check_all(texts[i], 0);
-        check_all(texts[i], BACK_D_LSE | BACK_SHARE_BIAS);
+        check_all(texts[i], BACK_D_LSE | BACK_SHARE_BIAS | BACK_SHARE_SLOPES);
     }
 }
 
@@ -137,7 +139,8 @@ static void threads(void **state) {
         {"h1 q700 k900 d16 f32 causal", 0},
         {"b3 h4/2 q200 k500 d24 bf16 causal window=100,0", 0},
         {"b2 h2/1 q150 k600 d16 f32 bits alibi sinks bias=f32", BACK_SHARE_BIAS},
-        {"seqs=1x30/40,7x5/20,1x400/800,1x0/3,1x3/0 h4/2 d16 f32 packed causal bias=f32 alibi", BACK_SHARE_BIAS},
+        {"seqs=1x30/40,7x5/20,1x400/800,1x0/3,1x3/0 h4/2 d16 f32 packed causal bias=f32 alibi",
+         BACK_SHARE_BIAS | BACK_SHARE_SLOPES},
     };
     static const int counts[] = {2, 3, 8};
     for (int i = 0; i < COUNT(calls); i++) {

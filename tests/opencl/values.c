@@ -97,7 +97,35 @@ static void gradients(void **state) {
         "backward b2 h4/2 q40 k50 d32 f32 causal window=9,0", "backward h4/2 q40 k50 d32 bf16 causal softcap=5 alibi sinks",
         "backward h4/2 q40 k50 d32 f16 sinks chunk=9", "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d32 f32 packed causal",
         "backward h2/1 q20 k40 d129/160 f32 causal", "backward b2 h4/2 seqs=1x40/70,1x3/20 d32 f32 padded alibi",
-        "backward h2/1 q70 k40 d32 f32 causal", "backward h2/1 q40 k40 d32 f32 top-left scale=-0.3");
+        "backward h2/1 q70 k40 d32 f32 causal", "backward h2/1 q40 k40 d32 f32 top-left scale=-0.3",
+        "backward h3/1 q11 k33 d32 f32", "backward h1/1 q17 k17 d160 f32 causal"); /* one row and one key behind a tile */
+}
+
+/* A slope's gradient is the sum over the sequences that share it. */
+static void slopes_that_sequences_share(void **state) {
+    (void)state;
+    static const struct tensors_style shared = {.lse = 1, .shared_slopes = 1};
+    rig_check_right(&r, "b2 h4/2 q40 k70 d33 f32 causal alibi", &shared, RIG_ON_DEVICE);
+    rig_check_right(&r, "backward b2 h4/2 q40 k70 d33 f32 causal alibi sinks", &shared, RIG_ON_HOST);
+    rig_check_right(&r, "backward b3 h4/2 seqs=1x40/70,1x0/5,1x33/33 d33 f32 packed causal alibi", &shared, RIG_ON_DEVICE);
+}
+
+/* Tensors of a problem, filled. */
+static void filled(struct tensors *a, const char *text, tp_lengths *lengths) {
+    static const struct tensors_style style = {.lse = 1};
+    tp_problem problem;
+    *lengths = (tp_lengths){.struct_size = sizeof *lengths};
+    assert_int_equal(tp_problem_parse(text, &problem, lengths, NULL), TP_OK);
+    assert_int_equal(tensors_create(a, &problem, lengths, &style) || tensors_fill(a, 5), 0);
+}
+static void serve(struct tensors *a, tp_op op, int poison) {
+    tp_choice choice = rig_choice();
+    struct workspace none = {0};
+    struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, poison};
+    tp_receipt receipt;
+    tp_error error = TP_ERROR_INIT;
+    a->problem.op = op;
+    if (attempt_run(&attempt, a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
 }
 
 /* Two runs, and rows in any company, have the same bits: the digest is of sums that have one order. */
@@ -106,19 +134,10 @@ static void same_bits(void **state) {
     static const char *const texts[] = {"b2 h4/2 q40 k700 d64 f32 causal", "h4/1 q1 k1500 d32 f32 causal"};
     for (int t = 0; t < 2; t++) {
         struct tensors a[2];
-        tp_problem problem;
-        tp_lengths lengths = {.struct_size = sizeof lengths};
-        tp_choice choice = rig_choice();
-        struct workspace none = {0};
-        struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0x11};
-        assert_int_equal(tp_problem_parse(texts[t], &problem, &lengths, NULL), TP_OK);
+        tp_lengths lengths;
         for (int i = 0; i < 2; i++) {
-            static const struct tensors_style style = {.lse = 1};
-            tp_receipt receipt;
-            tp_error error = TP_ERROR_INIT;
-            attempt.poison = i ? 0xFF : 0;
-            assert_int_equal(tensors_create(&a[i], &problem, &lengths, &style) || tensors_fill(&a[i], 5), 0);
-            if (attempt_run(&attempt, &a[i], &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+            filled(&a[i], texts[t], &lengths);
+            serve(&a[i], TP_FORWARD, i ? 0xFF : 0);
         }
         for (int id = TENSOR_O; id <= TENSOR_LSE; id++)
             assert_memory_equal(a[0].buffer[id].memory, a[1].buffer[id].memory, a[0].buffer[id].bytes);
@@ -133,31 +152,21 @@ static void nan_where_no_row_looks(void **state) {
     static const char *const texts[] = {"h2/1 q40 k40 d33 f32 window=3,0", "backward h2/1 q40 k40 d33 f32 window=3,0",
                                         "h2/1 q40 k40 d33 f32 causal"};
     for (int t = 0; t < 3; t++) {
-        static const struct tensors_style style = {.lse = 1};
         struct tensors a;
         struct gradients g;
-        tp_problem problem;
-        tp_lengths lengths = {.struct_size = sizeof lengths};
-        tp_choice choice = rig_choice();
-        struct workspace none = {0};
-        struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
-        tp_receipt receipt;
-        tp_error error = TP_ERROR_INIT;
-        assert_int_equal(tp_problem_parse(texts[t], &problem, &lengths, NULL), TP_OK);
-        assert_int_equal(tensors_create(&a, &problem, &lengths, &style) || tensors_fill(&a, 5), 0);
+        tp_lengths lengths;
+        filled(&a, texts[t], &lengths);
         for (int64_t x = 0; x < 33; x++)
             for (int id = TENSOR_K; id <= TENSOR_V; id++) tensors_set(&a, (enum tensor_id)id, 0, 20, 0, x, NAN);
         if (t == 1) assert_int_equal(gradients_create(&g, &a, &lengths, 7), 0);
-        a.problem.op = TP_FORWARD;
-        if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+        serve(&a, TP_FORWARD, 0xFF);
         for (int64_t row = 0; row < 40; row++)
             for (int64_t x = 0; x < 33; x++) {
                 int sees = row >= 20 && (row <= 23 || t == 2);
                 if (isnan(tensors_get(&a, TENSOR_O, 0, row, 0, x)) != sees) fail_msg("row %lld", (long long)row);
             }
         if (t == 1) {
-            a.problem.op = TP_BACKWARD;
-            if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+            serve(&a, TP_BACKWARD, 0xFF);
             for (int64_t row = 0; row < 40; row++)
                 if (isnan(tensors_get(&g.held, TENSOR_Q, 0, row, 0, 0)) != (row >= 20 && row <= 23))
                     fail_msg("d_q %lld", (long long)row);
@@ -170,23 +179,42 @@ static void nan_where_no_row_looks(void **state) {
     }
 }
 
+/* A NaN in d_o or in q of a row reaches that row and the keys that it sees, and no other key of their tile. */
+static void nan_rows_reach_the_keys_that_they_see(void **state) {
+    (void)state;
+    enum { OF_D_O = 10, OF_Q = 30 };
+    struct tensors a;
+    struct gradients g;
+    tp_lengths lengths;
+    filled(&a, "backward h2/1 q40 k40 d33 f32 window=3,0", &lengths);
+    assert_int_equal(gradients_create(&g, &a, &lengths, 7), 0);
+    tensors_set(&a, TENSOR_Q, 0, OF_Q, 0, 0, NAN);
+    tensors_set(&g.held, TENSOR_O, 0, OF_D_O, 0, 0, NAN);
+    serve(&a, TP_FORWARD, 0xFF);
+    serve(&a, TP_BACKWARD, 0xFF);
+    for (int64_t i = 0; i < 40; i++)
+        for (int64_t x = 0; x < 33; x++) {
+            int by_d_o = i <= OF_D_O && i >= OF_D_O - 3, by_q = i <= OF_Q && i >= OF_Q - 3; /* as a key */
+            if (isnan(tensors_get(&g.held, TENSOR_Q, 0, i, 0, x)) != (i == OF_D_O || i == OF_Q) ||
+                isnan(tensors_get(&g.held, TENSOR_Q, 0, i, 1, x)))
+                fail_msg("d_q %lld", (long long)i);
+            if (isnan(tensors_get(&g.held, TENSOR_K, 0, i, 0, x)) != (by_d_o || by_q)) fail_msg("d_k %lld", (long long)i);
+            if (isnan(tensors_get(&g.held, TENSOR_V, 0, i, 0, x)) != ((by_d_o && x == 0) || by_q))
+                fail_msg("d_v %lld", (long long)i);
+        }
+    gradients_destroy(&g);
+    tensors_destroy(&a);
+}
+
 /* A row whose only key has a score of -inf: as one that sees nothing. */
 static void a_score_of_minus_infinity(void **state) {
     (void)state;
-    static const struct tensors_style style = {.lse = 1};
     struct tensors a;
-    tp_problem problem;
-    tp_lengths lengths = {.struct_size = sizeof lengths};
-    tp_choice choice = rig_choice();
-    struct workspace none = {0};
-    struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
-    tp_receipt receipt;
-    tp_error error = TP_ERROR_INIT;
-    assert_int_equal(tp_problem_parse("h2/1 q40 k40 d33 f32 window=0,0", &problem, &lengths, NULL), TP_OK);
-    assert_int_equal(tensors_create(&a, &problem, &lengths, &style) || tensors_fill(&a, 5), 0);
+    tp_lengths lengths;
+    filled(&a, "h2/1 q40 k40 d33 f32 window=0,0", &lengths);
     tensors_set(&a, TENSOR_K, 0, 30, 0, 0, INFINITY);
     for (int64_t head = 0; head < 2; head++) tensors_set(&a, TENSOR_Q, 0, 30, head, 0, -1);
-    if (attempt_run(&attempt, &a, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+    serve(&a, TP_FORWARD, 0xFF);
     for (int64_t row = 0; row < 40; row++)
         for (int64_t head = 0; head < 2; head++) {
             float o = tensors_get(&a, TENSOR_O, 0, row, head, 1), v = tensors_get(&a, TENSOR_V, 0, row, 0, 1);
@@ -200,21 +228,13 @@ static void a_score_of_minus_infinity(void **state) {
 static void rows_do_not_know_their_tile(void **state) {
     (void)state;
     static const char *const texts[] = {"q40 k130 d33 f32 window=70,0 invariant", "q20 k130 d33 f32 window=70,0 invariant"};
-    static const struct tensors_style style = {.lse = 1};
     struct tensors a[2];
-    tp_choice choice = rig_choice();
-    struct workspace none = {0};
-    struct attempt attempt = {r.context, &choice, &none, ENTRY_SERIAL, 1, 0xFF};
+    tp_lengths lengths;
     for (int i = 0; i < 2; i++) {
-        tp_problem problem;
-        tp_lengths lengths = {.struct_size = sizeof lengths};
-        tp_receipt receipt;
-        tp_error error = TP_ERROR_INIT;
-        assert_int_equal(tp_problem_parse(texts[i], &problem, &lengths, NULL), TP_OK);
-        assert_int_equal(tensors_create(&a[i], &problem, &lengths, &style) || tensors_fill(&a[i], 5), 0);
+        filled(&a[i], texts[i], &lengths);
         for (int64_t row = 0; i == 1 && row < 20; row++)
             memcpy(tensors_at(&a[1], TENSOR_Q, 0, row, 0, 0), tensors_at(&a[0], TENSOR_Q, 0, row + 20, 0, 0), 33 * sizeof(float));
-        if (attempt_run(&attempt, &a[i], &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+        serve(&a[i], TP_FORWARD, 0xFF);
     }
     for (int64_t row = 0; row < 20; row++) {
         assert_memory_equal(tensors_at(&a[1], TENSOR_O, 0, row, 0, 0), tensors_at(&a[0], TENSOR_O, 0, row + 20, 0, 0),
@@ -245,11 +265,14 @@ static void brief(void **state) {
     static const struct tensors_style wide = {.lse = 1, .index64 = 1, .ragged = 1};
     rig_check_right(&r, "b2 h4/4 q40 k40 d33 f32 causal packed", &wide, RIG_ON_DEVICE);
     ALL("backward h2/1 q33 k40 d33 f32 causal softcap=5 alibi sinks", "backward b2 h4/2 q70 k40 d33 f32 window=9,0 scale=0.3",
-        "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d33 f32 packed causal alibi sinks");
+        "backward b3 h4/2 seqs=1x40/70,1x33/33,1x0/5 d33 f32 packed causal alibi sinks",
+        "backward h3/1 q11 k33 d33 f32"); /* 33 rows, one behind a tile */
 }
 
 int main(int count, char **words) {
-    const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(nan_where_no_row_looks),
+    const struct CMUnitTest shorter[] = {cmocka_unit_test(brief), cmocka_unit_test(slopes_that_sequences_share),
+                                         cmocka_unit_test(nan_where_no_row_looks),
+                                         cmocka_unit_test(nan_rows_reach_the_keys_that_they_see),
                                          cmocka_unit_test(a_score_of_minus_infinity),
                                          cmocka_unit_test(rows_do_not_know_their_tile)};
     const struct CMUnitTest few[] = {cmocka_unit_test(small)};
@@ -262,10 +285,12 @@ int main(int count, char **words) {
         cmocka_unit_test(layouts),
         cmocka_unit_test(split_kv),
         cmocka_unit_test(gradients),
+        cmocka_unit_test(slopes_that_sequences_share),
         cmocka_unit_test(rows_do_not_know_their_tile),
         cmocka_unit_test(a_score_of_minus_infinity),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(nan_where_no_row_looks),
+        cmocka_unit_test(nan_rows_reach_the_keys_that_they_see),
     };
     if (!rig_has_device()) return 77;
     if (count > 1 && !strcmp(words[1], "brief")) return cmocka_run_group_tests(shorter, opens, closes);

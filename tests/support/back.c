@@ -111,6 +111,7 @@ back *back_new(const char *text, int flags) {
     if (flags & BACK_SLICES) make_slices(b);
     const tp_problem *p = &b->problem;
     const tp_tensors *t = &b->c->tensors;
+    if (flags & BACK_SHARE_SLOPES) b->c->tensors.alibi_stride = 0;
     if (p->bias_dtype) {
         int64_t rows = p->q_len, keys = p->kv_len;
         int shared = flags & BACK_SHARE_BIAS;

@@ -13,7 +13,8 @@
 
 #include "support/call.h"
 
-enum { BACK_SLICES = 1, BACK_D_LSE = 2, BACK_SHARE_BIAS = 4 }; /* flags: d_q, d_k and d_v are slices of one tensor */
+/* flags: d_q, d_k and d_v are slices of one tensor; there is a d_lse; all heads share a bias; sequences share slopes */
+enum { BACK_SLICES = 1, BACK_D_LSE = 2, BACK_SHARE_BIAS = 4, BACK_SHARE_SLOPES = 8 };
 
 typedef enum back_tensor { BACK_DO, BACK_DLSE, BACK_DQ, BACK_DK, BACK_DV, BACK_TENSORS } back_tensor;
 

@@ -133,7 +133,8 @@ void tensors_copy_row(struct tensors *to, int64_t to_seq, int64_t to_token, cons
     memcpy(tensors_at(to, id, to_seq, to_token, head, 0), tensors_at(from, id, from_seq, from_token, head, 0),
            tensors_row_bytes(from, id));
     if (scales)
-        memcpy(tensors_scales_at(to, id, to_seq, to_token, head), tensors_scales_at(from, id, from_seq, from_token, head), scales);
+        memcpy(tensors_scales_at(to, id, to_seq, to_token, head), tensors_scales_at(from, id, from_seq, from_token, head),
+               scales);
 }
 
 void tensors_poison_row(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head) {

@@ -119,8 +119,9 @@ TP_API int64_t tp_cache_slot(const tp_cache *cache, int64_t sequence);
 /* Slots up to the last one that is open: the batch of all sequences. */
 TP_API int64_t tp_cache_slots(const tp_cache *cache);
 
-/* New keys and values of one layer, and its q. A quantised layer loses something here and nowhere else: tp_cache_stats.loss. The rows of all sequences lie behind one another, as in a packed tensor: first
-   tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. */
+/* New keys and values of one layer, and its q. The rows of all sequences lie behind one another, as in a packed tensor: first
+   tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. A
+   quantised layer loses something here and nowhere else: tp_cache_stats.loss. */
 typedef struct tp_cache_rows {
     uint32_t struct_size;
     int32_t dtype;            /* of k and v as given: TP_F32, TP_F16, TP_BF16; rounded to the layer's, to nearest even */
@@ -148,9 +149,9 @@ TP_API tp_status tp_cache_append(tp_cache *cache, int64_t layer, const tp_cache_
 /* What the cache knows of a problem on this layer: batch and kv_len (bounds), kv_heads, head dims, dtypes and scales of k and v,
    pages, latent. The caller says the rest: q_heads, q_len, dtypes of q and o, mask. */
 TP_API tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *problem, tp_error *error);
-/* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, scales, tables, lengths, index_type. Pointers into
-   the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay. TP_INVALID
-   where the layer lacks tokens of a sequence. */
+/* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, scales, tables, lengths, index_type.
+   Pointers into the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay.
+   TP_INVALID where the layer lacks tokens of a sequence. */
 TP_API tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, int64_t count, tp_tensors *tensors,
                                   tp_error *error);
 /* For sequences whose slots are no run: copies their table rows, [count][page_slots], and lengths, [count], to the caller's

@@ -187,8 +187,10 @@ static void add_quantised(struct check_list *list) {
     static const struct {
         const char *words;
         int dim, dim_v;
-    } forms[] = {{"bf16:i8:i8", 70, 45},      {"f32:i8:i8 scales=q8_0", 64, 96}, {"f16:i4:i4", 70, 46}, {"bf16:e4m3:e4m3", 33, 128},
-                 {"f32:e4m3:i8 scales=token", 128, 40}, {"bf16:bf16:i4", 17, 66},  {"f32:i8:f16 scales=q8_0", 32, 9}};
+    } forms[] = {{"bf16:i8:i8", 70, 45},       {"f32:i8:i8 scales=q8_0", 64, 96},
+                 {"f16:i4:i4", 70, 46},        {"bf16:e4m3:e4m3", 33, 128},
+                 {"bf16:bf16:i4", 17, 66},     {"f32:e4m3:i8 scales=token", 128, 40},
+                 {"f32:i8:f16 scales=q8_0", 32, 9}};
     static const char *const layouts[] = {"", " paged=16", " packed-q paged=5", " padded", " packed", " paged=7 sparse=40"};
     const struct tensors_style styles[] = {plain, {.form = FORM_HEADS, .lse = 1, .ragged = 1}};
     for (size_t i = 0; i < COUNT(forms); i++)

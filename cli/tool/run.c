@@ -109,7 +109,8 @@ static void print_loss(const struct options *options, const struct tensors *t) {
     printf("loss: quantising moved elements by at most");
     if (p->k_scales) printf(" %.3g of the greatest in their row of k (%s)", loss[0], tp_dtype_name((tp_dtype)p->k_dtype));
     if (p->k_scales && p->v_scales && !p->latent) printf(",");
-    if (p->v_scales && !p->latent) printf(" %.3g of the greatest in their row of v (%s)", loss[1], tp_dtype_name((tp_dtype)p->v_dtype));
+    if (p->v_scales && !p->latent)
+        printf(" %.3g of the greatest in their row of v (%s)", loss[1], tp_dtype_name((tp_dtype)p->v_dtype));
     printf("; no part of the error\n");
 }
 

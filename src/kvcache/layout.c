@@ -18,7 +18,8 @@ static tp_status check_range(const char *name, int64_t value, int64_t low, int64
 }
 
 /* What k or v of a layer is kept as. */
-static tp_status check_stored(int64_t layer, char part, int32_t dtype, int32_t scales, float scale, int64_t dim, tp_error *error) {
+static tp_status check_stored(int64_t layer, char part, int32_t dtype, int32_t scales, float scale, int64_t dim,
+                              tp_error *error) {
     const char *name = tp_dtype_name((tp_dtype)dtype);
     int code = tp__is_code(dtype);
     TP_REQUIRE(tp__dtype_is_float(dtype) || code, error, TP_UNSUPPORTED,

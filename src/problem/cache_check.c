@@ -199,7 +199,7 @@ static tp_status check_latent_scales(const tp_problem *p, const tp_tensors *t, i
                (long long)distance, (long long)group, tp_scales_name((tp_scales)p->k_scales));
     int64_t skipped = p->k_scales == TP_SCALES_GROUP ? distance / group * (int64_t)sizeof(uint16_t) : 0;
     TP_REQUIRE((uintptr_t)t->v_scales.data == (uintptr_t)t->k_scales.data + (uintptr_t)skipped, error, TP_INVALID,
-               "v_scales.data is %p and k_scales.data %p: latent needs it %lld bytes behind, where the scales of v's elements lie",
+               "v_scales.data is %p and k_scales.data %p: latent needs it %lld bytes behind, at the scales of v's elements",
                t->v_scales.data, t->k_scales.data, (long long)skipped);
     for (int i = 0; i < 3 && p->k_scales != TP_SCALES_TENSOR && p->k_scales != TP_SCALES_Q8_0; i++)
         TP_REQUIRE(t->k_scales.stride[i] == t->v_scales.stride[i], error, TP_INVALID,

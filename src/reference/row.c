@@ -237,6 +237,11 @@ float tp__rounded(int32_t dtype, float value) {
                               : value;
 }
 
+/* What a plain kernel rounds to: codes have nothing to round to, there it is as q. */
+static int32_t naive_dtype(const tp_problem *problem, int32_t stored) {
+    return tp__is_code(stored) ? problem->q_dtype : stored;
+}
+
 static float naive_score(const tp__reference_row *row, int64_t key) {
     const tp_problem *problem = row->problem;
     const double *k = tp__row_k(row, key);
@@ -247,7 +252,7 @@ static float naive_score(const tp__reference_row *row, int64_t key) {
     if (problem->softcap > 0) score = problem->softcap * tanhf(score / problem->softcap);
     if (problem->alibi) score += (float)tp__alibi_at(row, key);
     if (problem->bias_dtype != 0) score += (float)tp__bias_value(row, key);
-    return tp__rounded(problem->k_scales != 0 ? problem->q_dtype : problem->k_dtype, score);
+    return tp__rounded(naive_dtype(problem, problem->k_dtype), score);
 }
 
 /* Every float passes through a double without change, so keys and o can hold them. */
@@ -274,7 +279,7 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
-        float p = tp__rounded(problem->v_scales != 0 ? problem->q_dtype : problem->v_dtype, (float)key->weight / sum * (float)key->stays);
+        float p = tp__rounded(naive_dtype(problem, problem->v_dtype), (float)key->weight / sum * (float)key->stays);
         const double *v = tp__row_v(row, key);
         for (int64_t x = 0; x < dv; x++) row->o[x] = (float)row->o[x] + p * (float)v[x];
     }

@@ -69,7 +69,8 @@ void tp__keys_repeat(const tp__keys *keys, const char **k, const char **v, int64
 }
 
 int64_t tp__head_step(const tp_problem *problem, const tp_tensors *tensors, int of_v) {
-    return of_v ? tp__units_bytes(problem->v_dtype, tensors->v.stride[2]) : tp__units_bytes(problem->k_dtype, tensors->k.stride[2]);
+    return of_v ? tp__units_bytes(problem->v_dtype, tensors->v.stride[2])
+                : tp__units_bytes(problem->k_dtype, tensors->k.stride[2]);
 }
 
 void tp__keys_head(const tp__keys *keys, int of_v, int64_t head, tp__keys_in *in) {

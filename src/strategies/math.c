@@ -70,7 +70,8 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernel_set *ke
         }
         if (problem->bias_dtype != 0) one.bias = TP_TAKE(arena, const void *, rows);
         one.drop = problem->dropout > 0 ? TP_TAKE(arena, tp__dropout_row, rows) : NULL;
-        int64_t places = problem->k_scales != 0 || problem->v_scales != 0 ? tp__times(w->lds, 2) : w->lds; /* scales behind keys */
+        int scales = problem->k_scales != 0 || problem->v_scales != 0; /* behind keys */
+        int64_t places = tp__times(w->lds, scales ? 2 : 1);
         one.k_row = TP_TAKE(arena, const char *, places);
         one.v_row = TP_TAKE(arena, const char *, places);
         if (arena->base != NULL) w->slots[i] = one;

@@ -58,7 +58,8 @@ static void options_that_break_a_rule(void **state) {
     BAD(layers[1].reserved = 1, "layers[1].reserved is 1");
     BAD(layers[1].k_scales = TP_SCALES_TOKEN, "layers[1].k_scales is token (2) with f16: its scales are none");
     BAD(layers[1].v_dtype = TP_I8, "layers[1].v_scales is none (0) with i8: its scales are token or q8_0");
-    BAD((layers[0].k_dtype = TP_I4, layers[0].k_scales = TP_SCALES_TOKEN), "layers[0].k_scales is token (2) with i4: its scales are group");
+    BAD((layers[0].k_dtype = TP_I4, layers[0].k_scales = TP_SCALES_TOKEN),
+        "layers[0].k_scales is token (2) with i4: its scales are group");
     BAD((layers[0].k_dtype = TP_E4M3, layers[0].k_scales = TP_SCALES_TENSOR),
         "layers[0].k_scale is 0 with scales tensor: it must be positive and finite; greatest |value| / 448");
     BAD((layers[0].k_dtype = TP_E4M3, layers[0].k_scales = TP_SCALES_TENSOR, layers[0].k_scale = INFINITY), "k_scale is inf");

@@ -231,7 +231,8 @@ enum { ROWS = 3, HEADS = 6 };
 static void attention_reads_it(void **state) {
     (void)state;
     enum { DIM = 34 };
-    static float q[3 * ROWS * HEADS * DIM], o[3 * ROWS * HEADS * DIM], gathered[3 * ROWS * HEADS * DIM], plain[ROWS * HEADS * DIM];
+    static float q[3 * ROWS * HEADS * DIM], o[3 * ROWS * HEADS * DIM];
+    static float gathered[3 * ROWS * HEADS * DIM], plain[ROWS * HEADS * DIM];
     static float keys[KV_TOKENS * 3 * DIM], values[KV_TOKENS * 3 * DIM];
     tp_error error = TP_ERROR_INIT;
     tp_context *context = call_context_new(1);

@@ -146,8 +146,8 @@ static void it_is_attention_on_what_is_stored(void **state) {
             int exact = rows > 1 && (formats[format].kind == TP_SCALES_GROUP || formats[format].kind == TP_SCALES_Q8_0);
             for (int64_t i = 0; i < rows * HEADS * VALUES; i++)
                 if (exact ? c->o[i] != plain->o[i] : fabsf(c->o[i] - plain->o[i]) > 2e-6f)
-                    fail_msg("%s, %lld rows: o[%lld] is %.9g, of floats %.9g", formats[format].words, (long long)rows, (long long)i,
-                             (double)c->o[i], (double)plain->o[i]);
+                    fail_msg("%s, %lld rows: o[%lld] is %.9g, of floats %.9g", formats[format].words, (long long)rows,
+                             (long long)i, (double)c->o[i], (double)plain->o[i]);
             assert_int_equal(receipt.lossy, 1 << formats[format].dtype);
             snprintf(expected, sizeof expected, " k=%s/%s v=%s/%s", tp_dtype_name(formats[format].dtype),
                      tp_scales_name(formats[format].kind), tp_dtype_name(formats[format].dtype),
@@ -197,7 +197,7 @@ static void tensors_that_break_a_rule(void **state) {
     subject *c = NULL;
 #define BAD(format, change, reason)                                                                                              \
     do {                                                                                                                         \
-        c = subject_of(format, 1);                                                                                                  \
+        c = subject_of(format, 1);                                                                                               \
         tp_tensors *t = &c->tensors;                                                                                             \
         change;                                                                                                                  \
         assert_int_equal(tp_attention(context, &c->problem, NULL, t, NULL, &error), TP_INVALID);                                 \

@@ -165,8 +165,8 @@ void kv_verify(const tp_cache *cache, const kv_model *model) {
                     read_row(is, part, &t, page, n % problem.page_size, h, there);
                     kv_stored(layer, part, model->stamps[n], h, expected);
                     for (int64_t x = 0; x < dim; x++)
-                        KV_CHECK(there[x] == expected[x], "token %lld of %lld, layer %d, %c, head %lld, element %lld", (long long)n,
-                                 (long long)model->length, layer, "kv"[part], (long long)h, (long long)x);
+                        KV_CHECK(there[x] == expected[x], "token %lld of %lld, layer %d, %c, head %lld, element %lld",
+                                 (long long)n, (long long)model->length, layer, "kv"[part], (long long)h, (long long)x);
                 }
             }
         }

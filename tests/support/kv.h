@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cache beside its model: plain arrays of stamps, one for each token of each sequence. A stamp gives every element of the
- * token's rows, in every layer, exactly in each dtype, or as tp_quantise has it; so a row that was lost, mixed up or written twice shows.
+ * token's rows, in every layer, exactly in each dtype, or as tp_quantise has it; so a row that was lost, mixed up or written
+ * twice shows.
  */
 #ifndef TP_TESTS_SUPPORT_KV_H
 #define TP_TESTS_SUPPORT_KV_H

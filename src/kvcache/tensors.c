@@ -13,7 +13,7 @@ tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *pro
     if (TP_IN(tp_problem, problem, &here, error) == NULL) return TP_INVALID;
     const int quantised = is->is.k_scales != 0 || is->is.v_scales != 0;
     TP_REQUIRE(!quantised || TP_HAS(problem, v_scales), error, TP_INVALID,
-               "tp_problem.struct_size is %u: layer %lld is quantised, and a program whose tp_problem cannot say scales",
+               "tp_problem.struct_size is %u: layer %lld is quantised, which takes a tp_problem with k_scales and v_scales",
                problem->struct_size, (long long)layer);
     problem->batch = cache->options.sequences;
     problem->kv_len = cache->options.sequence_tokens;
@@ -50,7 +50,7 @@ tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, 
     if (TP_IN(tp_tensors, tensors, &here, error) == NULL) return TP_INVALID;
     const int quantised = is->is.k_scales != 0 || is->is.v_scales != 0;
     TP_REQUIRE(!quantised || TP_HAS(tensors, v_scales), error, TP_INVALID,
-               "tp_tensors.struct_size is %u: layer %lld is quantised, and a program whose tp_tensors cannot say scales",
+               "tp_tensors.struct_size is %u: layer %lld is quantised, which takes tp_tensors with k_scales and v_scales",
                tensors->struct_size, (long long)layer);
     const int64_t all = cache->options.sequences, index = cache->options.index_type == TP_I32 ? 4 : 8;
     TP_REQUIRE(first >= 0 && count >= 0 && first <= all && count <= all - first, error, TP_INVALID,

@@ -1021,8 +1021,8 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
-   bounds, may be NULL; bounds need TP_DOUBLE. problem.op may be either. Pages, sparse indices and a latent cache give
-   TP_UNSUPPORTED. */
+   bounds, may be NULL; bounds need TP_DOUBLE. problem.op may be either. Pages, sparse indices, a latent cache and a quantised
+   k or v give TP_UNSUPPORTED. */
 typedef struct tp_reference_gradients {
     uint32_t struct_size;
     int32_t reserved;

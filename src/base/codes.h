@@ -18,9 +18,15 @@ static inline int tp__is_code(int32_t dtype) { return dtype == TP_I8 || dtype ==
 static inline int64_t tp__row_units(int32_t kind, int64_t dim) {
     return kind == TP_SCALES_Q8_0 ? (dim + TP__GROUP - 1) / TP__GROUP * TP__Q8_0_BYTES : dim;
 }
-/* Bytes of so many of these units, which for i4 are even or reach to the end of a row. */
+/* Bytes of so many of these units, which for i4 are even or reach to the end of a row. Without a call: every key is looked up. */
 static inline int64_t tp__units_bytes(int32_t dtype, int64_t units) {
-    return dtype == TP_I4 ? (units + 1) / 2 : units * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
+    switch (dtype) {
+    case TP_F32: return units * 4;
+    case TP_F16:
+    case TP_BF16: return units * 2;
+    case TP_I4: return (units + 1) / 2;
+    default: return units;
+    }
 }
 /* Scales that a row has beside its codes: one, one for each group, or none of its own. */
 static inline int64_t tp__row_scales(int32_t kind, int64_t dim) {

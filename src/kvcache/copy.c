@@ -78,8 +78,8 @@ static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, co
         tp_cache_layer theirs, *ours = &cache->layers[i].is;
         memcpy(&theirs, buffer + sizeof *h + (size_t)i * sizeof theirs, sizeof theirs);
         TP_REQUIRE(memcmp(&theirs, ours, sizeof theirs) == 0, error, TP_INVALID,
-                   "buffer's layer %lld keeps %lld heads of %lld and %lld in %s and %s (scales %s and %s), the cache's %lld of %lld "
-                   "and %lld in %s and %s (scales %s and %s): they must be the same",
+                   "buffer's layer %lld keeps %lld heads of %lld and %lld in %s and %s (scales %s and %s), the cache's %lld of "
+                   "%lld and %lld in %s and %s (scales %s and %s): they must be the same",
                    (long long)i, (long long)theirs.kv_heads, (long long)theirs.head_dim_qk, (long long)theirs.head_dim_v,
                    tp_dtype_name((tp_dtype)theirs.k_dtype), tp_dtype_name((tp_dtype)theirs.v_dtype),
                    tp_scales_name((tp_scales)theirs.k_scales), tp_scales_name((tp_scales)theirs.v_scales),

@@ -31,6 +31,7 @@ static tp_status check_served(const tp_problem *problem, tp_error *error) {
     const char *found = problem->kv_layout == TP_PAGED ? "a paged layout"
                         : problem->sparse_len > 0        ? "lists of keys"
                         : problem->latent              ? "a latent cache"
+                        : problem->k_scales != 0 || problem->v_scales != 0 ? "a quantised k or v"
                                                        : NULL;
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED, "%s has no gradients: it belongs to decoding",
                found);

@@ -216,6 +216,15 @@ static void tensors_that_break_a_rule(void **state) {
     BAD(0, t->o.data = c->k_scales, "o (1536 bytes from");
     BAD(0, t->o.data = c->v_codes, "may overlap v");
     c = subject_of(0, 1);
+    tp_reference_gradients gradients = {.struct_size = sizeof gradients};
+    assert_int_equal(tp_reference_backward(&c->problem, &c->tensors, TP_DOUBLE, 0, 0, &gradients, &error), TP_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "a quantised k or v has no gradients"));
+    double o[VALUES];
+    tp_row row = {0, 0, 0};
+    c->tensors.v_scales.data = NULL;
+    assert_int_equal(tp_reference(&c->problem, &c->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, o, NULL, NULL, NULL, &error),
+                     TP_INVALID);
+    assert_non_null(strstr(error.text, "v_scales.data is NULL"));
     c->problem = problem_of(-1, 1);
     tp_tensors_init(&c->tensors, &c->problem, c->q, c->k, c->v, c->o);
     c->tensors.k_scales.data = c->k_scales;

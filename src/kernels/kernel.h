@@ -115,19 +115,49 @@ typedef struct tp__ahead {
 
 #define TP__LINE 64 /* bytes of a cache line */
 
-/* Asks for the next n lines. Into L2: with strides of 4 KiB and more, rows in L1 would drive each other
-   out. */
+/* Asks for one line. Into L2: with strides of 4 KiB and more, rows in L1 would drive each other out. */
+static inline void tp__ask(const char *line) { __builtin_prefetch(line, 0, 2); }
+
+/* Asks for the next n lines. */
 static inline void tp__ahead_step(tp__ahead *ahead, int64_t n) {
-    for (; n > 0; n--) {
+    while (n > 0) {
         if (ahead->left == 0) {
             if (ahead->row == ahead->end) return;
             ahead->at = *ahead->row++ + ahead->offset;
             ahead->left = ahead->lines;
         }
-        __builtin_prefetch(ahead->at, 0, 2);
-        ahead->at += TP__LINE;
-        ahead->left--;
+        int64_t run = n < ahead->left ? n : ahead->left;
+        const char *at = ahead->at, *to = at + run * TP__LINE;
+        for (; at < to; at += TP__LINE) tp__ask(at);
+        ahead->at = to;
+        ahead->left -= run;
+        n -= run;
     }
+}
+
+/* Lines that a loop asks for itself, between its multiply-adds: in each of `turns` turns those at `at`, which then moves
+   on by `step`. That is 0 where it need not ask, and `at` then is a place that is read anyway. */
+typedef struct tp__asked {
+    const char *at;
+    int64_t turns, step;
+} tp__asked;
+
+/* The turns up to the end of a row, at most so many. */
+static inline tp__asked tp__ahead_turns(tp__ahead *ahead, int64_t n, int64_t turns, const char *here) {
+    if (ahead->left == 0 && ahead->row != ahead->end) {
+        ahead->at = *ahead->row++ + ahead->offset;
+        ahead->left = ahead->lines;
+    }
+    if (ahead->left == 0) return (tp__asked){here, turns, 0};
+    if (ahead->left < n) {
+        tp__ahead_step(ahead, n);
+        return (tp__asked){here, 1, 0};
+    }
+    if (turns > ahead->left / n) turns = ahead->left / n;
+    tp__asked asked = {ahead->at, turns, n * TP__LINE};
+    ahead->at += turns * asked.step;
+    ahead->left -= turns * n;
+    return asked;
 }
 
 /* Keys first..last-1 of a block, wherever they lie: key j at row[j] + offset. No other key is read. */

@@ -7,6 +7,7 @@
 #include "kernels/function.h"
 
 #define PARTS (16 / VEC_LANES) /* vectors of the sixteen chains */
+#define ASKED(keys) ((keys) * 16 * (int)sizeof(ELEMENT) / TP__LINE) /* lines of sixteen elements of each */
 #define SUMS (VEC_DOT_ROWS * VEC_DOT_KEYS * PARTS)
 
 #define BODY "kernels/qk_body.inc"

@@ -8,8 +8,11 @@
  *     the weighted sum, straight from the values
  *
  * and for every line that is read, one of the next block is asked for. Where a head's keys lie together a task has
- * one head (schedule.c), or, in pages, each head asks for its own keys. Where rows see different keys of the
- * block, V is packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
+ * one head (schedule.c), or, in pages, each head asks for its own keys.
+ *
+ * Where all rows see the whole block, as nearly always, several heads go together: the scores of each, one softmax for
+ * all, the sum of each. A softmax of few rows is mostly its fixed cost. Where rows see different keys of the block, V is
+ * packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
  */
 #include "strategies/fused.h"
 
@@ -33,6 +36,46 @@ static int all_see(const tp__row_tile *tile, const tp__keys_in *keys) {
     for (int64_t i = 0; i < tile->rows; i++)
         if (tile->lo[i] != keys->first || tile->hi[i] != keys->last) return 0;
     return 1;
+}
+
+/* The tile's panels are those of each head's strips, though the softmax has seen fewer strips, of several heads. */
+static void attend_tile(const tp__work *work, const tp__row_tile *tile, int64_t heads) {
+    const tp__kernel_set *kernels = work->fused->job->kernels;
+    tp__trace *trace = work->scratch->trace;
+    int64_t mr = kernels->mr, strips = (tile->rows + mr - 1) / mr, of_heads = heads * ((tile->rows / heads + mr - 1) / mr);
+    int64_t full = trace->panels_full, partial = trace->panels_partial;
+    kernels->attend(trace, tile);
+    trace->panels_full = full + (trace->panels_full - full) / strips * of_heads;
+    trace->panels_partial = partial + (trace->panels_partial - partial) / strips * of_heads;
+}
+
+/* Heads part..part+heads-1, all of whose rows see every key of the block. */
+static void attend_heads(const tp__work *work, int64_t part, int64_t heads, tp__keys_in *k_in, tp__keys_in *v_in,
+                         int64_t next, const tp__state *state) {
+    const tp__fused *f = work->fused;
+    const tp_problem *problem = f->job->problem;
+    tp__scratch *scratch = work->scratch;
+    int k_as = tp__stored_as(problem->k_dtype, problem->k_scales), v_as = tp__stored_as(problem->v_dtype, problem->v_scales);
+    int64_t rows = work->task->count;
+    float c[TP__TILE_ROWS];
+    tp__row_tile tile = tp__work_tile(work, part, 0, heads * rows, state);
+    tp__visibility_whole(&scratch->visibility, &tile, k_in->first, k_in->last);
+    tile.block = tile.lds = f->decode_block;
+    tile.v = NULL;
+    tile.c = c;
+    for (int64_t i = 0; i < heads; i++) {
+        aim(k_in->ahead, work, part + i, k_in->row + k_in->last, next, 0);
+        tp__keys_head(&work->keys, 0, work->task->head + part + i, k_in);
+        f->job->kernels->qk[k_as](scratch->trace, tp__q_at(f->job->kernels, tile.q, i * rows, f->ldq), f->ldq, rows, k_in,
+                                  problem->head_dim_qk, tile.s + i * rows * tile.lds, tile.lds);
+    }
+    attend_tile(work, &tile, heads);
+    for (int64_t i = 0; i < heads; i++) {
+        aim(v_in->ahead, work, part + i, v_in->row + v_in->last, next, 1);
+        tp__keys_head(&work->keys, 1, work->task->head + part + i, v_in);
+        f->job->kernels->pv[v_as](scratch->trace, tile.s + i * rows * tile.lds, tile.lds, rows, v_in, problem->head_dim_v,
+                                  c + i * rows, tile.o + i * rows * f->ldo, f->ldo);
+    }
 }
 
 static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__keys_in *k_in,
@@ -83,7 +126,11 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead, v_ahead;
     tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0};
-    for (int64_t part = 0; part < work->task->heads; part++) {
+    int64_t heads = f->tile_rows / work->task->count; /* that go together */
+    int together = heads > 0 && block_class == TP__BLOCK_FULL && !tp__modifies_scores(problem) && problem->dropout <= 0;
+    for (int64_t part = 0; together && part < work->task->heads; part += heads)
+        attend_heads(work, part, tp__min(heads, work->task->heads - part), &k_in, &v_in, next, state);
+    for (int64_t part = 0; !together && part < work->task->heads; part++) {
         aim(&k_ahead, work, part, k_row + last, next, 0);
         aim(&v_ahead, work, part, v_row + last, next, 1);
         attend_head(work, part, key, &k_in, &v_in, block_class, state);

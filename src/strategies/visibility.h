@@ -72,6 +72,9 @@ tp__block_class tp__visibility_block(tp__visibility *visibility, int64_t key, in
 int tp__visibility_tile(const tp__visibility *visibility, tp__row_tile *tile, int64_t part, int64_t row, int64_t key,
                    int64_t last, tp__block_class block_class, tp__trace *trace);
 
+/* The same of a tile of any of the task's rows, where all see the block's keys first..last-1 and nothing changes their scores. */
+void tp__visibility_whole(const tp__visibility *visibility, tp__row_tile *tile, int64_t first, int64_t last);
+
 /* Words of bits that a block takes. */
 static inline int tp__block_words(int block) { return (block + 63) / 64; }
 

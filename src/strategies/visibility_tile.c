@@ -135,3 +135,13 @@ int tp__visibility_tile(const tp__visibility *visibility, tp__row_tile *tile, in
     if (any && visibility->drop_rows != NULL) set_drop(visibility, tile, (tp__drop *)&visibility->drop, row, key);
     return any;
 }
+
+void tp__visibility_whole(const tp__visibility *visibility, tp__row_tile *tile, int64_t first, int64_t last) {
+    for (int64_t i = 0; i < tile->rows; i++) {
+        visibility->tile_lo[i] = (int32_t)first;
+        visibility->tile_hi[i] = (int32_t)last;
+    }
+    tile->lo = visibility->tile_lo;
+    tile->hi = visibility->tile_hi;
+    tile->unit = visibility->units.unit;
+}

@@ -12,7 +12,7 @@
 #define VEC_LANES 16
 #define VEC_MR    12 /* 12x2 accumulators, 2 of K or V, 1 broadcast: 27 of 32 registers */
 #define VEC_NRV   2
-#define VEC_DOT_ROWS 4 /* 4x4 accumulators, 4 of K, 1 of Q: 21 of 32 registers; or 8x2 */
+#define VEC_DOT_ROWS 4 /* 4x4 accumulators, 4 of K, 1 of Q: 21 of 32 registers; or 1x16 */
 #define VEC_DOT_KEYS 4
 #define VEC_STRIPS 1 /* its scores stay in L1, and K and V come from L2 fast enough */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
@@ -58,7 +58,7 @@ static inline float vec_sum16(const vec_f parts[1]) {
 }
 
 /* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. A quarter then holds four
-   keys of one row, or two keys of two. */
+   keys of a row, or all hold sixteen keys of the one row. */
 static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
                                                            int64_t lds) {
     __m512 a[8], b[4], c[2];
@@ -73,12 +73,14 @@ static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, c
         c[i] = _mm512_add_ps(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44),
                              _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
     __m512 all = _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd));
+    if (keys == 16) {
+        _mm512_storeu_ps(s, all);
+        return;
+    }
     __m128 quarter[4] = {_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 1),
                          _mm512_extractf32x4_ps(all, 2), _mm512_extractf32x4_ps(all, 3)};
     for (int i = 0; i < 4; i++) {
-        if (keys == 4 && i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
-        if (keys == 2 && 2 * i < rows) _mm_storel_pi((__m64 *)(s + 2 * i * lds), quarter[i]);
-        if (keys == 2 && 2 * i + 1 < rows) _mm_storeh_pi((__m64 *)(s + (2 * i + 1) * lds), quarter[i]);
+        if (i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
     }
 }
 

@@ -30,7 +30,8 @@ static tp_status add_tensors(struct placed *p, const struct tensors *t, int firs
 static tp_status add_indices(struct placed *p, const struct tensors *t, tp_error *error) {
     size_t unit = t->style.index64 ? 8 : 4, batch = (size_t)t->call.batch, slots = batch * (size_t)t->call.page_slots;
     const size_t counts[INDEX_COUNT] = {[INDEX_CU_Q] = batch + 1, [INDEX_CU_KV] = batch + 1, [INDEX_Q_LENS] = batch,
-                                        [INDEX_KV_LENS] = batch,  [INDEX_K_PAGES] = slots,   [INDEX_V_PAGES] = slots};
+                                        [INDEX_KV_LENS] = batch,  [INDEX_K_PAGES] = slots,   [INDEX_V_PAGES] = slots,
+                                        [INDEX_SHARED_WITH] = batch, [INDEX_SHARED_LENS] = batch};
     tp_status status = TP_OK;
     for (int i = 0; i < INDEX_COUNT && status == TP_OK; i++) status = add(p, t->indices[i], counts[i] * unit, 0, error);
     return status;
@@ -51,7 +52,8 @@ static void move(const struct placed *p, void *field) {
 static void move_all(struct placed *p, int indices_too) {
     tp_tensors *c = &p->call;
     void *const data[] = {&c->q.data, &c->k.data, &c->v.data, &c->o.data, &c->lse.data, &c->alibi_slopes, &c->sinks};
-    void *const indices[] = {&c->cu_seqlens_q, &c->cu_seqlens_kv, &c->q_lens, &c->kv_lens, &c->k_pages, &c->v_pages};
+    void *const indices[] = {&c->cu_seqlens_q, &c->cu_seqlens_kv, &c->q_lens,      &c->kv_lens,
+                             &c->k_pages,      &c->v_pages,       &c->shared_with, &c->shared_lens};
     for (size_t i = 0; i < sizeof data / sizeof *data; i++) move(p, data[i]);
     for (size_t i = 0; indices_too && i < sizeof indices / sizeof *indices; i++) move(p, indices[i]);
     c->device = p->device;

@@ -14,7 +14,8 @@ struct sizes {
 };
 
 static void measure(struct sizes *sizes, const tp_problem *problem, const tp_lengths *lengths,
-                    int slack) {
+                    const struct tensors_style *style) {
+    int slack = style->slack;
     *sizes = (struct sizes){.sequences = problem->batch,
                             .q_hold = problem->q_len + slack,
                             .kv_hold = problem->kv_len + slack};
@@ -31,7 +32,7 @@ static void measure(struct sizes *sizes, const tp_problem *problem, const tp_len
     if (problem->q_layout == TP_PACKED) sizes->q_tokens += slack;
     if (problem->kv_layout == TP_PACKED) sizes->kv_tokens += slack;
     if (problem->kv_layout != TP_PAGED) return;
-    sizes->pages = cache_pages(problem, lengths);
+    sizes->pages = cache_pages(problem, lengths, style);
     sizes->kv_tokens = sizes->pages * problem->page_size;
 }
 
@@ -53,7 +54,7 @@ double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
     double kv_tokens = total_tokens(problem, lengths, 1),
            rows = q_tokens * (double)problem->q_heads;
     if (problem->kv_layout == TP_PAGED && kv_tokens < 0x1p50)
-        kv_tokens = (double)cache_pages(problem, lengths) * (double)problem->page_size;
+        kv_tokens = (double)cache_pages(problem, lengths, style) * (double)problem->page_size;
     double keys = kv_tokens * (double)problem->kv_heads;
     int64_t k_bytes = stored_row_bytes((tp_dtype)problem->k_dtype, (tp_scales)problem->k_scales, problem->head_dim_qk) +
                       tp_scales_bytes((tp_scales)problem->k_scales, problem->head_dim_qk);
@@ -284,7 +285,7 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
     tensors->style = *style;
     tensors->sequences = problem->batch;
     if (set_lengths(tensors, lengths, style->slack)) return 1;
-    measure(&sizes, problem, lengths, style->slack);
+    measure(&sizes, problem, lengths, style);
     tensors->problem.q_len = sizes.q_hold;
     tensors->problem.kv_len = sizes.kv_hold;
     tp_tensors *call = &tensors->call;
@@ -322,6 +323,8 @@ void tensors_destroy(struct tensors *tensors) {
     for (int i = 0; i < INDEX_COUNT; i++) guarded_free(tensors->style.guarded, tensors->indices[i]);
     for (int i = 0; i < 2; i++) guarded_free(tensors->style.guarded, tensors->scales[i].memory);
     for (int i = 0; i < 2; i++) free(tensors->pages[i]);
+    free(tensors->shared_with);
+    free(tensors->shared_keys);
     free(tensors->q_lens);
     free(tensors->kv_lens);
     free(tensors->q_start);

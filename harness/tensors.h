@@ -25,6 +25,8 @@ enum index_id {
     INDEX_K_PAGES,
     INDEX_V_PAGES,
     INDEX_LISTS,
+    INDEX_SHARED_WITH,
+    INDEX_SHARED_LENS,
     INDEX_COUNT
 };
 
@@ -52,6 +54,7 @@ struct tensors_style {
     int empty_ends; /* the first and the last row of a sequence see nothing, where lists, bits or a bias decide */
     int extreme;    /* biases, slopes and sinks of every size a float has */
     int scattered;  /* what neighbouring rows see is far apart, where ids, positions, parents, bits or a callback decide */
+    int prefixes;    /* cascade: 0: all sequences begin as the first one does, as far as they can; 1: in trees, by the seed */
     int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
     int shared_slopes; /* a stride of 0 over sequences */
 };
@@ -64,6 +67,7 @@ struct tensors {
     int64_t *q_lens, *kv_lens;   /* used lengths by sequence */
     int64_t *q_start, *kv_start; /* first token by sequence, when packed; one entry more */
     void *indices[INDEX_COUNT];  /* the arrays of the call as given */
+    int64_t *shared_with, *shared_keys; /* cascade: keys that lie as those of an earlier sequence, or are copies of them */
     int64_t *pages[2];           /* paged: the page of each slot, for k and for v, seen or not */
     struct {
         void *memory; /* NULL: a slice of another tensor's */
@@ -138,9 +142,11 @@ float tensors_random(uint64_t seed, enum tensor_id id, uint64_t index, float gai
 /* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
    the pools, the second puts pages and keys into the seed's order; the data of masks is there, to tell which pages are
    seen. Both: nonzero when memory ran out. */
-int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths); /* of a pool */
+int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths, const struct tensors_style *style); /* of a pool */
 int cache_create(struct tensors *tensors, int64_t pages);
 int cache_fill(struct tensors *tensors, uint64_t seed);
+/* The sequence whose key this is: an earlier one, where it is shared. */
+int64_t cache_source(const struct tensors *tensors, int64_t seq, int64_t key);
 
 /* A well mixed 64-bit number for (seed, a, b). */
 uint64_t random_bits(uint64_t seed, uint64_t a, uint64_t b);

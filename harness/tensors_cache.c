@@ -8,18 +8,28 @@
 #include "harness/mask_words.h"
 
 enum { GAP = 3, SPARE_PAGES = 2, SPARE_SLOTS = 1 };
-enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302 };
+enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302, STREAM_PREFIXES = 303 };
 
 static int64_t pages_of(const tp_problem *problem, int64_t tokens) {
     return (tokens + problem->page_size - 1) / problem->page_size;
 }
 
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Of keys that a sequence shares with an earlier one: those whose pages it shares, too. The last one only where nothing of its
+   own lies in it. */
+static int64_t shared_by_page(const tp_problem *problem, int64_t keys, int64_t kv_len) {
+    return keys == kv_len ? keys : keys / problem->page_size * problem->page_size;
+}
+
 /* A quarter more than the sequences need. */
-int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths) {
-    int64_t used = 0;
-    for (int64_t i = 0; lengths && i < lengths->count; i++)
-        used += lengths->seq[i].repeat * pages_of(problem, lengths->seq[i].kv_len);
-    if (!lengths || !lengths->count) used = problem->batch * pages_of(problem, problem->kv_len);
+int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths, const struct tensors_style *style) {
+    int64_t used = 0, runs = lengths ? lengths->count : 0, first = runs ? lengths->seq[0].kv_len : problem->kv_len;
+    for (int64_t i = 0; i < (runs ? runs : 1); i++) {
+        int64_t keys = runs ? lengths->seq[i].kv_len : problem->kv_len, repeat = runs ? lengths->seq[i].repeat : problem->batch;
+        int64_t shared = style->prefixes ? 0 : shared_by_page(problem, smaller(problem->cascade, smaller(keys, first)), keys);
+        used += repeat * (pages_of(problem, keys) - pages_of(problem, shared)) + (i == 0) * pages_of(problem, shared);
+    }
     return used + used / 4 + SPARE_PAGES;
 }
 
@@ -44,10 +54,22 @@ static int create_tables(struct tensors *tensors, int64_t pages) {
     return 0;
 }
 
+static int create_prefixes(struct tensors *tensors) {
+    size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t), bytes = (size_t)tensors->sequences * unit;
+    tensors->shared_with = calloc((size_t)tensors->sequences + 1, sizeof(int64_t));
+    tensors->shared_keys = calloc((size_t)tensors->sequences + 1, sizeof(int64_t));
+    for (int i = 0; i < 2; i++)
+        tensors->indices[INDEX_SHARED_WITH + i] = guarded_take(tensors->style.guarded, bytes, unit, 0);
+    tensors->call.shared_with = tensors->indices[INDEX_SHARED_WITH];
+    tensors->call.shared_lens = tensors->indices[INDEX_SHARED_LENS];
+    return !tensors->shared_with || !tensors->shared_keys || !tensors->call.shared_with || !tensors->call.shared_lens;
+}
+
 int cache_create(struct tensors *tensors, int64_t pages) {
     const tp_problem *problem = &tensors->problem;
     tp_tensors *call = &tensors->call;
     if (problem->kv_layout == TP_PAGED && create_tables(tensors, pages)) return 1;
+    if (problem->cascade && create_prefixes(tensors)) return 1;
     if (!problem->sparse_len) return 0;
     call->sparse_stride = problem->sparse_len + (tensors->style.ragged ? GAP : 0);
     size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
@@ -171,6 +193,28 @@ static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) 
                 seen[key / tensors->problem.page_size] = 1;
 }
 
+/* Who begins as whom. Trees: any earlier sequence, and often all that both have. */
+static void fill_prefixes(struct tensors *tensors, uint64_t seed) {
+    for (int64_t s = 0; s < tensors->sequences; s++) {
+        uint64_t bits = random_bits(seed, STREAM_PREFIXES, (uint64_t)s);
+        int64_t with = s == 0 || (tensors->style.prefixes && bits % 6 == 0) ? -1
+                       : tensors->style.prefixes                           ? (int64_t)(bits >> 8) % s
+                                                                           : 0;
+        int64_t keys = with < 0 ? 0 : smaller(tensors->problem.cascade, smaller(tensors->kv_lens[s], tensors->kv_lens[with]));
+        if (tensors->style.prefixes && bits >> 4 & 1) keys = (int64_t)((bits >> 20) % (uint64_t)(keys + 1));
+        tensors->shared_with[s] = with;
+        tensors->shared_keys[s] = keys;
+        set_index(tensors, INDEX_SHARED_WITH, s, with);
+        set_index(tensors, INDEX_SHARED_LENS, s, with < 0 ? -1 : shared_by_page(&tensors->problem, keys, tensors->kv_lens[s]));
+    }
+}
+
+int64_t cache_source(const struct tensors *tensors, int64_t seq, int64_t key) {
+    while (tensors->shared_with && tensors->shared_with[seq] >= 0 && key < tensors->shared_keys[seq])
+        seq = tensors->shared_with[seq];
+    return seq;
+}
+
 /* The pages of a pool in the seed's order. */
 static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t stream) {
     for (int64_t i = 0; i < count; i++) {
@@ -196,14 +240,20 @@ static int fill_tables(struct tensors *tensors, uint64_t seed) {
         int64_t held = pages_of(&tensors->problem, tensors->kv_lens[s]);
         memset(seen, 0, (size_t)slots);
         mark(tensors, s, seen);
+        int64_t with = tensors->shared_with ? tensors->shared_with[s] : -1, same = 0;
+        if (with >= 0) same = shared_by_page(&tensors->problem, tensors->shared_keys[s], tensors->kv_lens[s]);
+        if (tensors->shared_with) memset(seen, 1, (size_t)held); /* sharers must name the same pages, seen or not */
         for (int64_t slot = 0; slot < slots; slot++) {
             int64_t at = s * slots + slot, hidden = slot % 2 ? -1 : 1 << 30;
+            int old = slot * tensors->problem.page_size < same;
             for (int i = 0; i < 2; i++) {
-                tensors->pages[i][at] = slot < held ? order[i * pages + taken] : -1;
+                tensors->pages[i][at] = old           ? tensors->pages[i][with * slots + slot]
+                                        : slot < held ? order[i * pages + taken]
+                                                      : -1;
                 set_index(tensors, (enum index_id)(INDEX_K_PAGES + i), at,
                           seen[slot] ? tensors->pages[i][at] : hidden);
             }
-            taken += slot < held;
+            taken += slot < held && !old;
         }
     }
     free(order);
@@ -212,6 +262,7 @@ static int fill_tables(struct tensors *tensors, uint64_t seed) {
 }
 
 int cache_fill(struct tensors *tensors, uint64_t seed) {
+    if (tensors->shared_with) fill_prefixes(tensors, seed);
     return (tensors->problem.sparse_len && fill_lists(tensors, seed)) ||
            (tensors->problem.kv_layout == TP_PAGED && fill_tables(tensors, seed));
 }

@@ -65,8 +65,12 @@ int tensors_fill_codes(struct tensors *tensors, enum tensor_id id, uint64_t seed
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < tensors_heads(tensors, id); head++) {
+                int64_t source = cache_source(tensors, seq, token);
                 for (int64_t x = 0; x < dim; x++, index++) values[x] = tensors_random(seed, id, index, gain);
-                *loss = fmax(*loss, put_row(tensors, id, seq, token, head, values));
+                if (source == seq)
+                    *loss = fmax(*loss, put_row(tensors, id, seq, token, head, values));
+                else /* of a key that is shared: as it is where it came from */
+                    tensors_copy_row(tensors, seq, token, tensors, source, token, id, head);
             }
     free(values);
     return 0;
@@ -130,11 +134,11 @@ double tensors_value(const struct tensors *tensors, enum tensor_id id, int64_t s
 void tensors_copy_row(struct tensors *to, int64_t to_seq, int64_t to_token, const struct tensors *from, int64_t from_seq,
                       int64_t from_token, enum tensor_id id, int64_t head) {
     size_t scales = tensors_scales_bytes(from, id);
-    memcpy(tensors_at(to, id, to_seq, to_token, head, 0), tensors_at(from, id, from_seq, from_token, head, 0),
-           tensors_row_bytes(from, id));
+    memmove(tensors_at(to, id, to_seq, to_token, head, 0), tensors_at(from, id, from_seq, from_token, head, 0),
+            tensors_row_bytes(from, id));
     if (scales)
-        memcpy(tensors_scales_at(to, id, to_seq, to_token, head), tensors_scales_at(from, id, from_seq, from_token, head),
-               scales);
+        memmove(tensors_scales_at(to, id, to_seq, to_token, head), tensors_scales_at(from, id, from_seq, from_token, head),
+                scales);
 }
 
 void tensors_poison_row(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head) {

@@ -27,6 +27,15 @@ float tensors_random(uint64_t seed, enum tensor_id id, uint64_t index, float gai
     return gain * normal(random_bits(seed, (uint64_t)id, index));
 }
 
+/* Of a key that is shared, copied where it does not lie in a shared page: as it is in the sequence that it came from. */
+static int is_copy(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, char *row,
+                   size_t bytes) {
+    int64_t source = id == TENSOR_K || id == TENSOR_V ? cache_source(tensors, seq, token) : seq;
+    if (source == seq) return 0;
+    memmove(row, tensors_at(tensors, id, source, token, head, 0), bytes);
+    return 1;
+}
+
 void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain) {
     int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
     tp_dtype dtype = tensors_dtype(tensors, id);
@@ -36,7 +45,9 @@ void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed,
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < heads; head++) {
                 char *row = tensors_at(tensors, id, seq, token, head, 0);
-                for (int64_t x = 0; x < dim; x++, index++)
+                int copy = is_copy(tensors, id, seq, token, head, row, (size_t)dim * unit);
+                if (copy) index += (uint64_t)dim;
+                for (int64_t x = 0; !copy && x < dim; x++, index++)
                     tp_from_float(dtype, tensors_random(seed, id, index, gain), row + (size_t)x * unit);
             }
 }
@@ -56,8 +67,9 @@ static int fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t s
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < heads; head++, row++) {
                 size_t start = random_bits(seed, 400 + (uint64_t)id, row) % (uint64_t)capacity;
-                memcpy(tensors_at(tensors, id, seq, token, head, 0), table + start * unit,
-                       (size_t)dim * unit);
+                char *to = tensors_at(tensors, id, seq, token, head, 0);
+                if (!is_copy(tensors, id, seq, token, head, to, (size_t)dim * unit))
+                    memcpy(to, table + start * unit, (size_t)dim * unit);
             }
     free(table);
     return 0;

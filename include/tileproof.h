@@ -372,6 +372,10 @@ typedef struct tp_problem {
                                where they meet d_o, q and k. 0: float32; TP_BF16: permits it, to kernels that are faster so.
                                It asks for nothing: the receipt's arithmetic says what was done                            */
     int32_t reserved3;      /* 0 */
+    int64_t cascade;        /* 0: every sequence reads all its keys. Otherwise what sequences share at their beginning
+                               (tensors.shared_with, shared_lens; this many keys at most) is read and computed once for all of
+                               them. Needs paged keys, and goes with causal, window, qscale, softcap and sinks only. Changes
+                               bits as another cut of the keys would; with `invariant`, none                               */
     int32_t k_scales, v_scales; /* tp_scales of a k and v in i8, i4 or e4m3; otherwise 0. Attention is exact for what is
                                stored, code * scale. Forward only */
 } tp_problem;
@@ -495,6 +499,11 @@ typedef struct tp_tensors {
     uint64_t dropout_seed, dropout_offset;
     const tp_gradients *gradients;            /* of a backward call; a forward call ignores it       */
     const tp_tags *tags;                      /* whose call it is; NULL: not said                    */
+    /* cascade: sequence s begins with the first shared_lens[s] keys of the earlier sequence shared_with[s], on the same pages;
+       -1: with those of none, and its length is not looked at. Chains are trees: prefixes of prefixes are found. Sequences
+       of more than 256 rows of a KV head, or whose rows do not see all of these keys, read what they see of them by themselves.
+       tp_cache_prefixes fills both. */
+    const void *shared_with, *shared_lens;    /* [batch] */
     /* Scales of a quantised k and v, laid out like these, with strides in scales. TP_SCALES_TOKEN: float32, one for each token
        and KV head. TP_SCALES_GROUP: f16, a row's groups one after another. TP_SCALES_TENSOR: data is the one float32, strides are
        ignored. Otherwise data is NULL: q8_0 has scales inside its blocks. Strides of k and v in q8_0 count bytes, those in i4 are
@@ -765,6 +774,7 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *     sparse=64 | sparse-sorted=64   sparse indices, at most so many for every token of q
  *     latent                     v is part of k
  *     invariant                  the same bits for decode, prefill in chunks and prefill at once
+ *     cascade=4096               keys that sequences share, at most so many, are computed once for all of them
  *     padded                     used lengths in a batch; default: a plain batch
  *     top-left                   alignment; default bottom-right
  *     causal window=L,R chunk=N prefix=N first=N documents spans spans-and tree bits callback
@@ -855,6 +865,8 @@ struct tp_receipt {
     const char *launch_name[8];   /* private, as what follows: tp_receipt_function reads them   */
     uint16_t function_id[40];
     int64_t function_calls[40];
+    int64_t pairs_shared;         /* cascade: of pairs_visible, those of keys that were read once for several sequences; such
+                                     keys count once in bytes_compulsory, too                  */
 };
 TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
 static inline void tp_receipt_init(tp_receipt *receipt) { tp_receipt_init_sized(receipt, sizeof *receipt); }
@@ -870,6 +882,7 @@ typedef struct tp_counters {
     uint32_t struct_size;
     int32_t reserved;
     int64_t calls, plans, cache_hits, fallbacks, refusals;
+    int64_t pairs_shared; /* of completed calls: tp_receipt.pairs_shared */
 } tp_counters;
 TP_API tp_status tp_context_counters_sized(const tp_context *context, tp_counters *counters, size_t size);
 static inline tp_status tp_context_counters(const tp_context *context, tp_counters *counters) {

@@ -159,6 +159,13 @@ TP_API tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t 
 TP_API tp_status tp_cache_gather(const tp_cache *cache, int64_t count, const int64_t *sequences, void *table, void *lens,
                                  tp_error *error);
 
+/* Which of these sequences begin alike, for shared_with and shared_lens of tp_tensors (problem.cascade, such as the problem's
+   kv_len): of each, the earlier one with which it has the most tokens on the same pages, and how many. The slots
+   first..first+count-1, as tp_cache_tensors takes them; or, where sequences is not NULL, those, as tp_cache_gather does, and
+   first is 0. [count] of index_type each, the caller's. Once a step, after tp_cache_extend; all layers share them. */
+TP_API tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t count, const int64_t *sequences,
+                                   void *shared_with, void *shared_lens, tp_error *error);
+
 /* Copies the tokens from `first` on out of the cache and into another sequence, of this cache or of one with the same layers;
    page size and layout may differ. The buffer needs no alignment. tp_cache_copy_bytes: what it takes, -1 where there are no
    such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or one that shares them again. */

@@ -138,6 +138,7 @@ void tp__ocl_serves(void *user, int kernel, const tp_problem *p, tp_add_reason a
         {p->sparse_len > 0, "sparse indices, need none"}, {p->bias_dtype != 0, "bias, need none"},
         {p->dropout > 0, "dropout, need none"},           {p->positions != 0, "explicit positions, need those of the alignment"},
         {p->qscale_length > 0, "qscale, need none"},      {!tp__ocl_mask_of(p, &masks, &mask), mask},
+        {p->cascade > 0, "cascade, need none"},
     };
     int said = 0;
     for (size_t i = 0; i < sizeof features / sizeof *features && said < 2; i++)

@@ -51,7 +51,8 @@ int list_problems(const struct options *options, struct list *problems);
        @lognormal[=TOKENS]   packed sequences, 32,768 tokens in all, lengths log-normal with median
                              400 and sigma 1 (of the log), clipped to 64..4096, seed 1; the last
                              one takes what is left
-   @heads among the words: [batch][head][token][dim], in pages HND, where it is [batch][token][head][dim] otherwise */
+   @heads among the words: [batch][head][token][dim], in pages HND, where it is [batch][token][head][dim] otherwise. @alone with
+   cascade=N: sequences share pages so, but each reads all its keys by itself */
 /* The rule the words break; nothing is allocated. */
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error);
 tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char generator[] = "@lognormal", heads_word[] = "@heads";
+static const char generator[] = "@lognormal", heads_word[] = "@heads", alone_word[] = "@alone";
 static const double generator_median = 400, generator_sigma = 1;
 enum {
     GENERATOR_TOKENS = 32768,
@@ -43,14 +43,14 @@ static int64_t generate(int64_t tokens, int64_t *starts, int64_t *longest) {
     return count;
 }
 
-/* Copies the words but for @heads; whether it was among them. */
-static int take_heads(const char *words, char *rest, size_t size) {
+/* Copies the words but for one with an @; whether it was among them. */
+static int take_word(const char *words, const char *word, char *rest, size_t size) {
     int found = 0;
     size_t used = 0;
     rest[0] = 0;
     for (const char *at = words; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
         size_t length = strcspn(at, " ");
-        if (length == sizeof heads_word - 1 && !strncmp(at, heads_word, length))
+        if (length == strlen(word) && !strncmp(at, word, length))
             found = 1;
         else
             used += (size_t)snprintf(rest + used, used < size ? size - used : 0, "%s%.*s", used ? " " : "", (int)length, at);
@@ -81,18 +81,28 @@ static tp_status plain_words(const char *words, char *text, size_t size, int64_t
     return TP_OK;
 }
 
-static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengths, int64_t *tokens,
-                       enum tensors_form *form, tp_error *error) {
-    char rest[WORKLOAD_WORDS], plain[WORKLOAD_WORDS + 64], text[1024], reason[256];
-    *form = take_heads(words, rest, sizeof rest) ? FORM_HEADS : FORM_TOKENS;
-    tp_status status = plain_words(rest, plain, sizeof plain, tokens, error);
+/* What the words with an @ say. */
+struct said {
+    int64_t tokens; /* of the generator; 0: none */
+    enum tensors_form form;
+    int alone; /* sequences lie as cascade= says, but each reads all its keys by itself */
+};
+
+static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengths, struct said *said, tp_error *error) {
+    char rest[WORKLOAD_WORDS], others[WORKLOAD_WORDS], plain[WORKLOAD_WORDS + 64], text[1024], reason[256];
+    said->form = take_word(words, heads_word, others, sizeof others) ? FORM_HEADS : FORM_TOKENS;
+    said->alone = take_word(others, alone_word, rest, sizeof rest);
+    tp_status status = plain_words(rest, plain, sizeof plain, &said->tokens, error);
     if (status != TP_OK) return status;
     if (shape_expand(plain, text, sizeof text, reason, sizeof reason))
         return harness_fail(error, TP_INVALID, "%s", reason);
     memset(lengths, 0, sizeof *lengths);
     lengths->struct_size = sizeof *lengths;
     status = tp_problem_parse(text, problem, lengths, error);
-    if (status == TP_OK && *tokens) {
+    if (status == TP_OK && said->alone && !problem->cascade)
+        return harness_fail(error, TP_INVALID, "%s needs cascade=N: the keys that sequences share, and read by themselves",
+                            alone_word);
+    if (status == TP_OK && said->tokens) {
         if (problem->q_layout != TP_PACKED || problem->kv_layout != TP_PACKED)
             return harness_fail(error, TP_INVALID, "%s is packed on both sides", generator);
         lengths->count = 0;
@@ -102,13 +112,13 @@ static tp_status parse(const char *words, tp_problem *problem, tp_lengths *lengt
 
 tp_status bench_words_check(const char *words, tp_problem *problem, tp_error *error) {
     tp_lengths lengths;
-    enum tensors_form form;
-    int64_t tokens;
-    tp_status status = parse(words, problem, &lengths, &tokens, &form, error);
-    if (status == TP_OK && tokens) {
-        problem->batch = generate(tokens, NULL, &problem->q_len);
+    struct said said;
+    tp_status status = parse(words, problem, &lengths, &said, error);
+    if (status == TP_OK && said.tokens) {
+        problem->batch = generate(said.tokens, NULL, &problem->q_len);
         problem->kv_len = problem->q_len;
     }
+    if (status == TP_OK && said.alone) problem->cascade = 0;
     return status;
 }
 
@@ -145,15 +155,15 @@ static int tensors_cut(struct tensors *tensors, int64_t tokens) {
 tp_status bench_problem_open(struct workload *workload, const char *words, uint64_t seed, tp_error *error) {
     tp_problem parsed;
     tp_lengths lengths;
-    enum tensors_form form;
-    int64_t tokens;
+    struct said said;
     memset(workload, 0, sizeof *workload);
-    tp_status status = parse(words, &parsed, &lengths, &tokens, &form, error);
-    if (status == TP_OK && tokens && parsed.op == TP_BACKWARD)
+    tp_status status = parse(words, &parsed, &lengths, &said, error);
+    if (status == TP_OK && said.tokens && parsed.op == TP_BACKWARD)
         return harness_fail(error, TP_UNSUPPORTED, "%s has no backward: give seqs=", generator);
-    if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, form, seed, error);
-    if (status != TP_OK || !tokens) return status;
-    if (tensors_cut(&workload->tensors, tokens) || tensors_fill(&workload->tensors, seed)) { /* values go by sequence */
+    if (status == TP_OK) status = workload_open(workload, words, &parsed, &lengths, said.form, seed, error);
+    if (status == TP_OK && said.alone) workload->tensors.problem.cascade = 0;
+    if (status != TP_OK || !said.tokens) return status;
+    if (tensors_cut(&workload->tensors, said.tokens) || tensors_fill(&workload->tensors, seed)) { /* values go by sequence */
         workload_close(workload);
         return harness_fail(error, TP_NO_MEMORY, "the tensors could not be allocated");
     }

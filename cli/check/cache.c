@@ -100,6 +100,18 @@ static int forced(struct check_env *env) {
     return failed;
 }
 
+/* With `invariant`, shared prefixes give the bits of sequences that share nothing. */
+static int cascade(struct check_env *env) {
+    struct tensors shared, alone = {0};
+    int failed = check_make_own(env, &shared) || check_make_own(env, &alone);
+    alone.problem.cascade = 0;
+    failed = failed || check_attend(env, &shared) || check_attend(env, &alone) ||
+             check_same_rows(env, "with and without cascade", &shared, &alone);
+    tensors_destroy(&alone);
+    tensors_destroy(&shared);
+    return failed;
+}
+
 static void add_decode(struct check_list *list) {
     static const int ratios[] = {1, 2, 4, 7, 8, 16}, dims[] = {64, 128, 256, 576};
     for (size_t g = 0; g < COUNT(ratios); g++)
@@ -205,6 +217,25 @@ static void add_latent(struct check_list *list) {
         }
 }
 
+/* Few and many rows of all sharers; cuts within a block, at a chunk's end, behind it; what a window does not see. */
+static void add_cascade(struct check_list *list) {
+    static const char *const texts[] = {
+        "b5 h2/1 q1 k330 d40 %s paged=16 causal cascade=300",
+        "h4/2 seqs=3x1/700,1x0/600,2x3/640,1x70/660 d40 %s packed-q paged=16 causal cascade=640",
+        "b9 h8/2 q2 k1400 d16 %s paged=32 causal softcap=5 sinks qscale=0.4,16,1 cascade=1390",
+        "b4 h2/1 q1 k4300 d8 %s paged=64 cascade=4200",
+        "h8/1 seqs=4x1/300,2x2/290,3x1/40 d72/64 %s padded paged=7 latent causal window=280,0 cascade=290"};
+    for (size_t t = 0; t < COUNT(texts); t++)
+        for (int trees = 0; trees < 2; trees++)
+            for (int variant = 0; variant < 3; variant++) {
+                struct tensors_style style = {.lse = 1, .prefixes = trees, .index64 = variant == 1, .ragged = variant == 2};
+                char text[200];
+                check_add(list, "cascade", "", NULL, style, texts[t], dtypes[variant]);
+                snprintf(text, sizeof text, "%s invariant", texts[t]);
+                check_add(list, "hostile", "cascade", cascade, style, text, dtypes[variant]);
+            }
+}
+
 void check_add_cache(struct check_list *list) {
     static const struct tensors_style short_lists = {.lse = 1, .short_lists = 1};
     add_decode(list);
@@ -212,6 +243,7 @@ void check_add_cache(struct check_list *list) {
     add_masked(list);
     add_lists(list);
     add_latent(list);
+    add_cascade(list);
     for (int t = 0; t < 3; t++) {
         const char *d = dtypes[t];
         check_add(list, "hostile", "pages", pages, plain,

@@ -74,7 +74,9 @@ static int pages(struct subject *s, const struct kept *first) {
     tp_lengths lengths = trial->lengths;
     uint64_t bits = random_bits(trial->seed, 630, 0);
     char what[48];
-    if (problem.kv_layout == TP_PAGED && bits % 3 == 0) {
+    if (problem.cascade > 0) { /* what is shared hangs on the pages, and only `invariant` has the same bits then */
+        if (!problem.invariant || trial->values || trial->nan || trial->hidden) return 0;
+    } else if (problem.kv_layout == TP_PAGED && bits % 3 == 0) {
         problem.kv_layout = TP_BATCH;
         problem.page_size = 0;
         lengths.padded = 1;
@@ -98,12 +100,27 @@ static int invariant(struct subject *s, const struct kept *first) {
     if (!has_loops(s->env) || problem.invariant) return 0;
     subject_step(s, "prefill by name");
     s->env->strategy = "prefill";
+    s->tensors.problem.cascade = 0; /* `invariant` gives the bits of sequences that share nothing */
     int failed = check_attend_by(s->env, &s->tensors, ENTRY_SERIAL, 1, 0xFF, &receipt) || try_receipt(s, &receipt);
     s->env->strategy = NULL;
+    s->tensors.problem.cascade = problem.cascade;
     if (!failed && kept_create(&by_name, &s->tensors)) failed = check_fail(s->env, "no memory to keep its outputs");
     problem.invariant = 1;
     if (!failed) failed = other(s, &by_name, "invariant", &problem, &s->trial->lengths, &s->trial->style);
     kept_destroy(&by_name);
+    return failed;
+}
+
+/* Each sequence by itself, on the same pages. */
+static int alone(struct subject *s, const struct kept *first) {
+    tp_receipt receipt;
+    int64_t cascade = s->tensors.problem.cascade;
+    if (cascade == 0 || !s->tensors.problem.invariant) return 0;
+    subject_step(s, "without cascade");
+    s->tensors.problem.cascade = 0;
+    int failed = check_attend_by(s->env, &s->tensors, ENTRY_SERIAL, 2, 0xFF, &receipt) ||
+                 check_same_rows(s->env, "without cascade", &first->tensors, &s->tensors);
+    s->tensors.problem.cascade = cascade;
     return failed;
 }
 
@@ -128,6 +145,6 @@ static int one_call(struct subject *s, const struct kept *first) {
 
 int try_cuts(struct subject *s, const struct kept *first) {
     int shared = s->trial->style.form == FORM_BROADCAST; /* other layouts would hold other numbers */
-    return tasks(s, first) || one_call(s, first) || invariant(s, first) ||
+    return tasks(s, first) || one_call(s, first) || alone(s, first) || invariant(s, first) ||
            (!shared && (layouts(s, first) || pages(s, first)));
 }

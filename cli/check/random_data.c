@@ -62,9 +62,17 @@ static void resize_all(const struct trial *trial, struct tensors *t, enum tensor
                 for (int64_t x = 0; x < tensors_dim(t, id); x++, index++)
                     row[x] = resize(trial, id, tensors_dtype(t, id),
                                     random_bits(trial->seed, STREAM_VALUES + (uint64_t)id, index), row[x]);
-                tensors_set_row(t, id, s, token, h, row);
+                if (id == TENSOR_Q || id > TENSOR_V || cache_source(t, s, token) == s) /* once, where it is shared */
+                    tensors_set_row(t, id, s, token, h, row);
                 free(row);
             }
+}
+
+/* Whether another sequence has this key, too. */
+static int is_shared(const struct tensors *t, int64_t seq, int64_t key) {
+    for (int64_t s = 0; t->shared_with && s < t->sequences; s++)
+        if (s != seq && key < t->kv_lens[s] && cache_source(t, s, key) == cache_source(t, seq, key)) return 1;
+    return 0;
 }
 
 /* One to four places hold what is not finite. */
@@ -108,7 +116,7 @@ static void spoil_hidden(struct tensors *t, const struct visibility *visibility)
     for (int64_t s = 0; s < t->sequences; s++) {
         for (int64_t i = 0; i < t->kv_lens[s] * t->problem.kv_heads; i++) {
             int64_t key = i / t->problem.kv_heads, head = i % t->problem.kv_heads;
-            int found = 0;
+            int found = is_shared(t, s, key);
             for (int64_t r = 0; !found && r < t->q_lens[s] * group; r++)
                 found = seen(visibility, t, (tp_row){s, head * group + r % group, r / group}, key);
             if (found) continue;

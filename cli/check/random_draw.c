@@ -124,6 +124,8 @@ static void scales(struct draft *d) {
 
 static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw_number(d, d->keys + 60) + 1); }
 
+static void cascade(struct draft *d) { draft_say(d, " cascade=%lld", (long long)draw_number(d, d->keys + 9) + 1); }
+
 static void list_length(struct draft *d) {
     static const int more[] = {1, 1, 2, 4};
     int longer = dice_chance(&d->dice, 150); /* than a chunk, of however few keys */
@@ -181,6 +183,7 @@ static const struct row table[] = {
     {"sparse=", {0, 600, 0}, LISTED, TREES | MASKS, lists},
     {"sparse-sorted=", {0, 1000, 0}, LISTED, LISTED, sorted_lists},
     {"paged=", {250, 300, 0}, KEPT, KEPT, paged},
+    {"cascade=", {500, 0, 0}, 0, 0, cascade},
     {"packed-q", {120, 120, 60}, PACKS, PACKS, NULL},
     {"packed-kv", {60, 60, 60}, PACKS, PACKS | KEPT, NULL},
     {"packed", {250, 200, 250}, PACKS, PACKS | KEPT, NULL},

@@ -200,6 +200,10 @@ int try_receipt(struct subject *s, const tp_receipt *receipt) {
             count_tiles(s, seq, h, kernel->mr ? kernel->mr : 1 << 20, kernel->nr ? kernel->nr : 1 << 20, &tiles);
     }
     if (count_is(s->env, "pairs_visible", tiles.visible, receipt->pairs_visible)) return 1;
+    if (receipt->pairs_shared < 0 || receipt->pairs_shared > (t->problem.cascade ? tiles.visible : 0))
+        return check_fail(s->env, "pairs_shared is %" PRId64 " of %" PRId64 ", cascade %" PRId64, receipt->pairs_shared,
+                          tiles.visible, t->problem.cascade);
+    if (receipt->pairs_shared > 0) strips = 0; /* of rows of several sequences */
     if (receipt->pairs_computed < tiles.visible)
         return check_fail(s->env, "pairs_computed: expected at least %" PRId64 ", the receipt says %" PRId64, tiles.visible,
                           receipt->pairs_computed);

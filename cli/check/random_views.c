@@ -72,6 +72,7 @@ static void look(struct view *v, const struct tensors *whole, int64_t seq, int64
     int64_t q_start = whole->q_start[seq] + row, kv_start = whole->kv_start[seq];
     move_masks(t, seq, row);
     c->batch = t->sequences = 1;
+    t->problem.cascade = 0;
     t->problem.q_len = rows; /* bits and biases have so many left from here on */
     c->callback_user = v->first;
     t->q_lens = &v->lens[0];
@@ -137,6 +138,7 @@ int try_views(struct subject *s, const struct kept *first) {
     struct view v;
     int failed = 0;
     if (t->problem.dropout > 0) return 0; /* which pairs it drops hangs on sequence and row */
+    if (t->problem.cascade > 0 && !t->problem.invariant) return 0; /* bits hang on what is shared */
     for (int64_t seq = 0; !failed && t->sequences > 1 && seq < t->sequences; seq++) {
         look(&v, t, seq, 0, t->q_lens[seq], t->kv_lens[seq]);
         failed = run_view(s, &v, first, "a sequence alone");

@@ -51,7 +51,8 @@ static void print_kernels(const struct options *options, FILE *out) {
 /* Of a problem, with '=' where a value follows. */
 static void print_words(const struct options *options, FILE *out) {
     static const char *const fixed[] = {"prefill", "decode",  "mixed",  "backward",  "packed", "padded", "packed-q", "paged=",
-                                        "latent",  "sparse=", "p=bf16", "invariant", "seqs=",  "scale=", "softcap=", "sinks"};
+                                        "latent",  "sparse=", "p=bf16", "invariant", "seqs=",  "scale=", "softcap=", "sinks",
+                                        "cascade="};
     (void)options;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) fprintf(out, "%s\n", fixed[i]);
     for (int i = TP_F32; i <= TP_BF16; i++) fprintf(out, "%s\n", tp_dtype_name((tp_dtype)i));

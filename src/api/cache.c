@@ -83,6 +83,7 @@ static int make_key(const tp_problem *problem, const tp_choice *choice, tp_conte
     k->problem.batch = up_to_power_of_two(problem->batch);
     k->problem.q_len = up_to_power_of_two(problem->q_len);
     k->problem.kv_len = tp__max(KV_LEN_MIN, up_to_power_of_two(problem->kv_len));
+    k->problem.cascade = problem->cascade > 0;
     k->policy = choice != NULL ? choice->policy : context->policy;
     k->device = choice != NULL ? choice->device : TP_CPU;
     if (k->policy == TP_LOCKED) {

@@ -34,7 +34,7 @@ struct tp_context {
     int32_t policy;
     char *disable; /* NULL: none */
     tp__parallel parallel; /* a pool of its own, or the caller's threads */
-    atomic_llong calls, plans, cache_hits, fallbacks, refusals;
+    atomic_llong calls, plans, cache_hits, fallbacks, refusals, pairs_shared;
     tp_context_options options; /* whom to tell; what it points to is not the context's */
     tp__permits *permits;
     atomic_uint permits_generation;

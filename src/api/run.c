@@ -105,6 +105,7 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
     plan->strategy->run(&job);
     tp__control_restore(saved);
     told->kernel = tp__trace_kernel(&trace);
+    if (trace.pairs_shared > 0) atomic_fetch_add(&context->pairs_shared, trace.pairs_shared);
     told->amounts = (tp__amounts){tp__now_ns() - start, trace.bytes, (int64_t)need};
     if (receipt != NULL) {
         tp__receipt_fill(receipt, &plan->problem, tensors, plan->decision, &trace,

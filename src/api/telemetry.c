@@ -13,7 +13,8 @@ tp_status tp_context_counters_sized(const tp_context *context, tp_counters *coun
                                .plans = atomic_load(&context->plans),
                                .cache_hits = atomic_load(&context->cache_hits),
                                .fallbacks = atomic_load(&context->fallbacks),
-                               .refusals = atomic_load(&context->refusals)};
+                               .refusals = atomic_load(&context->refusals),
+                               .pairs_shared = atomic_load(&context->pairs_shared)};
     tp__struct_out(counters, size, &found, sizeof found);
     return TP_OK;
 }

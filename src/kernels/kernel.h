@@ -73,6 +73,7 @@ typedef struct tp__trace {
     int64_t bytes_scratch; /* written to scratch that grows with the length; also in bytes, twice */
     int64_t panels_conservative;
     int64_t bytes_masks; /* of bytes: bits of masks, elements of a bias */
+    int64_t pairs_shared, bytes_shared; /* of pairs_visible: of keys read once for several sequences; what that saved of bytes */
     int64_t calls[TP__FUNCTION_COUNT]; /* last: a set more moves nothing */
 } tp__trace;
 

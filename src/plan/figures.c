@@ -31,13 +31,13 @@ static const char *stored_id(const char *name, int32_t dtype, int32_t scales, tp
 }
 
 /* What else decides bits. */
-static void finish_id(const tp_problem *p, tp_decision *decision) {
+static void finish_id(const tp_problem *p, int fused, tp_decision *decision) {
     int plain = decision->arithmetic == TP_ARITHMETIC_F32;
     decision->numerics_id = tp__decision_text(
-        decision, "%s%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
+        decision, "%s%s%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
         plain ? "" : tp_arithmetic_name((tp_arithmetic)decision->arithmetic), p->softcap > 0 ? " tanhp6" : "",
-        p->dropout > 0 ? " philox" : "", stored_id("k", p->k_dtype, p->k_scales, decision),
-        stored_id("v", p->v_dtype, p->v_scales, decision));
+        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "",
+        stored_id("k", p->k_dtype, p->k_scales, decision), stored_id("v", p->v_dtype, p->v_scales, decision));
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */
@@ -119,7 +119,7 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     } else
         decision->numerics_id = tp__decision_text(decision, "%s/%s-%d bk%d c%d exp2p5", strategy->name, kernels->isa,
                                                   NUMERICS_VERSION, tp_block_keys(dim), TP_CHUNK_KEYS);
-    finish_id(problem, decision);
+    finish_id(problem, strategy->fused, decision);
     decision->workspace_bytes = (int64_t)tp__workspace(strategy, problem, kernels, path, 1);
     if (problem->head_dim_v % kernels->row_step != 0) decision->rewrites |= TP_REWRITE_PADDED_V;
 }

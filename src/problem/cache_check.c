@@ -224,10 +224,58 @@ static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error
     return check_latent_scales(p, t, distance, error);
 }
 
+/* One table, of which the first keys of both sequences are to be the same. */
+static tp_status check_same_pages(const tp_problem *p, const tp_tensors *t, const char *name, const void *table, int64_t seq,
+                                  int64_t with, int64_t keys, tp_error *error) {
+    for (int64_t slot = 0; table != NULL && slot * p->page_size < keys; slot++) {
+        int64_t page = tp__index_at(t, table, seq * t->page_slots + slot);
+        int64_t other = tp__index_at(t, table, with * t->page_slots + slot);
+        TP_REQUIRE(page == other, error, TP_INVALID,
+                   "%s[%lld][%lld] is %lld and %s[%lld][%lld] is %lld: sequences %lld and %lld share %lld keys by shared_lens, "
+                   "and must have the same pages for them",
+                   name, (long long)seq, (long long)slot, (long long)page, name, (long long)with, (long long)slot,
+                   (long long)other, (long long)seq, (long long)with, (long long)keys);
+    }
+    return TP_OK;
+}
+
+static tp_status check_shared(const tp_problem *p, const tp_tensors *t, int64_t seq, tp_error *error) {
+    int64_t with = tp__index_at(t, t->shared_with, seq), keys = tp__index_at(t, t->shared_lens, seq);
+    TP_REQUIRE(with >= -1 && with < seq, error, TP_INVALID,
+               "shared_with[%lld] is %lld: it must be an earlier sequence, or -1: it begins with the keys of none",
+               (long long)seq, (long long)with);
+    if (with < 0) return TP_OK;
+    int64_t own = tp__sequence_at(p, t, seq).kv_len, others = tp__sequence_at(p, t, with).kv_len;
+    TP_REQUIRE(keys >= 0 && keys <= own && keys <= others, error, TP_INVALID,
+               "shared_lens[%lld] is %lld: it must be in 0..%lld, what sequences %lld (%lld keys) and %lld (%lld keys) hold",
+               (long long)seq, (long long)keys, (long long)(own < others ? own : others), (long long)seq, (long long)own,
+               (long long)with, (long long)others);
+    TP_REQUIRE(keys <= p->cascade, error, TP_INVALID,
+               "shared_lens[%lld] is %lld: it must be at most the problem's cascade = %lld", (long long)seq, (long long)keys,
+               (long long)p->cascade);
+    TP_TRY(check_same_pages(p, t, "k_pages", t->k_pages, seq, with, keys, error));
+    return check_same_pages(p, t, "v_pages", t->v_pages, seq, with, keys, error);
+}
+
+static tp_status check_cascade(const tp_problem *p, const tp_tensors *t, tp_error *error) {
+    const struct {
+        const char *name;
+        const void *data;
+    } arrays[] = {{"shared_with", t->shared_with}, {"shared_lens", t->shared_lens}};
+    for (int i = 0; i < 2; i++) {
+        TP_REQUIRE(arrays[i].data != NULL || t->batch == 0, error, TP_INVALID,
+                   "%s is NULL: cascade %lld needs it (tp_cache_prefixes fills it)", arrays[i].name, (long long)p->cascade);
+        TP_TRY(check_array(t, arrays[i].name, arrays[i].data, error));
+    }
+    for (int64_t seq = 0; tp__reads_indices(t) && seq < t->batch; seq++) TP_TRY(check_shared(p, t, seq, error));
+    return TP_OK;
+}
+
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     if (problem->latent) TP_TRY(check_latent(problem, tensors, error));
     if (problem->kv_layout == TP_PAGED) TP_TRY(check_tables(problem, tensors, error));
     if (problem->sparse_len > 0) TP_TRY(check_lists(problem, tensors, error));
+    if (problem->cascade > 0) TP_TRY(check_cascade(problem, tensors, error));
     return TP_OK;
 }
 

@@ -75,6 +75,8 @@ tp__mask_array tp__mask_array_at(const tp_problem *p, const tp_tensors *t, int i
         {"alibi_slopes", p->alibi ? t->alibi_slopes : NULL,
          tp__span_bytes(&t->alibi_stride, &t->batch, 1, real, p->q_heads * real), real},
         {"sinks", p->sinks ? t->sinks : NULL, p->q_heads * real, real},
+        {"shared_with", p->cascade ? t->shared_with : NULL, t->batch * size, size},
+        {"shared_lens", p->cascade ? t->shared_lens : NULL, t->batch * size, size},
     };
     if (index >= (int)(sizeof arrays / sizeof arrays[0])) return (tp__mask_array){0};
     tp__mask_array array = arrays[index];

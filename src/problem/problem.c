@@ -222,6 +222,25 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
+/* A pass over shared keys has rows of several sequences: what goes by the sequence cannot follow. */
+static tp_status check_cascade(const tp_problem *p, tp_error *error) {
+    TP_TRY(check_range("cascade", p->cascade, 0, TP__LENGTH_MAX, 40, error));
+    if (p->cascade == 0) return TP_OK;
+    TP_REQUIRE(p->kv_layout == TP_PAGED, error, TP_INVALID,
+               "cascade is %lld though kv_layout is not TP_PAGED: sequences share keys by their pages", (long long)p->cascade);
+    const char *found = p->sparse_len > 0         ? "lists"
+                        : p->positions            ? "positions"
+                        : p->alibi                ? "alibi"
+                        : p->bias_dtype           ? "bias"
+                        : p->dropout > 0          ? "dropout"
+                        : !tp__mask_is_plain(p)   ? "a mask that may leave holes"
+                                                  : NULL;
+    TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
+               "%s with cascade %lld: shared prefixes go with causal, window, qscale, softcap and sinks only", found,
+               (long long)p->cascade);
+    return TP_OK;
+}
+
 /* What serves caches and decoding is not trained through. */
 static tp_status check_backward(const tp_problem *p, tp_error *error) {
     if (p->op != TP_BACKWARD) return TP_OK;
@@ -262,6 +281,7 @@ static tp_status check_all(const tp_problem *problem, tp_error *error) {
     TP_TRY(check_scores(problem, error));
     TP_TRY(tp__mask_check(problem, error));
     TP_TRY(check_lists(problem, error));
+    TP_TRY(check_cascade(problem, error));
     return check_backward(problem, error);
 }
 

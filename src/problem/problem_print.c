@@ -167,8 +167,8 @@ static const char *phase_word(const tp_problem *problem, const char *forward) {
     return problem->op == TP_BACKWARD ? "backward" : forward;
 }
 
-/* What does not depend on batch and lengths, but for the heads. */
-static void put_rest(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
+/* What does not depend on batch and lengths, but for the heads; of a class, not on the length of shared prefixes either. */
+static void put_rest(printer *p, const tp_problem *problem, const tp_tensors *tensors, int of_class) {
     put(p, " d%lld", (long long)problem->head_dim_qk);
     if (problem->head_dim_v != problem->head_dim_qk)
         put(p, "/%lld", (long long)problem->head_dim_v);
@@ -180,6 +180,8 @@ static void put_rest(printer *p, const tp_problem *problem, const tp_tensors *te
         p->used += tp__mask_print(problem, p->text + p->used, sizeof p->text - p->used);
     if (problem->positions) put(p, " positions");
     put_scores(p, problem);
+    if (problem->cascade > 0) put(p, " cascade");
+    if (problem->cascade > 0 && !of_class) put(p, "=%lld", (long long)problem->cascade);
     if (problem->invariant) put(p, " invariant");
 }
 
@@ -189,7 +191,7 @@ static void put_problem(printer *p, const tp_problem *problem, const tp_tensors 
     put(p, "%s b%lld h%lld/%lld", phase_word(problem, s.phase), (long long)s.batch, (long long)problem->q_heads,
         (long long)problem->kv_heads);
     put_sequences(p, &s);
-    put_rest(p, problem, tensors);
+    put_rest(p, problem, tensors, 0);
 }
 
 /* The arrays that the walk over the sequences reads must be there, and lie as their elements must. */
@@ -223,7 +225,7 @@ tp_status tp__class_print(const tp_problem *problem, const char *bucket, char *t
     printer p = {.used = 0};
     put(&p, "%s %s h%lld/%lld", phase_word(problem, tp__phase(problem->q_len, problem->kv_len)), bucket,
         (long long)problem->q_heads, (long long)problem->kv_heads);
-    put_rest(&p, problem, NULL);
+    put_rest(&p, problem, NULL, 1);
     if (p.used >= size) return TP_INVALID;
     memcpy(text, p.text, p.used + 1);
     return TP_OK;

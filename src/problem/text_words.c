@@ -186,6 +186,10 @@ tp_status tp__take_sparse(tp__words *w) {
     return take_count(w, &w->problem.sparse_len);
 }
 
+tp_status tp__take_cascade(tp__words *w) {
+    return take_count(w, &w->problem.cascade);
+}
+
 tp_status tp__take_sparse_sorted(tp__words *w) {
     w->problem.sparse_sorted = 1;
     return take_count(w, &w->problem.sparse_len);

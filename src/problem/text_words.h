@@ -58,6 +58,7 @@ tp_status tp__take_scale(tp__words *w);
 tp_status tp__take_scales(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
 tp_status tp__take_sparse(tp__words *w);
+tp_status tp__take_cascade(tp__words *w);
 tp_status tp__take_sparse_sorted(tp__words *w);
 
 /* The problem's scales, once its dtypes are known: those given, or each dtype's own. */

@@ -17,6 +17,7 @@
 #include "base/dtype.h"
 #include "reference/rounding.h"
 
+#define CASCADE_LEVELS 3 /* strategies/cascade.h: shared prefixes of a row, at most */
 #define EXACT_INT 0x1p24 /* integers below are floats */
 #define LANES     16
 
@@ -145,6 +146,7 @@ static int scores_overflow(tp__reference_row *row) {
 /* Where the kernel cuts the keys. */
 typedef struct grid {
     int64_t block, chunk;
+    double cuts; /* of keys that are shared: where they end, a block or chunk is cut that would go on */
 } grid;
 
 /* Visible keys first..end-1 are one block of one chunk. */
@@ -303,7 +305,10 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
             c->chunk[x] = 0;
         }
     }
-    double merges = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks;
+    /* a cut rescales and merges once more, wherever it is: at most all there is */
+    w.sum_walk += g->cuts * 4 * total;
+    for (int64_t x = 0; x < dv && g->cuts > 0; x++) c->walk[x] += g->cuts * 5 * c->size[x];
+    double merges = 2.0 * (double)((g->chunk + block - 1) / block) + 3.0 * (double)chunks + 5 * g->cuts;
     w.steps = fmin((double)row->count, (double)g->chunk) + merges + 2;
     w.sum_steps = (double)(block / LANES + 4) + merges;
     return w;
@@ -373,11 +378,18 @@ void tp__row_bound(tp__reference_row *row, double *bound, double *lse_bound) {
     int64_t dim = row->problem->head_dim_qk > row->problem->head_dim_v ? row->problem->head_dim_qk
                                                                        : row->problem->head_dim_v;
     int64_t block = row->rounding->block;
-    grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS},
-                    {tp_decode_block_keys(dim, (tp_dtype)row->problem->k_dtype), TP_DECODE_CHUNK_KEYS}};
+    int shares = row->problem->cascade > 0 && !row->problem->invariant;
+    double cuts = shares ? CASCADE_LEVELS : 0;
+    grid grids[] = {{tp_block_keys(dim), TP_CHUNK_KEYS, cuts},
+                    {tp_decode_block_keys(dim, (tp_dtype)row->problem->k_dtype), TP_DECODE_CHUNK_KEYS, cuts}};
     if (block > 0) {
-        grids[0] = (grid){block, (row->sequence.kv_len / block + 1) * block};
-        grids[1] = (grid){block, row->rounding->split};
+        grids[0] = (grid){block, (row->sequence.kv_len / block + 1) * block, 0};
+        grids[1] = (grid){block, row->rounding->split, 0};
     }
     for (int i = row->problem->invariant ? 1 : 2; i-- > 0;) bound_of(row, &grids[i], bound, lse_bound);
+    if (!shares) return;
+    /* shared keys may go by one loop and the others by the other: both bounds, each at most the larger, add up */
+    for (int64_t x = 0; x < row->problem->head_dim_v; x++) row->columns.bound[x] *= 2;
+    *bound *= 2;
+    *lse_bound *= 2;
 }

@@ -64,4 +64,6 @@ void tp__trace_add(tp__trace *sum, const tp__trace *one) {
     sum->bytes_scratch += one->bytes_scratch;
     sum->panels_conservative += one->panels_conservative;
     sum->bytes_masks += one->bytes_masks;
+    sum->pairs_shared += one->pairs_shared;
+    sum->bytes_shared += one->bytes_shared;
 }

@@ -2,12 +2,12 @@
 /*
  * fused: the score matrix is never written. For each task
  *
- *     load its Q rows once
+ *     load its Q rows once                                of all sharers, where it is about a shared prefix
  *     for each chunk of keys its rows see                 keys are cut at absolute indices,
  *         start from the empty state                      never by rows, threads or lengths
  *         attend the chunk: prefill's loop or decode's    by the sequence's own number of rows
  *         merge the chunk's state into the rows' state
- *     store O = o/l and lse
+ *     store O = o/l and lse                               or the state, from which sharers go on
  *
  * so that a row's bits depend on its own q, its keys, its sequence's path and nothing else.
  */
@@ -20,15 +20,8 @@
 #include "strategies/prepare.h"
 
 #define RANGE_ROWS 2048
+#define SHARED_KEYS 16 /* fewer of a prefix are not worth a task; with `invariant` it is whole blocks */
 #define RANGE_FLOATS (RANGE_ROWS * 128) /* of one row buffer: wide heads take fewer rows */
-
-static tp__state take_state(tp__arena *arena, int64_t rows, int64_t ldo) {
-    tp__state s;
-    s.m = TP_TAKE(arena, float, rows);
-    s.l = TP_TAKE(arena, float, rows);
-    s.o = TP_TAKE(arena, float, tp__times(rows, ldo));
-    return s;
-}
 
 /* Rows a task of either loop can have, at the problem's bounds. */
 static int64_t prefill_rows(const tp__fused *f, int mr) {
@@ -36,13 +29,13 @@ static int64_t prefill_rows(const tp__fused *f, int mr) {
     int64_t rows = tp__min(RANGE_ROWS, RANGE_FLOATS / tp__max(f->ldq, f->ldo));
     rows = tp__round_up(rows, mr);
     /* a problem that is smaller than a range needs no more scratch than its rows */
-    return tp__max(tp__min(rows, tp__times(p->q_len, p->q_heads / p->kv_heads)), 1);
+    return tp__max(tp__min(rows, tp__cascade_rows(p)), 1);
 }
 
 static int64_t decode_rows(const tp__fused *f) {
     const tp_problem *p = f->cut.problem;
-    int64_t rows = tp__times(p->q_len, p->q_heads / p->kv_heads);
-    if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, TP_DECODE_ROWS);
+    int64_t rows = tp__cascade_rows(p);
+    if (f->cut.path == TP__BY_ROWS) rows = tp__min(rows, p->cascade > 0 ? TP__CASCADE_FEW : TP_DECODE_ROWS);
     rows = tp__min(tp__times(rows, p->kv_heads), TP__SPLIT_KV_ROWS);
     return tp__max(rows, TP_DECODE_ROWS);
 }
@@ -50,6 +43,7 @@ static int64_t decode_rows(const tp__fused *f) {
 static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernels, tp__arena *arena) {
     const tp_problem *p = f->cut.problem;
     int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
+    if (p->cascade > 0) prefills |= !tp__decodes_shared(f->cut.path, tp__cascade_rows(p));
     int64_t rows = 0, block = 0;
     if (prefills) rows = f->cut.range_rows, block = f->block;
     if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);
@@ -61,8 +55,8 @@ static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernel
     scratch.k = tp__take_k(arena, kernels, prefills ? f->block : 0, p->head_dim_qk);
     scratch.v = tp__take_v(arena, kernels, block, f->ldo);
     scratch.s = TP_TAKE(arena, float, (int64_t)f->tile_rows *block);
-    scratch.whole = take_state(arena, rows, f->ldo);
-    scratch.chunk = tp__row_keys_max(p) > chunk ? take_state(arena, rows, f->ldo) : scratch.whole;
+    scratch.whole = tp__state_take(arena, rows, f->ldo);
+    scratch.chunk = tp__row_keys_max(p) > chunk || p->cascade > 0 ? tp__state_take(arena, rows, f->ldo) : scratch.whole;
     scratch.visibility = tp__visibility_take(arena, p, rows, f->tile_rows, (int)block);
     int64_t places = block + tp__max(TP__AHEAD_KEYS, f->decode_block) + f->key_scales;
     scratch.k_row = TP_TAKE(arena, const char *, places);
@@ -75,7 +69,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
                          tp__arena *arena) {
     tp__fused f = {0};
     int64_t dim = tp__max(problem->head_dim_qk, problem->head_dim_v);
-    f.cut = (tp__cut){problem, tp__path_of(problem, (tp__path)path), threads, 0};
+    f.cut = (tp__cut){.problem = problem, .path = tp__path_of(problem, (tp__path)path), .threads = threads};
     f.ldq = tp__ldq(kernels, problem->head_dim_qk);
     f.ldo = tp__round_up(problem->head_dim_v, kernels->row_step);
     f.block = tp_block_keys(dim);
@@ -90,13 +84,14 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
         tp__scratch scratch = take_scratch(&f, kernels, arena);
         if (arena->base != NULL) f.scratch[i] = scratch;
     }
-    int splits = tp__split_kv_bound(threads);
+    int splits = tp__split_kv_bound(&f.cut);
     int64_t rows = tp__min(tp__max(decode_rows(&f), f.cut.range_rows), TP__SPLIT_KV_ROWS);
     f.split = TP_TAKE(arena, tp__split_kv, splits);
     for (int i = 0; i < splits; i++) {
-        tp__state state = take_state(arena, rows, f.ldo);
+        tp__state state = tp__state_take(arena, rows, f.ldo);
         if (arena->base != NULL) f.split[i].state = state;
     }
+    f.cascade = tp__cascade_take(arena, problem, f.ldo);
     return f;
 }
 
@@ -149,20 +144,54 @@ static tp__rows rows_of(const tp__work *work, const tp_tensor *tensor) {
                       tensor->stride[2]};
 }
 
-static void load_rows(const tp__work *work) {
+/* Rows of one sequence, which come to stand at row `at` of the task's. */
+static void load_slice(const tp__work *work, const tp__sequence *seq, int64_t first, int64_t count, int64_t at) {
     const tp__fused *f = work->fused;
     const tp_problem *p = f->job->problem;
     const tp_tensor *q = &f->job->tensors->q;
     tp__rows rows = rows_of(work, q);
+    rows.first = first;
+    rows.count = count;
     for (int64_t part = 0; part < work->task->heads; part++) {
-        int64_t offset = work->keys.seq.q + (work->task->head + part) * rows.group * q->stride[2];
+        int64_t offset = seq->q + (work->task->head + part) * rows.group * q->stride[2];
         f->job->kernels->load_q[p->q_dtype](
-            work->scratch->trace, tp__q_at(f->job->kernels, work->scratch->q, part * rows.count, f->ldq), f->ldq,
+            work->scratch->trace, tp__q_at(f->job->kernels, work->scratch->q, part * work->task->count + at, f->ldq), f->ldq,
             tp__element(q, offset, p->q_dtype), &rows, p->head_dim_qk, f->job->units.q_factor);
     }
-    if (work->task->decode)
-        tp__ready_q(f->job->kernels, p->k_dtype, work->scratch->q, f->ldq, work->task->heads * rows.count,
-                    p->head_dim_qk);
+}
+
+/* Rows of all sharers, and what they see: all of the segment's keys. */
+static int64_t load_sharers(const tp__work *work) {
+    const tp__fused *f = work->fused;
+    const tp__segment *segment = work->task->segment;
+    int64_t first = work->task->first, end = first + work->task->count, base = f->cascade.row[segment->first];
+    tp__visibility_shared(&work->scratch->visibility, work->task->count, work->from, work->to);
+    for (int64_t i = segment->first; i < segment->first + segment->count; i++) {
+        int64_t row = f->cascade.row[i] - base, lo = tp__max(row, first), hi = tp__min(f->cascade.row[i + 1] - base, end);
+        if (lo >= hi) continue;
+        tp__sequence seq = tp__sequence_at(f->job->problem, f->job->tensors, f->cascade.order[i]);
+        load_slice(work, &seq, lo - row, hi - lo, lo - first);
+        tp__visibility_scales(&work->scratch->visibility, &seq, lo - row, hi - lo, lo - first);
+    }
+    return work->task->count * (work->to - work->from);
+}
+
+/* Returns the pairs that the rows of one head see. */
+static int64_t load_rows(const tp__work *work) {
+    const tp__fused *f = work->fused;
+    const tp__task *task = work->task;
+    int64_t pairs;
+    if (task->segment == NULL) {
+        load_slice(work, &work->keys.seq, task->first, task->count, 0);
+        pairs = tp__visibility_rows(&work->scratch->visibility, &work->keys, task->first, task->count);
+        if (work->from > 0) pairs -= tp__visibility_from(&work->scratch->visibility, work->from);
+    } else {
+        pairs = load_sharers(work);
+    }
+    if (task->decode)
+        tp__ready_q(f->job->kernels, f->job->problem->k_dtype, work->scratch->q, f->ldq, task->heads * task->count,
+                    f->job->problem->head_dim_qk);
+    return pairs;
 }
 
 static void store_rows(const tp__work *work, const tp__state *state) {
@@ -193,64 +222,121 @@ static void merge_state(const tp__work *work, const tp__state *into, const tp__s
                           into->l, into->o, from->m, from->l, from->o, work->scratch->visibility.units.unit);
 }
 
+/* Between a task's own state and the rows of its heads among those of the cascade. */
+static void copy_state(const tp__work *work, const tp__state *own, const tp__state *shared, int save) {
+    const tp__cascade *c = &work->fused->cascade;
+    const tp__task *task = work->task;
+    int64_t count = task->count, ldo = work->fused->ldo;
+    int64_t place = task->segment != NULL ? task->segment->first : c->place[task->seq];
+    for (int64_t part = 0; part < task->heads; part++) {
+        int64_t here = part * count, there = (task->head + part) * c->row[c->members] + c->row[place] + task->first;
+        const tp__state a = {own->m + here, own->l + here, own->o + here * ldo};
+        const tp__state b = {shared->m + there, shared->l + there, shared->o + there * ldo};
+        const tp__state *to = save ? &b : &a, *from = save ? &a : &b;
+        memcpy(to->m, from->m, (size_t)count * sizeof(float));
+        memcpy(to->l, from->l, (size_t)count * sizeof(float));
+        memcpy(to->o, from->o, (size_t)(count * ldo) * sizeof(float));
+    }
+}
+
+/* The state of the rows before the task's keys. */
+static void begin(const tp__work *work, const tp__state *state) {
+    if (work->from > 0)
+        copy_state(work, state, &work->fused->cascade.whole, 0);
+    else
+        clear(state, work->task->heads * work->task->count, work->fused->ldo);
+}
+
+/* A chunk's own. `invariant` asks for the bits of chunks that nobody cut: one that a segment ends in stays open, and whoever
+   comes next goes on in it. */
+static void begin_chunk(const tp__work *work, int64_t chunk) {
+    if (work->fused->job->problem->invariant && chunk < work->from)
+        copy_state(work, &work->scratch->chunk, &work->fused->cascade.open, 0);
+    else
+        clear(&work->scratch->chunk, work->task->heads * work->task->count, work->fused->ldo);
+}
+
+static void end_chunk(const tp__work *work, const tp__state *whole, int64_t end) {
+    if (work->fused->job->problem->invariant && work->task->segment != NULL && end > work->to)
+        copy_state(work, &work->scratch->chunk, &work->fused->cascade.open, 1);
+    else
+        merge_state(work, whole, &work->scratch->chunk);
+}
+
+static void end(const tp__work *work, const tp__state *whole) {
+    if (work->task->segment != NULL)
+        copy_state(work, whole, &work->fused->cascade.whole, 1);
+    else
+        store_rows(work, whole);
+}
+
 /* What is counted once for all of a range: pairs, tiles that there are, bytes of its rows. */
 static void count_range(const tp__work *work, int64_t pairs_of_head) {
     const tp__job *job = work->fused->job;
     const tp__task *task = work->task;
-    int64_t strips = (task->count + job->kernels->mr - 1) / job->kernels->mr;
+    int64_t strips = (task->count + job->kernels->mr - 1) / job->kernels->mr, nr = job->kernels->nr;
     tp__trace *trace = work->scratch->trace;
     trace->pairs_visible += pairs_of_head * task->heads;
-    trace->bytes += task->count * task->heads * tp__row_bytes(job->problem, job->tensors);
-    trace->panels_skipped +=
-        task->heads * strips * ((work->keys.count + job->kernels->nr - 1) / job->kernels->nr);
+    trace->panels_skipped += task->heads * strips * ((work->to + nr - 1) / nr - work->from / nr);
+    if (task->segment == NULL) {
+        trace->bytes += task->count * task->heads * tp__row_bytes(job->problem, job->tensors);
+        return;
+    }
+    trace->pairs_shared += pairs_of_head * task->heads;
+    if (task->first == 0)
+        trace->bytes_shared +=
+            (task->segment->count - 1) * (work->to - work->from) * task->heads * tp__key_bytes(job->problem);
 }
 
 /* All chunks, one after another, on this thread. */
 static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
     const tp__scratch *scratch = work->scratch;
-    int64_t rows = work->task->heads * work->task->count, ldo = work->fused->ldo;
     tp__interval any = scratch->visibility.any;
-    clear(&scratch->whole, rows, ldo);
-    int chunks = 0;
+    begin(work, &scratch->whole);
+    int apart = work->task->segment != NULL || work->from > 0; /* also the first chunk has a state of its own */
     for (int64_t chunk = any.lo / step * step; chunk < any.hi; chunk += step) {
-        const tp__state *to = chunks == 0 ? &scratch->whole : &scratch->chunk;
-        if (chunks++ > 0) clear(to, rows, ldo);
-        attend(work, tp__max(chunk, any.lo), tp__min(chunk + step, any.hi), to);
-        if (to == &scratch->chunk) merge_state(work, &scratch->whole, to);
+        int64_t from = tp__max(chunk, any.lo), to = tp__min(chunk + step, any.hi);
+        if (apart) begin_chunk(work, chunk);
+        if (from < to) attend(work, from, to, apart ? &scratch->chunk : &scratch->whole);
+        if (apart) end_chunk(work, &scratch->whole, chunk + step);
+        apart = 1;
     }
-    store_rows(work, &scratch->whole);
+    end(work, &scratch->whole);
 }
 
 /* One chunk; its state is merged when those before it have been. */
 static void run_split(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
     const tp__scratch *scratch = work->scratch;
     tp__split_kv *split = &work->fused->split[work->task->split];
-    int64_t chunk = work->task->chunk, rows = work->task->heads * work->task->count;
+    int64_t chunk = work->task->chunk, turn = chunk - work->from / step;
     int64_t from = tp__max(chunk * step, scratch->visibility.any.lo);
     int64_t to = tp__min((chunk + 1) * step, scratch->visibility.any.hi);
-    if (from < to) {
-        clear(&scratch->chunk, rows, work->fused->ldo);
-        attend(work, from, to, &scratch->chunk);
-    }
-    while (atomic_load_explicit(&split->next_chunk, memory_order_acquire) != chunk) sched_yield();
-    if (chunk == 0) clear(&split->state, rows, work->fused->ldo);
-    if (from < to) merge_state(work, &split->state, &scratch->chunk);
-    if ((chunk + 1) * step >= work->keys.count) store_rows(work, &split->state);
-    atomic_store_explicit(&split->next_chunk, chunk + 1, memory_order_release);
+    int some = from < to || chunk * step < work->from; /* or what is open of it */
+    if (some) begin_chunk(work, chunk * step);
+    if (from < to) attend(work, from, to, &scratch->chunk);
+    while (atomic_load_explicit(&split->next_chunk, memory_order_acquire) != turn) sched_yield();
+    if (turn == 0) begin(work, &split->state);
+    if (some) end_chunk(work, &split->state, (chunk + 1) * step);
+    if ((chunk + 1) * step >= work->to) end(work, &split->state);
+    atomic_store_explicit(&split->next_chunk, turn + 1, memory_order_release);
 }
 
 static void run_task(tp__fused *f, tp__scratch *scratch, const tp__task *task) {
     const tp_problem *problem = f->job->problem;
     int64_t group = problem->q_heads / problem->kv_heads, step = tp__chunk_keys(task->decode);
     tp__chunk_fn *attend = task->decode ? tp__decode_chunk : tp__prefill_chunk;
-    tp__work work = {f, task, scratch,
-                     tp__keys_of(problem, f->job->tensors, task->seq, task->first / group)};
+    const tp__segment *segment = task->segment;
+    tp__work work = {.fused = f,
+                     .task = task,
+                     .scratch = scratch,
+                     .keys = tp__keys_of(problem, f->job->tensors, task->seq, segment == NULL ? task->first / group : 0)};
     work.keys.scales = f->key_scales;
-    load_rows(&work);
+    work.from = segment != NULL ? segment->from : f->cascade.levels > 0 ? f->cascade.cut[task->seq] : 0;
+    work.to = segment != NULL ? segment->to : work.keys.count;
     tp__visibility_open(&scratch->visibility, f->job, &work.keys, task->head, task->heads,
                    task->decode ? f->decode_block : f->block);
-    int64_t pairs = tp__visibility_rows(&scratch->visibility, &work.keys, task->first, task->count);
-    if (task->chunk <= 0) count_range(&work, pairs);
+    int64_t pairs = load_rows(&work);
+    if (task->chunk <= work.from / step) count_range(&work, pairs);
     if (task->split < 0)
         run_whole(&work, attend, step);
     else
@@ -262,13 +348,20 @@ static void run_tasks(void *context, size_t index) {
     tp__scratch *scratch = &f->scratch[index];
     const tp__task *task;
     memset(scratch->trace, 0, sizeof *scratch->trace);
-    while ((task = tp__schedule_next(&f->schedule)) != NULL) run_task(f, scratch, task);
+    while ((task = tp__schedule_next(&f->schedule)) != NULL) {
+        /* for states of shared prefixes, on which threads are at work: their tickets came before */
+        while (atomic_load_explicit(&f->schedule.done, memory_order_acquire) < task->after) sched_yield();
+        run_task(f, scratch, task);
+        if (f->cascade.levels > 0) atomic_fetch_add_explicit(&f->schedule.done, 1, memory_order_release);
+    }
 }
 
 static void run(const tp__job *job) {
     tp__arena arena = {job->workspace, 0};
     tp__fused f = lay_out(job->problem, job->kernels, job->path, job->threads, &arena);
     f.job = job;
+    f.cut.cascade = &f.cascade;
+    tp__cascade_find(&f.cascade, job->problem, job->tensors, job->problem->invariant ? f.block : SHARED_KEYS);
     tp__schedule_build(&f.schedule, &f.cut, job->tensors);
     for (int i = 0; i < f.schedule.splits; i++) atomic_init(&f.split[i].next_chunk, 0);
     tp__parallel_run(&job->parallel, (size_t)job->threads, run_tasks, &f);

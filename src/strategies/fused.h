@@ -11,10 +11,6 @@
 /* Rows of keys that are asked for ahead of those that are packed. */
 #define TP__AHEAD_KEYS 32
 
-typedef struct tp__state {
-    float *m, *l, *o; /* [rows], [rows], [rows][ldo] */
-} tp__state;
-
 /* A range whose chunks are worked on by several threads: their states are merged in order. */
 typedef struct tp__split_kv {
     atomic_llong next_chunk; /* the chunk whose state may be merged next */
@@ -40,6 +36,7 @@ typedef struct tp__fused {
     int64_t key_scales; /* tp__keys.scales; 0: k and v have none */
     tp__scratch *scratch;
     tp__split_kv *split;
+    tp__cascade cascade;
 } tp__fused;
 
 /* What is at work: a task, its keys, its scratch. */
@@ -48,6 +45,7 @@ typedef struct tp__work {
     const tp__task *task;
     tp__scratch *scratch;
     tp__keys keys;
+    int64_t from, to; /* of these keys, those that the task is about: what lies before is in the rows' state */
 } tp__work;
 
 /* Attends the keys from..to-1, which lie in one chunk, into the state, whose rows are those of the task's

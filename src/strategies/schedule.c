@@ -22,14 +22,23 @@ int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
 
+int tp__decodes_shared(tp__path path, int64_t rows) {
+    return path == TP__BY_ROWS ? rows <= TP__CASCADE_FEW : path == TP__DECODE;
+}
+
 const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
     return tp__decodes(problem, tp__path_of(problem, TP__BY_ROWS), q_len) ? "few-rows" : "many-rows";
 }
 
 int64_t tp__chunk_keys(int decode) { return decode ? TP_DECODE_CHUNK_KEYS : TP_CHUNK_KEYS; }
 
-/* A range becomes a split range only when it is more than a 2*threads-th of all cost. */
-int tp__split_kv_bound(int threads) { return threads > 1 ? 2 * threads : 0; }
+/* Levels whose tasks a call within the problem's bounds may have: those of shared prefixes, and the sequences. */
+static int levels_max(const tp_problem *problem) { return problem->cascade > 0 ? TP__CASCADE_LEVELS + 1 : 1; }
+
+/* A range becomes a split range only when it is more than a 2*threads-th of all cost of its level. */
+static int splits_of_level(int threads) { return threads > 1 ? 2 * threads : 0; }
+
+int tp__split_kv_bound(const tp__cut *cut) { return levels_max(cut->problem) * splits_of_level(cut->threads); }
 
 int64_t tp__schedule_bound(const tp__cut *cut) {
     const tp_problem *p = cut->problem;
@@ -39,27 +48,52 @@ int64_t tp__schedule_bound(const tp__cut *cut) {
     if (p->sparse_len > 0) /* every token by itself */
         ranges = tp__times(heads, tp__times(p->q_len, (group + range - 1) / range));
     int64_t chunks = tp__row_keys_max(p) / TP_DECODE_CHUNK_KEYS + 2, spare = (TASKS_PER_THREAD + 1) * cut->threads + 2;
-    spare += tp__times(tp__split_kv_bound(cut->threads), chunks);
+    spare += tp__times(splits_of_level(cut->threads), chunks);
     return heads > INT64_MAX / 4 || ranges > INT64_MAX / 4 || spare > INT64_MAX / 4
                ? INT64_MAX
-               : heads + ranges + spare;
+               : tp__times(levels_max(p), heads + ranges + spare);
 }
 
-static int64_t keys_of_token(const tp__cut *cut, const tp_tensors *tensors, const tp__sequence *seq,
-                             int64_t token) {
+/* What is cut: a sequence, or a segment of several, with its merged rows and the keys [from, to) that they may see. */
+typedef struct piece {
+    const tp__segment *segment;
+    tp__sequence seq; /* of a segment: the first that shares it */
+    int64_t rows, from, to;
+} piece;
+
+static int64_t count_pieces(const tp__cut *cut, const tp_tensors *tensors, int level) {
+    return level < cut->cascade->levels ? cut->cascade->segments : tensors->batch;
+}
+
+/* A segment of another level has no rows here. */
+static piece piece_at(const tp__cut *cut, const tp_tensors *tensors, int level, int64_t index) {
     const tp_problem *problem = cut->problem;
-    if (problem->sparse_len > 0) return tp__list_count(problem, tensors, seq, token);
-    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
-    tp__interval seen = tp__mask_interval(problem, position + token, seq->kv_len);
-    return seen.hi - seen.lo;
+    const tp__cascade *cascade = cut->cascade;
+    if (level < cascade->levels) {
+        const tp__segment *s = &cascade->segment[index];
+        return (piece){s, tp__sequence_at(problem, tensors, cascade->order[s->first]),
+                       s->level == level ? tp__segment_rows(cascade, s) : 0, s->from, s->to};
+    }
+    piece p = {NULL, tp__sequence_at(problem, tensors, index), 0, cascade->levels > 0 ? cascade->cut[index] : 0, 0};
+    p.rows = p.seq.q_len * (problem->q_heads / problem->kv_heads);
+    p.to = p.seq.kv_len;
+    return p;
+}
+
+static int64_t keys_of_token(const tp__cut *cut, const tp_tensors *tensors, const piece *p, int64_t token) {
+    const tp_problem *problem = cut->problem;
+    if (p->segment != NULL) return p->to - p->from;
+    if (problem->sparse_len > 0) return tp__list_count(problem, tensors, &p->seq, token);
+    int64_t position = tp__mask_first_position(problem, p->seq.q_len, p->seq.kv_len);
+    tp__interval seen = tp__mask_interval(problem, position + token, p->seq.kv_len);
+    return seen.hi - tp__max(seen.lo, p->from);
 }
 
 /* Of one head: about the keys its rows see, taking the mean of its first and last row for all. */
-static double range_cost(const tp__cut *cut, const tp_tensors *tensors, const tp__sequence *seq,
-                         int64_t first, int64_t count) {
+static double range_cost(const tp__cut *cut, const tp_tensors *tensors, const piece *p, int64_t first, int64_t count) {
     int64_t group = cut->problem->q_heads / cut->problem->kv_heads;
-    int64_t a = keys_of_token(cut, tensors, seq, first / group);
-    int64_t b = keys_of_token(cut, tensors, seq, (first + count - 1) / group);
+    int64_t a = keys_of_token(cut, tensors, p, first / group);
+    int64_t b = keys_of_token(cut, tensors, p, (first + count - 1) / group);
     return (double)(count + KEY_ROWS) * 0.5 * (double)(a + b);
 }
 
@@ -98,9 +132,10 @@ static void add(tp__schedule *schedule, tp__task task) {
 }
 
 /* One task, or a split range of its chunks where it would keep one thread busy too long. */
-static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t keys, double total) {
-    int64_t step = tp__chunk_keys(task.decode), chunks = (keys + step - 1) / step;
-    int splits = schedule->splits < tp__split_kv_bound(cut->threads) && chunks > 1 &&
+static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task, int64_t from, int64_t to, int splits_max,
+                      double total) {
+    int64_t step = tp__chunk_keys(task.decode), first = from / step, chunks = (to + step - 1) / step - first;
+    int splits = schedule->splits < splits_max && chunks > 1 &&
                  task.heads * task.count <= TP__SPLIT_KV_ROWS &&
                  task.cost > total / (2.0 * cut->threads);
     if (!splits) {
@@ -109,7 +144,7 @@ static void add_range(tp__schedule *schedule, const tp__cut *cut, tp__task task,
     }
     task.split = schedule->splits++;
     task.cost /= (double)chunks;
-    for (task.chunk = 0; task.chunk < chunks; task.chunk++) add(schedule, task);
+    for (task.chunk = first; task.chunk < first + chunks; task.chunk++) add(schedule, task);
 }
 
 /* Whether a decode task looks at one head. Heads may see different keys, or drop different ones. Or the keys of a head
@@ -138,51 +173,56 @@ static int64_t heads_of_part(const tp__cut *cut, const tp_tensors *tensors, int6
     return (heads + parts - 1) / parts;
 }
 
-static void cut_sequence(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors,
-                         int64_t index, int64_t range, double total) {
+static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors, piece p, size_t after,
+                      int64_t range, int splits_max, double total) {
     const tp_problem *problem = cut->problem;
-    tp__sequence seq = tp__sequence_at(problem, tensors, index);
-    int64_t group = problem->q_heads / problem->kv_heads, rows = seq.q_len * group;
-    int decode = tp__decodes(problem, cut->path, seq.q_len);
+    int64_t group = problem->q_heads / problem->kv_heads, rows = p.rows;
+    int decode = p.segment != NULL ? tp__decodes_shared(cut->path, rows) : tp__decodes(problem, cut->path, p.seq.q_len);
     if (decode) range = tp__min(range, TP__SPLIT_KV_ROWS);
-    int64_t ranges = (rows + range - 1) / range, keys = seq.kv_len, count;
+    int64_t ranges = (rows + range - 1) / range, count;
     /* even ranges: a short last one would pack all its keys for a few rows */
     int64_t even = ranges > 0 ? (rows + ranges - 1) / ranges : 0;
     for (int64_t first = 0; first < rows; first += count) {
         count = tp__min(even, rows - first);
         if (problem->sparse_len > 0) { /* each token has keys of its own */
             count = tp__min(range, group - first % group);
-            keys = tp__list_count(problem, tensors, &seq, first / group);
+            p.to = tp__list_count(problem, tensors, &p.seq, first / group);
         }
-        int64_t chunks = (keys + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
-        double cost = range_cost(cut, tensors, &seq, first, count);
+        int64_t chunks = (p.to - p.from + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
+        double cost = range_cost(cut, tensors, &p, first, count);
         int64_t heads = decode ? heads_of_part(cut, tensors, count, chunks, cost * (double)problem->kv_heads, total) : 1;
         for (int64_t head = 0; head < problem->kv_heads; head += heads) {
             int64_t n = tp__min(heads, problem->kv_heads - head);
-            tp__task task = {index, head, n, first, count, -1, -1, decode, 0, cost * (double)n};
-            add_range(schedule, cut, task, keys, total);
+            tp__task task = {p.seq.index, p.segment, head, n, first, count, -1, -1, decode, 0, after, cost * (double)n};
+            add_range(schedule, cut, task, p.from, p.to, splits_max, total);
         }
     }
 }
 
-void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors) {
+static void cut_level(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors, int level) {
     const tp_problem *problem = cut->problem;
-    int64_t rows = 0, range = cut->range_rows;
+    int64_t rows = 0, range = cut->range_rows, pieces = count_pieces(cut, tensors, level);
+    size_t before = schedule->count;
+    int splits_max = schedule->splits + splits_of_level(cut->threads);
     double total = 0;
-    for (int64_t s = 0; s < tensors->batch; s++) {
-        tp__sequence seq = tp__sequence_at(problem, tensors, s);
-        rows += seq.q_len * problem->q_heads;
-        if (cut->threads > 1 && seq.q_len > 0)
-            total += range_cost(cut, tensors, &seq, 0, seq.q_len * (problem->q_heads / problem->kv_heads)) *
-                     (double)problem->kv_heads;
+    for (int64_t i = 0; i < pieces; i++) {
+        piece p = piece_at(cut, tensors, level, i);
+        rows += p.rows * problem->kv_heads;
+        if (cut->threads > 1 && p.rows > 0) total += range_cost(cut, tensors, &p, 0, p.rows) * (double)problem->kv_heads;
     }
     if (cut->threads > 1) {
         int64_t fair = tp__max(rows / (TASKS_PER_THREAD * (int64_t)cut->threads), TP__RANGE_ROWS_MIN);
         range = tp__min(range, fair);
     }
+    for (int64_t i = 0; i < pieces; i++)
+        cut_piece(schedule, cut, tensors, piece_at(cut, tensors, level, i), before, range, splits_max, total);
+    if (cut->threads > 1) sort_by_cost(schedule->task + before, schedule->count - before);
+}
+
+void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors) {
     schedule->count = 0;
     schedule->splits = 0;
-    for (int64_t s = 0; s < tensors->batch; s++) cut_sequence(schedule, cut, tensors, s, range, total);
     atomic_init(&schedule->ticket, 0);
-    if (cut->threads > 1) sort_by_cost(schedule->task, schedule->count);
+    atomic_init(&schedule->done, 0);
+    for (int level = 0; level <= cut->cascade->levels; level++) cut_level(schedule, cut, tensors, level);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cutting a call into tasks, most costly first, claimed by an ascending ticket. A task is a range of merged
- * rows of some KV heads of one sequence, and all the keys they see or one chunk of them. How a call is cut
+ * rows of some KV heads of one sequence, or of all that share a segment (cascade.h), and all the keys they see or one chunk
+ * of them. How a call is cut
  * changes no bit of the result, so the cut may follow the number of threads.
  *
  * Where rows and heads are too few for the threads, a range is split into its chunks: a *split range*, whose tasks
@@ -14,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "problem/sequence.h"
+#include "strategies/cascade.h"
 #include "tileproof.h"
 
 /* Packing a block costs about as much as 27 rows of work, so a range is not cut below this. */
@@ -22,18 +24,20 @@
 #define TP__SPLIT_KV_ROWS 256
 
 typedef struct tp__task {
-    int64_t seq;
+    int64_t seq;          /* whose keys they are */
+    const tp__segment *segment; /* NULL: rows of that sequence; otherwise of all its sequences */
     int64_t head, heads;  /* KV heads */
     int64_t first, count; /* merged rows of each head */
     int64_t chunk;        /* of a split range: its only chunk, by number; otherwise -1: all of them */
     int32_t split;        /* -1: none */
     int32_t decode;       /* by the decode loop, otherwise by the prefill loop */
     int64_t order;        /* among tasks of equal cost */
+    size_t after;         /* how many tasks must be done before it: those of the levels before its own */
     double cost;          /* about the pairs it sees */
 } tp__task;
 
 typedef struct tp__schedule {
-    atomic_size_t ticket;
+    atomic_size_t ticket, done;
     size_t count;
     tp__task *task;
     int splits; /* in use */
@@ -47,6 +51,8 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
 
 /* Whether a sequence of this many rows goes by the decode loop. */
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
+/* Whether so many merged rows of sequences that share a segment do. */
+int tp__decodes_shared(tp__path path, int64_t rows);
 
 /* The bucket of a sequence of this many rows, as tp_problem_class says it: by the problem, whatever a choice
    asks for. */
@@ -58,6 +64,7 @@ typedef struct tp__cut {
     tp__path path;
     int threads;
     int64_t range_rows; /* most rows of a prefill range */
+    const tp__cascade *cascade; /* of a call: its segments are cut level by level, and then its sequences */
 } tp__cut;
 
 /* Keys of a chunk. */
@@ -68,7 +75,7 @@ static inline int tp__heads_lie_apart(const tp_tensor *tensor) { return tensor->
 
 /* Most tasks, and most relays, that a call within the problem's bounds can have. */
 int64_t tp__schedule_bound(const tp__cut *cut);
-int tp__split_kv_bound(int threads);
+int tp__split_kv_bound(const tp__cut *cut);
 
 /* Fills in the tasks, which has room for tp__schedule_bound of them. */
 void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors);

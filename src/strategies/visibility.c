@@ -161,6 +161,30 @@ int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, in
     return visibility->part == NULL ? look_plain(visibility, keys) : look_parts(visibility);
 }
 
+void tp__visibility_shared(tp__visibility *visibility, int64_t count, int64_t from, int64_t to) {
+    visibility->first = 0;
+    visibility->count = count;
+    visibility->form = TP__VISIBILITY_PLAIN;
+    for (int64_t i = 0; i < count; i++) {
+        visibility->lo[i] = from;
+        visibility->hi[i] = to;
+    }
+    visibility->any = visibility->every = (tp__interval){from, to};
+}
+
+void tp__visibility_scales(tp__visibility *visibility, const tp__sequence *seq, int64_t first, int64_t count, int64_t at) {
+    const tp_problem *problem = visibility->problem;
+    int64_t position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
+    for (int64_t i = 0; visibility->scale != NULL && i < count; i++)
+        visibility->scale[at + i] = (float)tp__row_scale(problem, position + (first + i) / visibility->group);
+}
+
+int64_t tp__visibility_from(tp__visibility *visibility, int64_t from) {
+    for (int64_t i = 0; i < visibility->count; i++) visibility->lo[i] = from;
+    visibility->any.lo = visibility->every.lo = from;
+    return visibility->count * from;
+}
+
 /* Keys that some row sees, for the receipt. Most are marked already when a task comes to them. */
 static void mark_seen(const tp__visibility *visibility, int64_t key) {
     for (int w = 0; w < tp__block_words(visibility->block); w++) {

@@ -58,6 +58,13 @@ void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const t
    them. With lists what is seen are slots of the list, and the rows are of one token. */
 int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, int64_t first, int64_t count);
 
+/* Rows of a shared segment instead: every one sees the keys [from, to). And the rows first.. of one of its sequences, which
+   stand at `at` among them, where their scores are scaled by position. */
+void tp__visibility_shared(tp__visibility *visibility, int64_t count, int64_t from, int64_t to);
+void tp__visibility_scales(tp__visibility *visibility, const tp__sequence *seq, int64_t first, int64_t count, int64_t at);
+/* Leaves out keys before `from`, which all rows see. Returns their pairs. */
+int64_t tp__visibility_from(tp__visibility *visibility, int64_t from);
+
 /* Keys that the row at q_pos sees under a plain mask; with lists, slots. */
 tp__interval tp__visibility_plain(const tp__keys *keys, int64_t q_pos);
 

@@ -132,6 +132,8 @@ static void put_plain(tp__emit *e, const tp__metrics *m, tp_lock_status worst) {
     } plain[] = {
         {"tileproof_plans_total", "counter", "Decisions made.", m->totals.plans, 0},
         {"tileproof_plan_cache_hits_total", "counter", "Decisions found in the cache.", m->totals.cache_hits, 0},
+        {"tileproof_pairs_shared_total", "counter", "Row-key pairs of keys that were read once for several sequences.",
+         m->totals.pairs_shared, 0},
         {"tileproof_workspace_bytes", "gauge", "Workspace that the context holds.", m->workspace_bytes, 0},
         {"tileproof_threads", "gauge", "Threads of the context.", m->threads, 0},
         {"tileproof_lock_loaded", "gauge", "1 when a lock was loaded.",

@@ -96,7 +96,7 @@ static void fill_bytes(tp_receipt *receipt, const tp_problem *problem, const tp_
     int64_t q_row = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->q_dtype);
     int64_t row = tp__row_bytes(problem, tensors);
     receipt->bytes_compulsory = rows * problem->q_heads * row +
-                                keys * tp__key_bytes(problem) +
+                                keys * tp__key_bytes(problem) - trace->bytes_shared +
                                 tp__min(compulsory_data(problem, tensors), trace->bytes_masks);
     receipt->bytes_model = trace->bytes;
     receipt->bytes_model_written = rows * problem->q_heads * (row - q_row) + trace->bytes_scratch;
@@ -152,4 +152,5 @@ void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_t
     fill_bytes(receipt, problem, tensors, trace, keys_seen);
     receipt->scores_written = trace->scores_written;
     receipt->panels_conservative = trace->panels_conservative;
+    receipt->pairs_shared = trace->pairs_shared;
 }

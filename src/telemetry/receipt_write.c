@@ -10,7 +10,7 @@
 #define NUMBERS(X)                                                                                 \
     X(pairs_visible) X(pairs_computed) X(padded_rows) X(panels_full) X(panels_partial)               \
     X(panels_skipped) X(panels_conservative) X(bytes_compulsory) X(bytes_model) X(scores_written)    \
-    X(workspace_bytes) X(bytes_model_written) X(time_ns)
+    X(workspace_bytes) X(bytes_model_written) X(pairs_shared) X(time_ns)
 /* Those of a device. */
 #define DEVICE_NUMBERS(X) X(launches) X(tiles) X(device_ns)
 

@@ -140,6 +140,7 @@ static void sequences_that_are_not_open(void **state) {
         REFUSED(tp_cache_close(h.cache, wrong[i], &error), text);
         REFUSED(kv_append(h.cache, 0, 1, models, &none, &one, TP_F32, &error), text);
         REFUSED(tp_cache_gather(h.cache, 1, &wrong[i], table, table, &error), text);
+        REFUSED(tp_cache_prefixes(h.cache, 0, 1, &wrong[i], table, table, &error), text);
         REFUSED(tp_cache_copy_out(h.cache, wrong[i], 0, buffer, 64, &error), text);
         REFUSED(tp_cache_copy_in(h.cache, wrong[i], buffer, 64, &error), text);
         assert_int_equal(tp_cache_length(h.cache, wrong[i]), -1);
@@ -274,6 +275,14 @@ static void views_that_do_not_exist(void **state) {
     REFUSED(tp_cache_problem(h.cache, 0, NULL, &error), "tp_problem is NULL");
     REFUSED(tp_cache_problem(NULL, 0, &problem, &error), "cache is NULL");
     assert_true(t.batch == 1 && t.k.data == NULL && problem.kv_layout == TP_BATCH);
+    REFUSED(tp_cache_prefixes(NULL, 0, 0, NULL, NULL, NULL, &error), "cache is NULL");
+    REFUSED(tp_cache_prefixes(h.cache, 0, -1, NULL, table, table, &error), "count -1: the cache has slots 0..");
+    REFUSED(tp_cache_prefixes(h.cache, 0, 1 << 20, NULL, table, table, &error), "count 1048576: the cache has slots 0..");
+    REFUSED(tp_cache_prefixes(h.cache, 1, 1, &sequence, table, table, &error), "first is 1 with sequences");
+    REFUSED(tp_cache_prefixes(h.cache, 0, -1, &sequence, table, table, &error), "count is -1");
+    REFUSED(tp_cache_prefixes(h.cache, 0, 1, NULL, NULL, table, &error), "shared_with is NULL with a count of 1");
+    REFUSED(tp_cache_prefixes(h.cache, 0, 1, NULL, table, NULL, &error), "shared_lens is NULL with a count of 1");
+    REFUSED(tp_cache_prefixes(h.cache, 0, 1, NULL, table, (char *)table + 2, &error), "aligned to its elements of 4 bytes");
     REFUSED(tp_cache_gather(NULL, 0, NULL, NULL, NULL, &error), "cache is NULL");
     REFUSED(tp_cache_gather(h.cache, -1, NULL, NULL, NULL, &error), "count is -1");
     REFUSED(tp_cache_gather(h.cache, 1, NULL, table, table, &error), "sequences is NULL with a count of 1");

@@ -194,6 +194,14 @@ static void copies_on_write(void **state) {
         c.length = 17;
         tp_cache_stats stats = stats_of(cache);
         assert_true(stats.pages_used == 3 && stats.pages_shared == 3 && stats.tail_tokens == 4 && stats.tokens == 57);
+        const int64_t named[3] = {c.sequence, a.sequence, b.sequence};
+        int32_t with[3], lens[3];
+        GOOD(tp_cache_prefixes(cache, 0, 3, NULL, with, lens, &error));
+        assert_true(with[0] == -1 && lens[0] == 0 && with[1] == 0 && lens[1] == 20 && with[2] == 0 && lens[2] == 17);
+        GOOD(tp_cache_prefixes(cache, 0, 3, named, with, lens, &error));
+        assert_true(with[0] == -1 && with[1] == 0 && lens[1] == 17 && with[2] == 1 && lens[2] == 20);
+        GOOD(tp_cache_prefixes(cache, 1, 2, NULL, with, lens, &error)); /* numbers are those of the run */
+        assert_true(with[0] == -1 && with[1] == 0 && lens[1] == 17);
         int64_t shared = page_at(cache, a.sequence, 2);
         GOOD(kv_grow(cache, &b, 1, 100, &error));
         assert_true(page_at(cache, b.sequence, 2) != shared && page_at(cache, c.sequence, 2) == shared);

@@ -173,6 +173,28 @@ void kv_verify(const tp_cache *cache, const kv_model *model) {
     }
 }
 
+/* Who begins alike, entry by entry. */
+static void verify_prefixes(const tp_cache *cache, const tp_tensors *t, int64_t slots, int64_t page_size) {
+    tp_error error = TP_ERROR_INIT;
+    size_t unit = t->index_type == TP_I64 ? 8 : 4;
+    char *found = calloc(2 * (size_t)slots + 1, unit);
+    KV_CHECK(found != NULL, "no memory");
+    KV_CHECK(tp_cache_prefixes(cache, 0, slots, NULL, found, found + (size_t)slots * unit, &error) == TP_OK, "%s", error.text);
+    for (int64_t s = 0; s < slots; s++) {
+        int64_t with = -1, most = 0;
+        for (int64_t other = 0; other < s; other++) {
+            int64_t a = index_at(t, t->kv_lens, s), b = index_at(t, t->kv_lens, other), keys = 0;
+            while (keys < a && keys < b && index_at(t, t->k_pages, s * t->page_slots + keys / page_size) ==
+                                               index_at(t, t->k_pages, other * t->page_slots + keys / page_size))
+                keys++;
+            if (keys > most) with = other, most = keys;
+        }
+        KV_CHECK(index_at(t, found, s) == with && index_at(t, found, slots + s) == most, "slot %lld shares %lld with %lld",
+                 (long long)s, (long long)most, (long long)with);
+    }
+    free(found);
+}
+
 void kv_verify_pages(const tp_cache *cache, int64_t page_size) {
     tp_error error = TP_ERROR_INIT;
     tp_cache_stats stats;
@@ -183,6 +205,7 @@ void kv_verify_pages(const tp_cache *cache, int64_t page_size) {
     const int64_t slots = tp_cache_slots(cache);
     KV_CHECK(tp_cache_tensors(cache, 0, 0, slots, &t, &error) == TP_OK, "%s", error.text);
     KV_CHECK(tp_cache_stats_read(cache, &stats, &error) == TP_OK, "%s", error.text);
+    verify_prefixes(cache, &t, slots, page_size);
     struct {
         int64_t holders, place, used;
     } *pages = calloc((size_t)t.pages, sizeof *pages);

@@ -101,7 +101,7 @@ def class_of(text: str) -> tuple[str, str, str, str]:
     """(class, phase, bucket, dtype of k) of a text that the library wrote, such as a receipt's. Lengths that differ between the
     sequences of a batch (`b3=...`) go by the first."""
     phase, *words = text.split()
-    rest = [x for x in words if not re.match(r"[bqk]\d", x)]
+    rest = [re.sub(r"^cascade=\d+", "cascade", x) for x in words if not re.match(r"[bqk]\d", x)]
     lengths = {x[0]: int(re.match(r"\d+", x[1:]).group()) for x in words if re.match(r"[qk]\d", x)}
     heads, kv_heads = (int(n) for n in re.search(r"h(\d+)/(\d+)", text).groups())
     dtype = next((x for x in rest if re.match(r"(f|bf)\d+", x)), "f32").split("/")[-1].split(",")[0]

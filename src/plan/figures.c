@@ -36,8 +36,8 @@ static void finish_id(const tp_problem *p, int fused, tp_decision *decision) {
     decision->numerics_id = tp__decision_text(
         decision, "%s%s%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
         plain ? "" : tp_arithmetic_name((tp_arithmetic)decision->arithmetic), p->softcap > 0 ? " tanhp6" : "",
-        p->dropout > 0 ? " philox" : "", stored_id("k", p->k_dtype, p->k_scales, decision),
-        stored_id("v", p->v_dtype, p->v_scales, decision), fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "");
+        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "",
+        stored_id("k", p->k_dtype, p->k_scales, decision), stored_id("v", p->v_dtype, p->v_scales, decision));
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */

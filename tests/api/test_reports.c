@@ -44,6 +44,23 @@ static void receipts_of_every_kernel(void **state) {
     call_free(c);
 }
 
+/* Heads that share one softmax count the panels of each. */
+static void panels_of_decoded_heads(void **state) {
+    (void)state;
+    for (int k = 0; call_kernel(k) != NULL; k++) {
+        const tp_kernel_info *info = call_kernel_info(k);
+        tp_receipt receipt;
+        if (info->max_head_dim == 0) continue;
+        call *c = call_new("h12/6 q1 k300 d128 f32", NULL);
+        tp_receipt_init(&receipt);
+        call_run(c, &(call_how){.kernel = info->name}, &receipt);
+        assert_true(receipt.panels_full > 0);
+        assert_int_equal((receipt.panels_full + receipt.panels_partial) % 6, 0);
+        assert_int_equal(receipt.panels_skipped, 0);
+        call_free(c);
+    }
+}
+
 static void figures_of_a_decision(void **state) {
     (void)state;
     tp_decision *d =
@@ -179,6 +196,7 @@ static void a_receipt_tells_the_refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receipts_of_every_kernel),
+        cmocka_unit_test(panels_of_decoded_heads),
         cmocka_unit_test(figures_of_a_decision),
         cmocka_unit_test(writing_a_decision),
         cmocka_unit_test(writing_a_receipt),

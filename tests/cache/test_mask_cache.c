@@ -180,6 +180,29 @@ static void hidden_keys_of_few_rows(void **state) {
     }
 }
 
+/* The first row sees the first page, the second the last, the third one between them; then as many rows as prefill takes. */
+static void a_page_between_those_of_other_rows(void **state) {
+    (void)state;
+    static const char *const texts[] = {"q3 k96 d8 f32 paged=16 documents", "q48 k96 d8 f32 paged=16 documents"};
+    static const int32_t page_of_row[] = {0, 5, 2};
+    int32_t rows[48], keys[96], pages[7] = {-1, -1, -1, -1, -1, -1, -1};
+    for (int i = 0; i < 48; i++) rows[i] = page_of_row[i % 3];
+    for (int j = 0; j < 96; j++) keys[j] = j / 16;
+    for (int t = 0; t < COUNT(texts); t++) {
+        call *c = call_new(texts[t], NULL);
+        c->tensors.index_type = TP_I32;
+        c->tensors.q_documents = rows;
+        c->tensors.k_documents = keys;
+        c->tensors.k_pages = pages;
+        for (int i = 0; i < 3; i++) pages[page_of_row[i]] = (int32_t)c->table[0][page_of_row[i]];
+        for (int k = 0; call_kernel(k) != NULL; k++) {
+            call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+            call_check(c, texts[t]);
+        }
+        call_free(c);
+    }
+}
+
 static void lists(void **state) {
     (void)state;
     static const char *const good[] = {
@@ -205,7 +228,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paged_equals_contiguous), cmocka_unit_test(a_seen_page_is_checked),
         cmocka_unit_test(any_threads),             cmocka_unit_test(hidden_keys_of_few_rows),
-        cmocka_unit_test(lists),
+        cmocka_unit_test(a_page_between_those_of_other_rows), cmocka_unit_test(lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,34 +63,36 @@ static void sinks_stand_alone(void **state) {
     call_free(c);
 }
 
-/* A bias of -inf hides a key as a mask does: NaN in it reaches nothing. */
+/* A bias of -inf hides a key as a mask does: NaN in it reaches nothing. Many rows, and few. */
 static void a_bias_hides(void **state) {
     (void)state;
-    call *clean = call_new("h2/1 q20 k40 d24 f32 bias=f32", &(call_shape){.seed = 1});
-    call *spoilt = call_new("h2/1 q20 k40 d24 f32 bias=f32", &(call_shape){.seed = 1});
-    float *bias[2] = {(float *)(uintptr_t)clean->tensors.bias, (float *)(uintptr_t)spoilt->tensors.bias};
-    for (int i = 0; i < 2; i++) { /* row 7 and 9 do not see key 13; the others do */
-        call *c = i ? spoilt : clean;
-        for (int64_t head = 0; head < 2; head++)
-            for (int64_t row = 0; row < 20; row++)
-                bias[i][head * c->tensors.bias_stride[1] + row * c->tensors.bias_stride[2] + 13] =
-                    row == 7 || row == 9 ? -INFINITY : 0.25f;
-    }
-    for (int which = CALL_K; which <= CALL_V; which++)
-        for (int k = 0; call_kernel(k) != NULL; k++) {
-            float before = call_get(spoilt, which, 0, 13, 0, 5);
-            call_run(clean, &(call_how){.kernel = call_kernel(k)}, NULL);
-            call_set(spoilt, which, 0, 13, 0, 5, NAN);
-            call_run(spoilt, &(call_how){.kernel = call_kernel(k)}, NULL);
-            call_set(spoilt, which, 0, 13, 0, 5, before);
-            for (int64_t head = 0; head < 2; head++) {
-                call_same_row(clean, 0, 7, head, spoilt, 0, 7, head, "hidden by bias");
-                call_same_row(clean, 0, 9, head, spoilt, 0, 9, head, "hidden by bias");
-                assert_true(isnan(call_get(spoilt, CALL_O, 0, 8, head, 5)));
+    static const char *const texts[] = {"h2/1 q20 k40 d24 f32 bias=f32", "h2/1 q3 k40 d24 f32 bias=f32"};
+    for (int n = 0; n < COUNT(texts); n++) {
+        call *clean = call_new(texts[n], &(call_shape){.seed = 1}), *spoilt = call_new(texts[n], &(call_shape){.seed = 1});
+        call *const both[] = {clean, spoilt};
+        int64_t rows = clean->problem.q_len;
+        for (int i = 0; i < 2; i++) /* every second row does not see key 13 */
+            for (int64_t at = 0; at < 2 * rows; at++) {
+                const int64_t *stride = both[i]->tensors.bias_stride;
+                float *bias = (float *)(uintptr_t)both[i]->tensors.bias;
+                bias[at % 2 * stride[1] + at / 2 * stride[2] + 13] = at / 2 % 2 ? -INFINITY : 0.25f;
             }
-        }
-    call_free(clean);
-    call_free(spoilt);
+        for (int which = CALL_K; which <= CALL_V; which++)
+            for (int k = 0; call_kernel(k) != NULL; k++) {
+                float before = call_get(spoilt, which, 0, 13, 0, 5);
+                call_run(clean, &(call_how){.kernel = call_kernel(k)}, NULL);
+                call_set(spoilt, which, 0, 13, 0, 5, NAN);
+                call_run(spoilt, &(call_how){.kernel = call_kernel(k)}, NULL);
+                call_set(spoilt, which, 0, 13, 0, 5, before);
+                for (int64_t at = 0; at < 2 * rows; at++)
+                    if (at / 2 % 2)
+                        call_same_row(clean, 0, at / 2, at % 2, spoilt, 0, at / 2, at % 2, "hidden by bias");
+                    else
+                        assert_true(isnan(call_get(spoilt, CALL_O, 0, at / 2, at % 2, 5)));
+            }
+        call_free(clean);
+        call_free(spoilt);
+    }
 }
 
 /* Strides that are not 1 between keys, and 0. */

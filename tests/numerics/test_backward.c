@@ -163,6 +163,8 @@ static void threads(void **state) {
                             assert_memory_equal(back_at(one, (back_tensor)t, s, at / heads, at % heads),
                                                 back_at(other, (back_tensor)t, s, at / heads, at % heads), row);
                     }
+                if (one->d_bias != NULL) /* shared: some row of some sequence has each element */
+                    assert_memory_equal(one->d_bias, other->d_bias, one->bias_count * sizeof(float));
                 if (one->d_slopes != NULL)
                     assert_memory_equal(one->d_slopes, other->d_slopes, one->slope_count * sizeof(float));
                 if (one->d_sinks != NULL)

@@ -51,6 +51,17 @@ static void rows_computed_by_hand(void **state) {
     for (int j = 0; j < 8; j++) mean += c.v[j] / 8.0;
     assert_near(o[0], mean, 1e-15);
     assert_near(lse, log(8), 1e-15);
+
+    setup(&c, 1, 1, 1, 5, 5, 1, 1); /* scores of 1, times what the row's position says */
+    c.problem.scale_set = 1;
+    c.problem.scale = 1;
+    c.problem.qscale_beta = 0.5f;
+    c.problem.qscale_length = 2;
+    c.problem.qscale_offset = 1;
+    static const int steps[] = {0, 1, 1, 2, 2}; /* (row + 1) / 2 */
+    for (int i = 0; i < 5; i++) c.q[i] = c.k[i] = 1;
+    for (int i = 0; i < 5; i++)
+        assert_near(row_of(&c, TP_DOUBLE, (tp_row){0, 0, i}, o), 1 + 0.5 * log(1 + steps[i]) + log(5), 1e-14);
 }
 
 static void softmax_identities(void **state) {

@@ -281,7 +281,7 @@ static void declared_versions(void **state) {
 static const char long_kernel[] = "flash_fwd_splitkv_kernel_hdim128_bf16_sm90_causal_paged_v3";
 static void long_named(tp_cell *cell) { cell->kernel = long_kernel; }
 
-/* Names of other engines' kernels are long. */
+/* Names of other engines' kernels are long, and a text may be NULL. */
 static void long_names(void **state) {
     (void)state;
     char longest[257];
@@ -308,6 +308,9 @@ static void long_names(void **state) {
     assert_int_equal(tp_cell_write(&cell, 1, text_collect, &line), TP_INVALID);
     cell.kernel = longest + 1;
     assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_OK);
+    cell.problem = NULL; /* as "" */
+    assert_int_equal(tp_lock_put_cell(lock, identity.isa, &cell, &error), TP_INVALID);
+    assert_string_equal(error.text, "a cell of a lock needs an ISA and a problem");
     tp_lock_destroy(lock);
     tp_model_destroy(model);
     free(text.bytes);

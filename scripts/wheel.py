@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Python package as it would be published, in build/wheel: a source distribution, the wheel that is built from it in isolation, with the lowest
-manylinux tag that auditwheel grants, and what proves it: installed into an empty environment it passes the NumPy tests, its types pass mypy --strict,
-and it says which licences it brings.
+manylinux tag that auditwheel grants, and what proves it: installed into an empty environment it passes the NumPy tests, its types pass mypy --strict, inside
+it and out, and it says which licences it brings.
 
     python3 scripts/wheel.py"""
 import os
@@ -78,7 +78,9 @@ def main():
     user = FOLDER / "user.py"
     user.write_text(USER)
     run(clean / "bin/python", user)
-    say("types: " + run(tools, "-m", "mypy", "--strict", "--python-executable", clean / "bin/python", user).strip())
+    check = [tools, "-m", "mypy", "--strict", "--config-file", ROOT / "pyproject.toml", "--python-executable", clean / "bin/python"]
+    say("types as a user's program sees them: " + run(*check, user).strip())
+    say("types of the package itself: " + run(*check, ROOT / "python/tileproof").strip())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import timing
 
 ORIGINAL = F.scaled_dot_product_attention
 LEAST, MOST = 5, 60  # rounds of a row
+LONG = 0.5  # seconds: such a run needs none before it that is not timed
 
 
 class Clock:
@@ -67,13 +68,14 @@ class Decode:
 PHASES = {"prefill": Prefill, "decode": Decode}
 
 
-def turn(work, function, calls):
-    """Seconds of a run, the part of them in attention, and the token, after one that is not timed."""
+def turn(work, function, calls, warm=True):
+    """Seconds of a run, the part of them in attention, and the token, after one that is not timed unless it is long."""
     before = F.scaled_dot_product_attention
     clock = F.scaled_dot_product_attention = Clock(function)
     try:
         timing.settle()
-        work.run()
+        if warm:
+            work.run()
         clock.seconds, start = 0.0, time.perf_counter()
         for _ in range(calls):
             token = work.run()
@@ -90,14 +92,16 @@ def middle(values):
 def measure(work, seconds):
     """Times of both, shares of both, whether the tokens are the same, and the kernels."""
     end = time.perf_counter() + seconds
-    with tileproof.torch.patch() as log:
+    with tileproof.torch.patch(limit=0):  # a patch with a log listens to PyTorch's own kernels, which costs them time
         ways = {"sdpa": ORIGINAL, "patched": F.scaled_dot_product_attention}
         once, _, _ = turn(work, ORIGINAL, 1)
         calls = max(1, min(20, int(0.02 / once)))
         kept = {name: [] for name in ways}
         while len(kept["sdpa"]) < LEAST or (time.perf_counter() < end and len(kept["sdpa"]) < MOST):
             for name in list(ways) if len(kept["sdpa"]) % 2 else list(ways)[::-1]:
-                kept[name].append(turn(work, ways[name], calls))
+                kept[name].append(turn(work, ways[name], calls, once < LONG))
+        with tileproof.torch.log() as log:
+            turn(work, ways["patched"], 1, False)
         kernels = "+".join(sorted({r.kernel for r in log.receipts})) or "left to PyTorch"
     times = {name: [x[0] for x in rows] for name, rows in kept.items()}
     shares = {name: middle([x[1] for x in rows]) for name, rows in kept.items()}

@@ -7,15 +7,16 @@ static void set_error(void *context, const char *kind, const char *message) {
     PyErr_Format(PyExc_MemoryError, "%s: %s", kind, message);
 }
 
-static int by_exchange(const dl_exchange *exchange, const dtype_row *dtype, int ndim,
-                       const int64_t *shape, PyObject **object) {
+int allocate_by(const dl_exchange *exchange, const dtype_row *dtype, int ndim, const int64_t *shape, PyObject **object,
+                void **data) {
     dl_managed_versioned *made = NULL;
     void *result = NULL;
     dl_tensor prototype = {
         .device = {DL_CPU, 0}, .ndim = ndim, .dtype = {dtype->dl_code, dtype->dl_bits, 1}};
     prototype.shape = (int64_t *)(uintptr_t)shape;
-    if (exchange->allocate(&prototype, &made, NULL, set_error) != 0 ||
-        exchange->to_object(made, &result) != 0) {
+    int failed = exchange->allocate(&prototype, &made, NULL, set_error);
+    if (!failed) *data = (char *)made->tensor.data + made->tensor.byte_offset;
+    if (failed || exchange->to_object(made, &result) != 0) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_MemoryError, "no memory for the output");
         return -1;
     }
@@ -53,7 +54,15 @@ static int by_numpy(const dtype_row *dtype, int ndim, const int64_t *shape, PyOb
 
 int view_allocate(view *v, const char *name, const view *like, const dtype_row *dtype, int ndim,
                   const int64_t *shape, PyObject **object) {
-    int failed = like->exchange != NULL ? by_exchange(like->exchange, dtype, ndim, shape, object)
-                                        : by_numpy(dtype, ndim, shape, object);
-    return failed ? -1 : view_open(v, name, *object);
+    void *data;
+    if (like->exchange == NULL) return by_numpy(dtype, ndim, shape, object) != 0 ? -1 : view_open(v, name, *object);
+    if (allocate_by(like->exchange, dtype, ndim, shape, object, &data) != 0) return -1;
+    *v = (view){.name = name, .object = *object, .data = data, .ndim = ndim, .dtype = dtype, .exchange = like->exchange};
+    int64_t stride = dtype->size;
+    for (int i = ndim - 1; i >= 0; i--) {
+        v->shape[i] = shape[i];
+        v->stride[i] = stride;
+        stride *= shape[i] > 0 ? shape[i] : 1;
+    }
+    return 0;
 }

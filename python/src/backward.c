@@ -142,7 +142,7 @@ static PyObject *result(backward *b, const tp_receipt *receipt) {
         PyTuple_SetItem(tuple, i, Py_NewRef(b->object[i] != NULL ? b->object[i] : Py_None));
     PyObject *report = Py_NewRef(Py_None);
     if (tuple != NULL && b->call.return_receipt) {
-        PyObject *texts = receipt_texts(receipt),
+        PyObject *texts = receipt_raw(receipt),
                  *rewrites = texts ? call_rewrites(&b->call, receipt->rewrites) : NULL;
         Py_DECREF(report);
         report = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL;
@@ -160,7 +160,7 @@ static PyObject *run(backward *b, PyObject *const *args) {
     tp_receipt receipt;
     call *c = &b->call;
     if (open_inputs(b, args) != 0 || allocate(b, args[BACK_WANTED]) != 0) return NULL;
-    shared_context *shared = context_take(crew_of(c));
+    shared_context *shared = context_take(crew_of(&c->problem, c->threads, c->max_threads));
     if (shared == NULL) return NULL;
     tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 #define KEPT        8
-#define SMALL_FLOPS 5e5 /* about what waking another thread costs; bits do not depend on threads   \
-                         */
+/* About what waking another thread costs; PyTorch's are mostly awake. Bits do not depend on threads. */
+#define SMALL_FLOPS 5e5
+#define SMALL_OF_PYTORCH 1e5
 
 struct shared_context {
     tp_context *context;
@@ -86,17 +87,19 @@ static int host_threads(void) {
     return host;
 }
 
-crew crew_of_plan(const call *c) {
-    int max = c->max_threads;
-    if (c->threads != 0) return (crew){c->threads, 0}; /* exactly so many: a pool of our own has them */
+int is_small(const tp_problem *p) {
+    double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
+    double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
+    return flops < SMALL_OF_PYTORCH || (flops < SMALL_FLOPS && !openmp_usable());
+}
+
+crew crew_of_any_size(int threads, int max) {
+    if (threads != 0) return (crew){threads, 0}; /* exactly so many: a pool of our own has them */
     return (crew){max > 0 && max < host_threads() ? max : 0, openmp_usable()};
 }
 
-crew crew_of(const call *c) {
-    const tp_problem *p = &c->problem;
-    double pairs = (double)p->batch * (double)p->q_heads * (double)p->q_len * (double)p->kv_len;
-    double flops = 2.0 * pairs * (double)(p->head_dim_qk + p->head_dim_v);
-    return c->threads == 0 && flops < SMALL_FLOPS ? (crew){1, 0} : crew_of_plan(c);
+crew crew_of(const tp_problem *problem, int threads, int max) {
+    return threads == 0 && is_small(problem) ? (crew){1, 0} : crew_of_any_size(threads, max);
 }
 
 shared_context *context_take(crew who) {

@@ -13,6 +13,7 @@
  *     mask.c      masks in the text form
  *     call.c      all of it as tp_problem and tp_tensors
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
+ *     sdpa.c      scaled_dot_product_attention of PyTorch's tensors, where nothing is special about the call
  *     context.c   a context for each crew of threads, made anew after fork
  *     openmp.c    PyTorch's threads
  *     proof.h     tileproof.proof
@@ -75,6 +76,10 @@ int view_check_integers(const view *v);              /* int32 or int64, or -1 wi
 int64_t view_integer(const view *v, const char *at); /* of these */
 /* "(2, 8, 64)" */
 const char *view_shape_text(const view *v, char text[160]);
+const dl_exchange *exchange_of(PyObject *object); /* of its type; NULL: none */
+/* A new, contiguous tensor by these functions, and where its elements lie. */
+int allocate_by(const dl_exchange *exchange, const dtype_row *dtype, int ndim, const int64_t *shape, PyObject **object,
+                void **data);
 /* A new tensor of the kind of `like`: *object is new, v is opened on it. */
 int view_allocate(view *v, const char *name, const view *like, const dtype_row *dtype, int ndim,
                   const int64_t *shape, PyObject **object);
@@ -84,6 +89,13 @@ enum {
 #include "arguments.inc"
 #undef ARGUMENT
     ARG_COUNT
+};
+
+enum {
+#define ARGUMENT(name) SDPA_##name,
+#include "sdpa.inc"
+#undef ARGUMENT
+    SDPA_COUNT
 };
 
 /* Inputs of a call whose memory is looked at. */
@@ -139,8 +151,9 @@ typedef struct crew {
 } crew;
 /* Of exactly so many threads as were asked for; otherwise PyTorch's where it is in the process, the host's number or fewer, and 1
  * for a call too small to share. */
-crew crew_of(const call *c);
-crew crew_of_plan(const call *c); /* the same of any size */
+crew crew_of(const tp_problem *problem, int threads, int max);
+crew crew_of_any_size(int threads, int max); /* of a plan, which serves problems of several sizes */
+int is_small(const tp_problem *problem);     /* too small to share */
 
 /* One context for each crew; made anew after fork. */
 typedef struct shared_context shared_context;
@@ -174,6 +187,8 @@ void telemetry_gone(const tp_context *context); /* before it is destroyed: its c
 
 /* Text of a receipt or decision: (text, json). */
 PyObject *receipt_texts(const tp_receipt *receipt);
+/* Bytes of which receipt_texts are made when somebody reads it (core_receipt_texts), or these where it refers to a plan. */
+PyObject *receipt_raw(const tp_receipt *receipt);
 PyObject *decision_texts(const tp_decision *decision);
 
 /* The functions of the module. */

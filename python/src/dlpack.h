@@ -51,6 +51,7 @@ typedef struct dl_exchange {
     int (*allocate)(dl_tensor *prototype, dl_managed_versioned **out, void *context, dl_set_error);
     int (*from_object)(void *object, dl_managed_versioned **out);
     int (*to_object)(dl_managed_versioned *tensor, void **object);
+    int (*tensor_of)(void *object, dl_tensor *out); /* which lives as long as the object and is not owned; may be NULL */
 } dl_exchange;
 
 #endif

@@ -77,7 +77,7 @@ PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     tp_decision *decision = NULL;
     PyObject *result = NULL;
     int failed = open_shapes(&c, args, count, "explain");
-    shared_context *shared = failed ? NULL : context_take(crew_of_plan(&c));
+    shared_context *shared = failed ? NULL : context_take(crew_of_any_size(c.threads, c.max_threads));
     if (shared != NULL) {
         tp_status status = tp_explain(context_of(shared), &c.problem, &c.choice, &decision, &error);
         if (decision == NULL) raise_status(status, &error);
@@ -99,7 +99,7 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     if (p != NULL) {
         p->problem = c.problem;
         p->choice = c.choice;
-        p->crew = crew_of_plan(&c);
+        p->crew = crew_of_any_size(c.threads, c.max_threads);
         if (c.choice.kernel != NULL) {
             snprintf(p->kernel, sizeof p->kernel, "%s", c.choice.kernel);
             p->choice.kernel = p->kernel;

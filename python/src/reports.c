@@ -46,6 +46,34 @@ PyObject *receipt_texts(const tp_receipt *receipt) {
     return texts(receipt, NULL);
 }
 
+PyObject *receipt_raw(const tp_receipt *receipt) {
+    return receipt->decision != NULL ? texts(receipt, NULL) : PyBytes_FromStringAndSize((const char *)receipt, sizeof *receipt);
+}
+
+static int read_raw(const char *function, PyObject *const *args, Py_ssize_t count, tp_receipt *receipt) {
+    if (wrong_count(function, count, 1)) return -1;
+    if (!PyBytes_Check(args[0]) || PyBytes_Size(args[0]) != sizeof *receipt) {
+        PyErr_Format(PyExc_TypeError, "_core.%s takes the bytes of a receipt of this process", function);
+        return -1;
+    }
+    memcpy(receipt, PyBytes_AsString(args[0]), sizeof *receipt);
+    return 0;
+}
+
+PyObject *core_receipt_texts(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_receipt receipt;
+    return read_raw("receipt_texts", args, count, &receipt) != 0 ? NULL : texts(&receipt, NULL);
+}
+
+/* What is asked of every call of a model: (kernel, problem, fallback). */
+PyObject *core_receipt_said(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_receipt receipt;
+    if (read_raw("receipt_said", args, count, &receipt) != 0) return NULL;
+    return Py_BuildValue("(ssO)", receipt.kernel, receipt.problem, receipt.fallback ? Py_True : Py_False);
+}
+
 PyObject *decision_texts(const tp_decision *decision) {
     return texts(NULL, decision);
 }

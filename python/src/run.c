@@ -25,16 +25,16 @@ PyObject *call_result(call *c, const tp_receipt *receipt) {
     PyObject *out = Py_NewRef(c->out_object);
     if (!c->return_lse && !c->return_receipt) return out;
     PyObject *lse = c->return_lse ? Py_NewRef(c->lse_object) : NULL;
-    PyObject *texts = c->return_receipt ? receipt_texts(receipt) : NULL;
-    PyObject *rewrites = texts != NULL ? call_rewrites(c, receipt->rewrites) : NULL;
-    PyObject *report = rewrites != NULL ? PyTuple_Pack(2, texts, rewrites) : NULL, *result = NULL;
+    PyObject *raw = c->return_receipt ? receipt_raw(receipt) : NULL;
+    PyObject *rewrites = raw != NULL ? call_rewrites(c, receipt->rewrites) : NULL;
+    PyObject *report = rewrites != NULL ? PyTuple_Pack(2, raw, rewrites) : NULL, *result = NULL;
     if (c->return_receipt && report != NULL)
         result = lse != NULL ? PyTuple_Pack(3, out, lse, report) : PyTuple_Pack(2, out, report);
     else if (!c->return_receipt)
         result = PyTuple_Pack(2, out, lse);
     Py_DECREF(out);
     Py_XDECREF(lse);
-    Py_XDECREF(texts);
+    Py_XDECREF(raw);
     Py_XDECREF(rewrites);
     Py_XDECREF(report);
     return result;
@@ -44,7 +44,7 @@ static PyObject *run(call *c, PyObject *const *args) {
     tp_error error = TP_ERROR_INIT;
     tp_receipt receipt;
     if (call_open(c, args, NULL) != 0 || call_outputs(c, args[ARG_out]) != 0) return NULL;
-    shared_context *shared = context_take(crew_of(c));
+    shared_context *shared = context_take(crew_of(&c->problem, c->threads, c->max_threads));
     if (shared == NULL) return NULL;
     if (c->return_receipt) tp_receipt_init(&receipt);
     tp_context *context = context_of(shared);

@@ -188,7 +188,7 @@ static int from_capsule(view *v) {
 }
 
 /* The last type that had C functions, so that a loop does not look for them again. */
-static const dl_exchange *exchange_of(PyObject *object) {
+const dl_exchange *exchange_of(PyObject *object) {
     static PyObject *known;
     static const dl_exchange *functions;
     PyObject *type = (PyObject *)Py_TYPE(object);

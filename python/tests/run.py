@@ -3,6 +3,7 @@
 """Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all
 "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
+import os
 import pathlib
 import sys
 import unittest
@@ -12,7 +13,7 @@ sys.path.insert(0, str(HERE))
 PARTS = {
     "numpy": ("test_numpy*.py",), "torch": ("test_torch*.py",), "all": ("test_*.py",),
     "models": ("test_torch_models.py",), "flash": ("test_torch_flash*.py",),
-    "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_threads.py"),
+    "patch": ("test_torch_honest.py", "test_torch_patch.py", "test_torch_others.py", "test_torch_plain.py", "test_torch_threads.py"),
     "watch": ("test_torch_watch*.py",),
     "transformers": ("test_torch_hf_masks.py", "test_torch_hf_front.py"),
     "types": ("long_torch_hf_types.py",),
@@ -26,4 +27,5 @@ if __name__ == "__main__":
         sys.exit(f"{sys.executable} has no NumPy: `make test` finds or makes a Python that has it (scripts/python_env.py)")
     loader = unittest.TestLoader()
     suite = unittest.TestSuite(loader.discover(str(HERE), pattern) for pattern in PARTS[which])
-    sys.exit(not unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful())
+    first = os.environ.get("TILEPROOF_TEST_QUICK") == "1"  # a mutant is found by one
+    sys.exit(not unittest.TextTestRunner(verbosity=1, failfast=first).run(suite).wasSuccessful())

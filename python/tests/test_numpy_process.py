@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 
+import letting_go
 import numpy as np
 import tileproof
 
@@ -106,6 +107,34 @@ print(*(r.tasks for r in [*calls, tileproof.plan(x, x).run(x, x, x, return_recei
         for x in workers:
             x.join()
         self.assertEqual(wrong, [])
+
+    def test_arrays_whose_owner_lets_go_of_them_during_a_call(self):
+        arrays = qkv(1024, 1024)
+        got = letting_go.during(tileproof.attention, arrays, np.copy, lambda x: np.full_like(x, np.nan))
+        self.assertTrue((got == tileproof.attention(*arrays)).all())
+
+    def test_an_interrupt_comes_when_the_call_is_done(self):
+        code = """
+import os, signal, threading, time, numpy as np, tileproof
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+x = np.random.default_rng(1).standard_normal((1, 4096, 4, 64)).astype(np.float32)
+q, want, told = x[:, -64:], tileproof.attention(x[:, -64:], x, x), 0
+plan, out = tileproof.plan(x, x), np.zeros_like(x)
+for call in (lambda: tileproof.attention(x, x, x, out=out), lambda: plan.run(x, x, x, out=out)):
+    out[:] = 0
+    threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
+    end = time.monotonic() + 60
+    try:
+        call()
+        while time.monotonic() < end:
+            pass
+    except KeyboardInterrupt:
+        told += 1
+    assert np.allclose(out[:, -64:], want, atol=1e-6)  # whole
+    assert (tileproof.attention(q, x, x) == want).all()
+print(told)"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["2"]), done.stderr)
 
     def test_fork(self):
         q, k, v = qkv()

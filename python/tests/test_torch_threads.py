@@ -13,7 +13,7 @@ import tileproof
 import tileproof.torch
 import torch
 import torch.nn.functional as F
-from tileproof import _torch_ops, _torch_patch
+from tileproof import _core, _torch_ops, _torch_patch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 CALLS = """
@@ -117,18 +117,20 @@ class Receipts(unittest.TestCase):
         return mock.patch.object(module, name, both)
 
     def test_a_log_that_opens_during_a_call_has_whole_receipts(self):
-        x = torch.randn(1, 2, 5, 8)
-        with contextlib.ExitStack() as stack:
-            logs = []
-            opens = lambda: logs.append(stack.enter_context(tileproof.torch.log()))
-            with tileproof.torch.patch(limit=0) as none_kept:
-                with self.between(_torch_patch, "_attend", opens):
-                    F.scaled_dot_product_attention(x, x, x)
-                self.assertEqual((logs[0].receipts, none_kept.forgotten), ([], 1))
-                self.assertIn("none", repr(logs[0]))
-                F.scaled_dot_product_attention(x, x, x)
-            self.assertEqual(([r.problem for r in logs[0].receipts], none_kept.forgotten), (["prefill b1 h2/2 q5 k5 d8 f32 top-left"], 2))
-            self.assertIn("1 on ", repr(logs[0]))
+        x, masked = torch.randn(1, 2, 5, 8), {"attn_mask": torch.zeros(5, 5)}
+        for module, name, options, words in ((_core, "sdpa", {}, ""), (_torch_patch, "_attend", masked, " bias=f32")):
+            with contextlib.ExitStack() as stack:
+                logs = []
+                opens = lambda: logs.append(stack.enter_context(tileproof.torch.log()))
+                with tileproof.torch.patch(limit=0) as none_kept:
+                    with self.between(module, name, opens):
+                        F.scaled_dot_product_attention(x, x, x, **options)
+                    self.assertEqual((logs[0].receipts, none_kept.forgotten), ([], 1))
+                    self.assertIn("none", repr(logs[0]))
+                    F.scaled_dot_product_attention(x, x, x, **options)
+                problems = [r.problem for r in logs[0].receipts]
+                self.assertEqual((problems, none_kept.forgotten), ([f"prefill b1 h2/2 q5 k5 d8 f32 top-left{words}"], 2))
+                self.assertIn("1 on ", repr(logs[0]))
 
     def test_a_calls_receipt_is_its_own(self):
         x, other = torch.randn(1, 5, 2, 8).requires_grad_(), torch.randn(1, 9, 2, 8).requires_grad_()

@@ -127,6 +127,20 @@ class Kernels(Case):
             (x @ x.mT).logsumexp(-1)
         self.assertEqual(seen.calls, 0, seen)
 
+    def test_products_inside_an_op_are_no_first_step(self):
+        """math multiplies inside of its op: a softmax of its result and a product after it are no second attention."""
+        x = self.x
+        with tileproof.watch() as seen, sdpa_kernel(SDPBackend.MATH):
+            torch.softmax(F.scaled_dot_product_attention(x, x, x), -1) @ torch.randn(2, 4, 16, 3)
+        self.assertEqual(seen.kernels(), {"math": 1})
+
+    def test_a_row_shows_its_largest_problem(self):
+        with tileproof.watch() as seen:
+            for n in (200, 400, 300):
+                x = torch.randn(1, 2, n, 16)
+                F.scaled_dot_product_attention(x, x, x)
+        self.assertEqual([x["problem"] for x in seen.to_dict()["rows"]], ["prefill b1 h2/2 q400 k400 d16 f32"])
+
     def test_fast_paths(self):
         x = torch.randn(2, 5, 32)
         attention = layer(torch.nn.MultiheadAttention).eval()

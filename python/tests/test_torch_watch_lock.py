@@ -16,7 +16,7 @@ import tileproof
 import torch
 import torch.nn.functional as F
 from tileproof.watch import hooks
-from tileproof.watch.lock import Lock, LockError
+from tileproof.watch.lock import Lock, LockError, save
 from tileproof.watch.profile import ProfileError, counts, kernel_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from test_torch_watch import setUpModule, tearDownModule  # noqa: F401
@@ -79,6 +79,17 @@ class Drift(Case):
         self.assertRegex(table.splitlines()[2], "^  3 drifted from .*lock.json")
         self.assertLess(table.rindex("DRIFT"), table.rindex("flash_for_cpu "))  # worst first
         self.assertEqual([x for x in table.splitlines() if len(x) > 80 and "lock.json" not in x], [])
+
+    def test_each_mode_has_kernels_of_its_own(self):
+        name, path = "prefill few-rows h2/2 d16 f32", self.path("modes.json")
+        saved = [("torch", name, "compiled", "math", "prefill"), ("torch", name, "eager", "flash_for_cpu", "prefill")]
+        save(path, {"torch": "1"}, saved)
+        drift = lambda mode, kernel: (Lock(path).drift("torch", name, mode, kernel) or [None])[0]
+        self.assertEqual([drift("compiled", "math"), drift("eager", "flash_for_cpu")], [None, None])
+        self.assertEqual([drift("compiled", "flash_for_cpu"), drift("eager", "math")], ["kernel", "kernel"])
+        save(path, {"torch": "1"}, saved[:1])
+        self.assertEqual(drift("compiled", "math"), None)
+        self.assertIn(", but compiled", Lock(path).drift("torch", name, "eager", "math")[1])
 
     def test_it_warns_once_a_class(self):
         with warnings.catch_warnings(record=True) as told, tileproof.watch(lock=self.locked()):

@@ -36,11 +36,11 @@ def _most_threads(q: Any, dtype: Any = None) -> Optional[int]:
     None: as many as affinity and cgroup allow."""
     torch = sys.modules.get("torch")
     if torch is not None and (hasattr(q, "requires_grad") or isinstance(dtype, torch.dtype)):
-        return torch.get_num_threads()
+        return int(torch.get_num_threads())
     return _OMP_NUM_THREADS
 
 
-def _refuse_tangents(torch: Any, tensors: tuple) -> None:
+def _refuse_tangents(torch: Any, tensors: tuple[Any, ...]) -> None:
     forward = torch.autograd.forward_ad
     if forward._current_level < 0:
         return
@@ -77,12 +77,11 @@ def _refuse_lost_gradient(name: str, first: Any, *others: Any) -> None:
         )
 
 
-def _with_receipt(result: tuple) -> tuple:
-    (text, fields), rewrites = result[-1]
-    return (*result[:-1], Receipt(text, fields, rewrites))
+def _with_receipt(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*result[:-1], Receipt(*result[-1]))
 
 
-def _told(result: tuple, wanted: bool) -> Any:
+def _told(result: tuple[Any, ...], wanted: bool) -> Any:
     """The result of a call with a receipt, without it unless wanted, after watchers and logs have heard of it."""
     made = _with_receipt(result)
     note_receipt(made[-1])
@@ -107,9 +106,10 @@ class More(TypedDict, total=False):
 
 
 def _more(
-    mask, *, page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None, q_scale=None,
-    indices_sorted=False, latent=None, invariant=False, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
-):  # fmt: skip
+    mask: Any, *, page_table: Any = None, v_page_table: Any = None, indices: Any = None, q_positions: Any = None,
+    kv_positions: Any = None, q_scale: Any = None, indices_sorted: bool = False, latent: Any = None, invariant: bool = False,
+    dropout_p: float = 0.0, dropout_seed: Any = 0, dropout_offset: Any = 0,
+) -> tuple[Any, ...]:  # fmt: skip
     """Those arguments and the mask, as the extension takes them."""
     return (
         *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions), q_scale, indices_sorted,
@@ -120,10 +120,10 @@ def _more(
 _more.__qualname__ = "attention"  # in the error for an argument that nobody knows
 
 
-def _data(mask: Any, *call: Any) -> tuple:
+def _data(mask: Any, *call: Any) -> tuple[Any, ...]:
     """A mask of bools, a tree of masks, and every array that the call reads."""
     tree = None
-    own: dict = {}
+    own: dict[str, Any] = {}
     if isinstance(mask, Mask):
         mask, tree, own = mask._arrays.get("mask"), mask._tree, mask._arrays
     arrays = (*call, *[own.get(name) for name in _core.arrays[len(call) :]])
@@ -260,7 +260,7 @@ def _signature(function: Any) -> inspect.Signature:
 attention.__signature__ = _signature(attention)  # type: ignore[attr-defined]
 
 
-def _shape(x: Shape) -> tuple:
+def _shape(x: Shape) -> tuple[Any, ...]:
     return tuple(getattr(x, "shape", x))
 
 
@@ -276,16 +276,16 @@ _OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p"}
 _NOT_OF_A_PLAN = ("arrays", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
 
 
-def _shapes_only(q, k, v, dtype, options):
+def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict[str, Any]) -> list[Any]:
     """The arguments of a call by position, with shapes for tensors, then the dtype."""
-    known = dict(
+    known: dict[str, Any] = dict(
         latent=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
         mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
         arrays=None, indices_sorted=False, invariant=False, layout="bshd", out=None, return_lse=False, return_receipt=False,
         fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
         most_threads=_most_threads(q, dtype),
     )  # fmt: skip
-    read: dict = dict(page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None)
+    read: dict[str, Any] = dict(page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None)
     for name in options:
         if name in _NOT_OF_A_PLAN or name not in known and name not in read:
             raise TypeError(f"{name!r} is no option of a plan")
@@ -329,7 +329,7 @@ _FIXED = (
 class Plan:
     """A decision and its workspace, for loops; made by plan()."""
 
-    def __init__(self, q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict) -> None:
+    def __init__(self, q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict[str, Any]) -> None:
         arguments = _shapes_only(q, k, v, dtype, options)
         self._plan = _core.plan(*arguments)
         given = dict(zip(_core.arguments, arguments))

@@ -140,7 +140,7 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def _ids(name: str, q_ids: Optional[Array], kv_ids: Optional[Array]) -> tuple:
+def _ids(name: str, q_ids: Optional[Array], kv_ids: Optional[Array]) -> tuple[Any, ...]:
     if q_ids is None and kv_ids is None:
         raise ValueError(f"{name} has no ids: it needs those of the keys")
     return (None, q_ids) if kv_ids is None else (q_ids, kv_ids)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Sequence
+
+from . import _core
 
 
 class _Report:
     """The fields of the JSON as attributes; repr is the text people read."""
 
+    _text: str
+    _fields: str
+    _read: dict[str, Any] | None = None
+
     def __init__(self, text: str, fields: str) -> None:
         self._text = text
         self._fields = fields
-        self._read: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, fit for json.dumps."""
@@ -31,7 +36,7 @@ class _Report:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.to_dict()]
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._text, self._fields)
 
     def __repr__(self) -> str:
@@ -43,6 +48,8 @@ class Receipt(_Report):
 
     `rewrites` lists what was done to the request before it ran, such as a copy of a tensor whose last dimension is not
     contiguous; it is empty for most calls.
+
+    Most receipts are never read: text and JSON are made of the library's own struct when they are first asked for.
     """
 
     kernel: str
@@ -50,22 +57,32 @@ class Receipt(_Report):
     problem: str
     scores_written: int
     time_ns: int
+    rewrites: tuple[str, ...] = ()
+    _raw: bytes | tuple[str, str]
 
-    def __init__(self, text: str, fields: str, rewrites: list[str] | tuple[str, ...] = ()) -> None:
-        copies = [f"{'rewritten':16} {x}\n" for x in rewrites if " copied: " in x]
-        super().__init__(text.rstrip("\n") + "\n" + "".join(copies), fields)
-        self.rewrites = tuple(rewrites)
+    def __init__(self, raw: bytes | tuple[str, str], rewrites: Sequence[str] = ()) -> None:
+        self._raw = raw
+        if rewrites:
+            self.rewrites = tuple(rewrites)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_text", "_fields") or "_raw" not in self.__dict__:
+            return super().__getattr__(name)
+        text, fields = _core.receipt_texts(self._raw) if isinstance(self._raw, bytes) else self._raw
+        copies = [f"{'rewritten':16} {x}\n" for x in self.rewrites if " copied: " in x]
+        self._text, self._fields = text.rstrip("\n") + "\n" + "".join(copies), fields
+        return self.__dict__[name]
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"rewrites": list(self.rewrites)}
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _receipt_again, (self._text, self._fields, self.rewrites)
 
 
 def _receipt_again(text: str, fields: str, rewrites: tuple[str, ...]) -> Receipt:
-    made = Receipt(text, fields)
-    made._text, made.rewrites = text, rewrites
+    made = Receipt((text, fields), rewrites)
+    made._text, made._fields = text, fields
     return made
 
 

@@ -8,6 +8,7 @@ import warnings
 from typing import Any, Optional
 
 from . import _core
+from ._reports import Receipt
 from ._api import Array, _most_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
@@ -15,11 +16,11 @@ class FallbackWarning(UserWarning):
     """scaled_dot_product_attention was served by a slower path than this host's best."""
 
 
-def _lead(x: Array) -> tuple:
+def _lead(x: Array) -> tuple[Any, ...]:
     return tuple(x.shape[:-2])
 
 
-def _broadcast(lead: tuple, *others: tuple) -> tuple:
+def _broadcast(lead: tuple[Any, ...], *others: tuple[Any, ...]) -> tuple[Any, ...]:
     """The shape all of them broadcast to, by the rules of NumPy and PyTorch."""
     made = list(lead)
     for other in others:
@@ -31,7 +32,7 @@ def _broadcast(lead: tuple, *others: tuple) -> tuple:
     return tuple(made)
 
 
-def _expand(x: Array, shape: tuple) -> Array:
+def _expand(x: Array, shape: tuple[Any, ...]) -> Array:
     if hasattr(x, "expand"):
         return x.expand(shape)
     import numpy
@@ -39,7 +40,7 @@ def _expand(x: Array, shape: tuple) -> Array:
     return numpy.broadcast_to(x, shape)
 
 
-def _to_four(query, key, value, mask, enable_gqa):
+def _to_four(query: Array, key: Array, value: Array, mask: Optional[Array], enable_gqa: bool) -> tuple[Any, ...]:
     """(batch, heads, rows, dim) for any leading dimensions, and what the output is shaped back to."""
     if enable_gqa and not query.ndim == key.ndim == value.ndim:
         raise ValueError(
@@ -63,7 +64,7 @@ def _to_four(query, key, value, mask, enable_gqa):
     return (*made, mask, (*leads[0], query.shape[-2], value.shape[-1]))
 
 
-def _check(query, key, value, attn_mask, is_causal, enable_gqa) -> bool:
+def _check(query: Array, key: Array, value: Array, attn_mask: Optional[Array], is_causal: bool, enable_gqa: bool) -> bool:
     """Is it plain: four dimensions that need no broadcasting? Raises for what PyTorch refuses."""
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not hasattr(x, "shape") or len(x.shape) < 2:
@@ -78,7 +79,7 @@ def _check(query, key, value, attn_mask, is_causal, enable_gqa) -> bool:
     return q[0] == k[0] == v[0] and k[1] == v[1] and (q[1] == k[1] or enable_gqa)
 
 
-def _seed(query) -> int:
+def _seed(query: Array) -> int:
     """From the library's own generator, so that its seed makes calls repeat."""
     if hasattr(query, "requires_grad"):
         return int(sys.modules["torch"].randint(2**63 - 1, (1,)))
@@ -87,8 +88,11 @@ def _seed(query) -> int:
     return int(numpy.random.randint(2**63 - 1))
 
 
-def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, threads, serve):
-    def call(fallback):
+def _run(
+    query: Array, key: Array, value: Array, mask: Optional[Array], bias: Optional[Array], dropout_p: float, is_causal: bool,
+    scale: Optional[float], receipt: bool, threads: Optional[int], serve: bool,
+) -> Any:  # fmt: skip
+    def call(fallback: str) -> Any:
         return _core.attention(
             query, key, value, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
             None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
@@ -107,7 +111,10 @@ def _run(query, key, value, mask, bias, dropout_p, is_causal, scale, receipt, th
         return call("permit")
 
 
-def _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, receipt, threads=None, serve=True):
+def _attend(
+    query: Array, key: Array, value: Array, attn_mask: Optional[Array], dropout_p: float, is_causal: bool,
+    scale: Optional[float], enable_gqa: bool, receipt: bool, threads: Optional[int] = None, serve: bool = True,
+) -> tuple[Any, Optional[Receipt]]:  # fmt: skip
     plain = _check(query, key, value, attn_mask, is_causal, enable_gqa)
     shape = None
     if not plain:
@@ -146,6 +153,14 @@ def scaled_dot_product_attention(
     >>> scaled_dot_product_attention(x, x, v, is_causal=True)[0, 0, :, 0].tolist()
     [0.0, 0.5, 1.0, 1.5]
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.compiler.is_compiling():
+        try:
+            out = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, True, None, False, False)
+            if out is not None:
+                return out
+        except (ValueError, _core.Error):
+            pass  # asked again below, by the names of the arguments and with what a fallback asks for
     if hasattr(query, "requires_grad") and _needs_torch(query, key, value, attn_mask):
         from ._torch_ops import _sdpa_traced
 

@@ -22,8 +22,8 @@ def _tell_traces(line: str) -> None:
         function(line)
 
 
-def _tell_events(kind: str, decision: tuple, receipt: Optional[tuple]) -> None:
-    made = None if receipt is None else Receipt(*receipt, [])
+def _tell_events(kind: str, decision: tuple[Any, ...], receipt: Optional[tuple[Any, ...]]) -> None:
+    made = None if receipt is None else Receipt(receipt)
     for function in tuple(_events):
         function(kind, Decision(*decision), made)
 
@@ -33,7 +33,7 @@ def _observe() -> None:
 
 
 @contextlib.contextmanager
-def _added(functions: list, function: Any) -> Iterator[None]:
+def _added(functions: list[Any], function: Any) -> Iterator[None]:
     if not callable(function):
         raise TypeError(f"{function!r} is no function: it must be callable")
     functions.append(function)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, Iterator
+import threading
+from typing import Any, Iterator, Protocol
 
 from ._reports import Receipt
 
@@ -22,7 +23,7 @@ class Bypassed(str):
     backend = "none"
 
 
-def _by_backend(entries: list) -> str:
+def _by_backend(entries: list[Any]) -> str:
     counts: dict[str, int] = {}
     for x in tuple(entries):
         counts[x.backend] = counts.get(x.backend, 0) + 1
@@ -37,12 +38,21 @@ class Log:
     def __init__(self, limit: int = 10000) -> None:
         if operator.index(limit) < 0:
             raise ValueError(f"limit is {limit}: it must be at least 0")
-        self.receipts: list[Receipt] = []
+        self._receipts: list[Any] = []  # Receipt, or the bytes of one that nobody has read yet
+        self._adding = threading.Lock()
         self.passed: list[Passed] = []
         self.bypassed: list[Bypassed] = []
         self.limit, self.forgotten = limit, 0
 
-    def _add(self, to: list, entry: Any) -> None:
+    @property
+    def receipts(self) -> list[Receipt]:
+        with self._adding:
+            for at, x in enumerate(self._receipts):
+                if type(x) is bytes:
+                    self._receipts[at] = Receipt(x)
+        return self._receipts
+
+    def _add(self, to: list[Any], entry: Any) -> None:
         if len(to) >= self.limit:
             gone = (len(to) + 1) // 2
             self.forgotten += gone
@@ -62,28 +72,44 @@ class Log:
         return f"<tileproof.torch.Log: {ran}; {len(self.passed)} left to PyTorch{_by_backend(self.passed)}{more}>"
 
 
-_logs: list[Log] = []  # open ones; backward runs in threads of autograd's, so they are the process's
+class Listener(Protocol):
+    """A watcher, which hears of every call."""
+
+    def note_receipt(self, receipt: Receipt | None) -> None: ...
 
 
-listeners: list[Any] = []  # watchers, which hear of every call: note_receipt(receipt)
+_changing = threading.Lock()
+_logs: tuple[Log, ...] = ()  # open ones; backward runs in threads of autograd's, so they are the process's
+_listeners: tuple[Listener, ...] = ()
+_wanted = False  # whether any of them keeps receipts; these three are replaced, so that calls read them without a lock
+
+
+def follow(more: Log | None = None, listener: Listener | None = None, gone: Log | Listener | None = None) -> None:
+    """A log or a watcher more, or one less."""
+    global _logs, _listeners, _wanted
+    with _changing:
+        _logs = (*(x for x in _logs if x is not gone), *([] if more is None else [more]))
+        _listeners = (*(x for x in _listeners if x is not gone), *([] if listener is None else [listener]))
+        _wanted = bool(_listeners) or any(x.limit > 0 for x in _logs)
 
 
 def wants_receipts() -> bool:
-    return bool(listeners or _logs and any(x.limit > 0 for x in tuple(_logs)))  # another thread may open or close one
+    return _wanted
 
 
-def note_receipt(receipt: Receipt | None) -> None:
-    """None: nobody wanted one when the call began. A log that was opened since goes without."""
-    for x in tuple(_logs):
+def note_receipt(receipt: Receipt | bytes | None) -> None:
+    """A receipt or what it is made of. None: nobody wanted one when the call began. A log that was opened since goes without."""
+    for x in _logs:
         if receipt is not None or x.limit == 0:
-            x._add(x.receipts, receipt)
-    for x in tuple(listeners):
-        x.note_receipt(receipt)
+            with x._adding:
+                x._add(x._receipts, receipt)
+    for listener in _listeners:
+        listener.note_receipt(Receipt(receipt) if isinstance(receipt, bytes) else receipt)
 
 
 def note_passed(why: str) -> Passed:
     entry = Passed(why)
-    for x in tuple(_logs):
+    for x in _logs:
         x._add(x.passed, entry)
     return entry
 
@@ -92,8 +118,8 @@ def note_passed(why: str) -> Passed:
 def log(limit: int = 10000) -> Iterator[Log]:
     """Collects the receipts of all calls of attention() and of plans, and of patched ones, while it is open."""
     made = Log(limit)
-    _logs.append(made)
+    follow(made)
     try:
         yield made
     finally:
-        _logs.remove(made)
+        follow(gone=made)

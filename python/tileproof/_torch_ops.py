@@ -24,20 +24,24 @@ class _Own(threading.local):
 _own = _Own()
 
 
-def _note(result: tuple) -> tuple:
+def _note(result: tuple[Any, ...]) -> tuple[Any, ...]:
     *tensors, _own.receipt = _with_receipt(result)
     note_receipt(_own.receipt)
     return tuple(tensors)
 
 
-def _window(left: int, right: int) -> tuple:
+def _window(left: int, right: int) -> tuple[Any, ...]:
     return (None if left < 0 else left, None if right < 0 else right)
 
 
 def _by_position(
-    q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree, start, stop,
-    causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Optional[Tensor], bias: Optional[Tensor], mask: Any, alibi_slopes: Optional[Tensor],
+    sinks: Optional[Tensor], q_lens: Any, kv_lens: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, seed: Optional[Tensor],
+    arrays: Any, names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool, causal_align: str, left: int,
+    right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
+    invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+    p_dtype: Optional[str],
+) -> tuple[Any, ...]:  # fmt: skip
     """The ops' arguments as the extension takes them."""
     q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
     given = dict(zip(names.split(), arrays))
@@ -50,7 +54,7 @@ def _by_position(
     )  # fmt: skip
 
 
-@torch.library.custom_op("tileproof::attention", mutates_args=())
+@torch.library.custom_op("tileproof::attention", mutates_args=())  # type: ignore[untyped-decorator]  # PyTorch's
 def _forward(
     q: Tensor, k: Tensor, v: Optional[Tensor], bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor],
     sinks: Optional[Tensor], q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor],
@@ -71,20 +75,20 @@ def _forward(
     return out, lse
 
 
-def _lse_shape(q: Tensor, layout: str) -> tuple:
-    return {"bshd": lambda b, s, h: (b, h, s), "bhsd": lambda b, h, s: (b, h, s), "thd": lambda t, h: (h, t)}[layout](
-        *q.shape[:-1]
-    )
+def _lse_shape(q: Tensor, layout: str) -> tuple[Any, ...]:
+    if layout == "thd":
+        return q.shape[1], q.shape[0]
+    return q.shape[0], *(q.shape[1:3] if layout == "bhsd" else q.shape[2:0:-1])
 
 
-@_forward.register_fake
-def _(q, k, v, *rest):
+@_forward.register_fake  # type: ignore[untyped-decorator]  # PyTorch's
+def _(q: Tensor, k: Tensor, v: Optional[Tensor], *rest: Any) -> Any:
     start, stop, layout = rest[12], rest[13], rest[25]
     width = stop - start if v is None else v.shape[-1]
     return q.new_empty((*q.shape[:-1], width)), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
 
 
-@torch.library.custom_op("tileproof::attention_backward", mutates_args=())
+@torch.library.custom_op("tileproof::attention_backward", mutates_args=())  # type: ignore[untyped-decorator]  # PyTorch's
 def _backward(
     d_out: Tensor, d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: List[bool], q: Tensor, k: Tensor, v: Optional[Tensor],
     bias: Optional[Tensor], mask: Optional[Tensor], alibi_slopes: Optional[Tensor], sinks: Optional[Tensor],
@@ -108,8 +112,11 @@ def _backward(
     return [g.to(x.dtype) for g, x, want in zip(made, given, wanted) if want]
 
 
-@_backward.register_fake
-def _(d_out, d_lse, out, lse, wanted, q, k, v, bias, mask, alibi_slopes, sinks, *rest):
+@_backward.register_fake  # type: ignore[untyped-decorator]  # PyTorch's
+def _(
+    d_out: Optional[Tensor], d_lse: Optional[Tensor], out: Tensor, lse: Tensor, wanted: list[bool], q: Tensor, k: Tensor,
+    v: Optional[Tensor], bias: Optional[Tensor], mask: Any, alibi_slopes: Optional[Tensor], sinks: Optional[Tensor], *rest: Any,
+) -> Any:  # fmt: skip
     given = (q, k, v, bias, alibi_slopes, sinks)
     return [x.new_empty(x.shape) for x, want in zip(given, wanted) if want]
 
@@ -118,14 +125,14 @@ DIFFERENTIABLE = (0, 1, 2, 3, 5, 6)  # q, k, v, bias, alibi_slopes, sinks among 
 TENSORS = 12  # then a list of arrays, then what is no tensor
 
 
-def _keep(ctx, inputs, output):
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
     """What backward needs: the arguments as they came, out and lse. No score, no probability."""
     ctx.save_for_backward(*inputs[:TENSORS], *inputs[TENSORS], *output)
     ctx.rest = inputs[TENSORS + 1 :]
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx, d_out, d_lse):
+def _gradients(ctx: Any, d_out: Optional[Tensor], d_lse: Optional[Tensor]) -> tuple[Any, ...]:
     *tensors, out, lse = ctx.saved_tensors
     arrays = tensors[TENSORS:]
     nothing = [*[None] * TENSORS, [None] * len(arrays), *[None] * len(ctx.rest)]
@@ -145,11 +152,14 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 
 def _call(
-    q, k, v, *, latent=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
-    mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
-    arrays=None, indices_sorted=False, invariant=False, layout="bshd", fallback="refuse", kernel=None, threads=None, dropout_p=0.0,
-    seed=None, p_dtype=None,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Optional[Tensor], *, latent: Optional[tuple[int, int]] = None, causal: bool = False,
+    causal_align: str = "bottom_right", window: Any = None, scale: Optional[float] = None, softcap: float = 0.0,
+    q_scale: Any = None, mask: Any = None, mask_tree: Optional[str] = None, bias: Optional[Tensor] = None,
+    alibi_slopes: Optional[Tensor] = None, sinks: Optional[Tensor] = None, q_lens: Any = None, kv_lens: Any = None,
+    cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, arrays: Any = None, indices_sorted: bool = False,
+    invariant: bool = False, layout: str = "bshd", fallback: str = "refuse", kernel: Optional[str] = None,
+    threads: Optional[int] = None, dropout_p: float = 0.0, seed: Optional[Tensor] = None, p_dtype: Optional[str] = None,
+) -> Any:  # fmt: skip
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
@@ -171,7 +181,7 @@ def _call(
 NO_GRADIENT = ("page_table", "indices", "latent", "invariant")  # what serves caches and decoding is not trained through
 
 
-def _refuse_gradients(q, k, v, options):
+def _refuse_gradients(q: Tensor, k: Tensor, v: Optional[Tensor], options: dict[str, Any]) -> None:
     """The library has no gradient for these: said before the forward call, which would run."""
     named = {**dict(zip(_core.arrays, options.get("arrays") or ())), "latent": options.get("latent"), "invariant": options.get("invariant")}
     given = [name for name in NO_GRADIENT if named.get(name) is not None and named[name] is not False]
@@ -217,7 +227,10 @@ def differentiable(
     return (result, lse, receipt) if return_lse else (result, receipt)
 
 
-def _sdpa_traced(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, threads=None, fallback="permit"):
+def _sdpa_traced(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+    scale: Optional[float], enable_gqa: bool, threads: Optional[int] = None, fallback: str = "permit",
+) -> Any:  # fmt: skip
     """scaled_dot_product_attention by way of the custom op."""
     plain = _check(query, key, value, attn_mask, is_causal, enable_gqa)
     shape = None

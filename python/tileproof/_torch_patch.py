@@ -14,17 +14,19 @@ from typing import Any, Callable, Optional
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 from torch.utils._device import DeviceContext
 
 from . import _core
 from ._sdpa import FallbackWarning, _attend
-from ._torch_log import Bypassed, Log, Passed, _logs, note_passed, note_receipt, wants_receipts
+from ._torch_log import Bypassed, Log, Passed, follow, note_passed, note_receipt, wants_receipts
 from ._torch_ops import _sdpa_traced
 from .watch import hooks
 
 FALLBACKS = ("torch", "refuse", "serve")
 HEAD_DIM = 576  # the largest that a fused kernel takes
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DECLINED = (ValueError, TypeError, BufferError, RuntimeError)
 NAMES = ("query", "key", "value", "attn_mask")
 
 
@@ -38,21 +40,21 @@ def _tensor_not_ours(name: str, x: Any) -> Optional[str]:
     if name != "attn_mask" and x.shape[-1:] > (HEAD_DIM,):
         if x.requires_grad and torch.is_grad_enabled():
             return f"{name} has head dim {x.shape[-1]} and needs a gradient: that goes up to {HEAD_DIM}"
-        if _fallback == "torch" and torch.compiler.is_compiling():  # a graph cannot turn back when it runs
+        if _fallback == "torch" and is_compiling():  # a graph cannot turn back when it runs
             return f"{name} has head dim {x.shape[-1]}: fused kernels go up to {HEAD_DIM}"
     if x.dtype not in DTYPES and not (name == "attn_mask" and x.dtype == torch.bool):
         return f"{name} is {x.dtype}, not float32, float16 or bfloat16"
     return None
 
 
-def _overrides(kind: type) -> bool:
+def _overrides(kind: Any) -> bool:
     """Does this type of tensor have a say in what functions and ops do to it?"""
     return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ or (
         kind is not Tensor and kind.__torch_function__ is not torch.nn.Parameter.__torch_function__
     )
 
 
-def _someone_elses(tensors: tuple) -> Optional[str]:
+def _someone_elses(tensors: tuple[Any, ...]) -> Optional[str]:
     """Who else has a say in this call: PyTorch's own function asks them, and a call from here would not."""
     for name, x in zip(NAMES, tensors):
         if not isinstance(x, Tensor):  # None, or PyTorch's: _tensor_not_ours says so
@@ -72,17 +74,17 @@ def _someone_elses(tensors: tuple) -> Optional[str]:
     return None
 
 
-@torch.compiler.assume_constant_result  # as it is when a graph is traced; PyTorch keeps its own choice of then, too
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # as it is when a graph is traced; PyTorch keeps its own choice of then, too
 def _restricted() -> bool:
     cuda = torch.backends.cuda  # the switches are of all devices
     return not (cuda.flash_sdp_enabled() and cuda.math_sdp_enabled() and cuda.mem_efficient_sdp_enabled())
 
 
-def _not_ours(query, key, value, attn_mask) -> Optional[str]:
+def _not_ours(query: Any, key: Any, value: Any, attn_mask: Any) -> Optional[str]:
     """Why a call is left to PyTorch; None: it is ours."""
     if _restricted():
         return "PyTorch's backends are restricted (sdpa_kernel), so one of them is meant"
-    if not torch.compiler.is_compiling():
+    if not is_compiling():
         why = _someone_elses((query, key, value, attn_mask))
         if why is not None:
             return why
@@ -93,12 +95,15 @@ def _not_ours(query, key, value, attn_mask) -> Optional[str]:
     return None
 
 
-def _ours(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+def _ours(
+    query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, is_causal: bool, scale: Optional[float],
+    enable_gqa: bool,
+) -> Any:  # fmt: skip
     given = (query, key, value, attn_mask)
     if torch.is_autocast_enabled("cpu"):  # as PyTorch's own function is cast: every float it gets
         to = torch.get_autocast_dtype("cpu")
         given = tuple(x if x is None or x.dtype == torch.bool else x.to(to) for x in given)
-    compiling = torch.compiler.is_compiling()
+    compiling = is_compiling()
     if compiling or (torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)):
         permit = "permit" if _fallback == "serve" else "refuse"
         return _sdpa_traced(*given, dropout_p, is_causal, scale, enable_gqa, _threads, permit)
@@ -125,7 +130,7 @@ def _plain(error: Exception) -> str:
     return text
 
 
-def _warn_once(given: tuple, is_causal: bool, text: str) -> None:
+def _warn_once(given: tuple[Any, ...], is_causal: bool, text: str) -> None:
     """Once for each class of problems while patches are open."""
     query, key, value, mask = given
     kind = (query.dtype, query.shape[:-2][-1:], key.shape[:-2][-1:], query.shape[-1], value.shape[-1], mask is None, is_causal)
@@ -134,10 +139,10 @@ def _warn_once(given: tuple, is_causal: bool, text: str) -> None:
         warnings.warn(text, FallbackWarning, stacklevel=4)
 
 
-def _left(original: Callable, why: str, given: tuple, options: dict, warn: bool) -> Any:
+def _left(original: Callable[..., Any], why: str, given: tuple[Any, ...], options: dict[str, Any], warn: bool) -> Any:
     """PyTorch's own, with the backend that it takes in the log."""
     entry = note_passed(why)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         return original(*given, **options)
     before, _here.passed = _here.passed, entry
     try:
@@ -150,16 +155,27 @@ def _left(original: Callable, why: str, given: tuple, options: dict, warn: bool)
     return out
 
 
-def _stand_in(original: Callable) -> Callable:
+def _stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaled_dot_product_attention(
-        query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
-    ):
-        given, options = (query, key, value, attn_mask, dropout_p, is_causal), {"scale": scale, "enable_gqa": enable_gqa}
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+        scale: Optional[float] = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
         if _standing is not scaled_dot_product_attention:  # someone kept it after the last patch had closed
-            return original(*given, **options)
+            return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        if not is_compiling():
+            kept = wants_receipts()
+            try:
+                made = _core.sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, True, _threads, True, kept)
+            except DECLINED:  # asked again below, and what is said there counts
+                made = None
+            if made is not None:
+                out, raw = made if kept else (made, None)
+                note_receipt(raw)
+                return out
+        given, options = (query, key, value, attn_mask, dropout_p, is_causal), {"scale": scale, "enable_gqa": enable_gqa}
         why, warn = _not_ours(query, key, value, attn_mask), False
         if why is None:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return _ours(*given, scale, enable_gqa)
             try:
                 return _ours(*given, scale, enable_gqa)
@@ -167,12 +183,12 @@ def _stand_in(original: Callable) -> Callable:
                 if _fallback == "refuse":
                     raise
                 why, warn = _plain(refused), True
-            except (ValueError, TypeError, BufferError, RuntimeError) as refused:
+            except DECLINED as refused:
                 why = _plain(refused)
         return _left(original, why, given, options, warn)
 
     scaled_dot_product_attention.__doc__ = original.__doc__
-    scaled_dot_product_attention.__wrapped__ = original
+    setattr(scaled_dot_product_attention, "__wrapped__", original)
     return scaled_dot_product_attention
 
 
@@ -205,11 +221,11 @@ class _Seen:
 _here, _seen = _Here(), _Seen()
 _lock = threading.RLock()  # guards what follows
 _patches: list[Patch] = []  # open ones, in the order opened
-_standing: Optional[Callable] = None  # what stands in for PyTorch's function
+_standing: Optional[Callable[..., Any]] = None  # what stands in for PyTorch's function
 _threads: Optional[int] = None  # of the patch opened last that names them
 _fallback = "torch"  # of the patch opened last
 _looking = False  # whether _seen hears of PyTorch's calls
-_warned: set = set()  # classes of problems
+_warned: set[Any] = set()  # classes of problems
 
 
 def _settle(opening: bool) -> None:
@@ -249,7 +265,7 @@ class Patch(Log):
         self._entered = False
         with _lock:
             _patches.append(self)
-            _logs.append(self)
+            follow(self)
             _settle(opening=True)
 
     def close(self) -> None:
@@ -257,7 +273,7 @@ class Patch(Log):
         with _lock:
             if self in _patches:
                 _patches.remove(self)
-                _logs.remove(self)
+                follow(gone=self)
                 _settle(opening=False)
 
     def __enter__(self) -> Patch:
@@ -269,13 +285,13 @@ class Patch(Log):
     def __exit__(self, *unused: Any) -> None:
         self.close()
 
-    def __call__(self, function: Callable) -> Callable:
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """As a decorator: this one closes, and each call of the function has a patch of its own."""
         self.close()
         return _decorated(function, self.limit, self.threads, self.fallback)
 
 
-def _decorated(function: Callable, limit: int, threads: Optional[int], fallback: str) -> Callable:
+def _decorated(function: Callable[..., Any], limit: int, threads: Optional[int], fallback: str) -> Callable[..., Any]:
     later = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     if isinstance(function, type) or not callable(function) or any(x(function) for x in later):
         raise TypeError(

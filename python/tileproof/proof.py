@@ -55,7 +55,8 @@ class Model:
     @property
     def groups(self) -> List[Dict[str, Any]]:
         """Layers that ask for the same attention, as `tileproof model --json` has them."""
-        return self._about["groups"]
+        groups: List[Dict[str, Any]] = self._about["groups"]
+        return groups
 
     def to_dict(self) -> Dict[str, Any]:
         return self._about
@@ -213,11 +214,14 @@ class Lock:
         return [Revision(*x) for x in _core.lock_revisions(self._lock, declared)]
 
     def history(self) -> List[Dict[str, Any]]:
-        return json.loads(self.text())["history"]
+        history: List[Dict[str, Any]] = json.loads(self.text())["history"]
+        return history
 
     def diff(self, first: int, second: int, other: Optional[Lock] = None) -> List[Dict[str, Any]]:
         """What differs between two revisions, by index; the second may be another lock's."""
-        return json.loads(_core.lock_diff(self._lock, first, (other or self)._lock, second, True))["changes"]
+        read = json.loads(_core.lock_diff(self._lock, first, (other or self)._lock, second, True))
+        changes: List[Dict[str, Any]] = read["changes"]
+        return changes
 
     def __repr__(self) -> str:
         return f"<tileproof.proof.Lock, {len(self.revisions())} revisions>"

@@ -72,6 +72,7 @@ FIRST = [
     ("python/tileproof/watch/", "torch_watch"),
     ("python/tileproof/flash_attn/", "torch_flash"),
     ("openmp-", "torch_patch"),
+    ("python/src/sdpa", "torch_patch"),
     ("caller-", "caller_threads"),
     ("python/tileproof/", "torch_patch"),
     ("python/", "python"),

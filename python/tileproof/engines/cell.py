@@ -47,6 +47,7 @@ class Variant:
     run: Callable[[], object]
     output: Callable[[], Any]  # of the last run, float32 [token][head][dim]
     reset: Callable[[], object] = lambda: None  # before each turn, not timed
+    stored: Callable[[], Any] = lambda: None  # as output, in the cell's own dtype; of engines whose runner asks for it
 
 
 @dataclasses.dataclass
@@ -57,7 +58,7 @@ class Answer:
     kernel: str = ""  # that was observed; "": not observable
     observed: str = ""  # who named it: profiler, dispatcher, log
     fused: str = "unknown"  # yes, no
-    reasons: tuple = ()
+    reasons: tuple[Any, ...] = ()
     temporary: int = 0  # bytes; 0: not measured
     time_ns: float = 0.0
 
@@ -71,8 +72,8 @@ class Cell:
     head_dim: int
     head_dim_v: int
     scale: float
-    lengths: tuple  # (q_len, kv_len) of each sequence
-    stored: dict  # q, k, v
+    lengths: tuple[Any, ...]  # (q_len, kv_len) of each sequence
+    stored: dict[str, Any]  # q, k, v
     mask: str = "full"  # causal, causal_window (bottom-right), visible: none of these
     window: int = 0
     softcap: float = 0.0
@@ -96,11 +97,11 @@ class Cell:
 
     @property
     def q_len(self) -> int:
-        return max(q for q, _ in self.lengths)
+        return max(int(q) for q, _ in self.lengths)
 
     @property
     def kv_len(self) -> int:
-        return max(k for _, k in self.lengths)
+        return max(int(k) for _, k in self.lengths)
 
     @property
     def uniform(self) -> bool:
@@ -173,10 +174,12 @@ class Cell:
         if self.slopes is None:
             return hidden
         distance = np.abs(np.arange(q_len)[:, None] + kv_len - q_len - np.arange(kv_len)[None, :]).astype(np.float32)
-        return hidden - self.slopes[0][:, None, None] * distance
+        biased: np.ndarray[Any, Any] = hidden - self.slopes[0][:, None, None] * distance
+        return biased
 
     def scaled_q(self) -> np.ndarray:
         """q as stored, with the factors of its rows."""
         if self.q_factors is None:
-            return self.stored["q"]
+            stored: np.ndarray[Any, Any] = self.stored["q"]
+            return stored
         return store(load(self.stored["q"], self.dtype) * self.q_factors[:, None, None], self.dtype)

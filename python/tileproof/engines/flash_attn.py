@@ -10,7 +10,7 @@ from . import cuda, host, measure
 from .cell import Answer, Cell, NotServed
 
 
-def call(cell: Cell, function: Callable) -> Callable[[], Any]:
+def call(cell: Cell, function: Callable[..., Any]) -> Callable[[], Any]:
     import torch
 
     from .torch import tensor

@@ -29,12 +29,12 @@ def call(cell: Cell, device: str) -> Callable[[], Any]:
     shown = torch.from_numpy(cell.visible(0)).to(device) if cell.mask == "visible" else None
     slopes = None if cell.slopes is None else torch.from_numpy(cell.slopes[0].copy()).to(device)
 
-    def visible(_batch, _head, row, key):
+    def visible(_batch: Any, _head: Any, row: Any, key: Any) -> Any:
         if shown is not None:
             return shown[row, key]
         return (key <= row + shift) & (key >= row + shift - left) if cell.mask == "causal_window" else key <= row + shift
 
-    def change(score, _batch, head, row, key):
+    def change(score: Any, _batch: Any, head: Any, row: Any, key: Any) -> Any:
         if cap:
             score = torch.tanh(score / cap) * cap
         return score if slopes is None else score - slopes[head] * (row + shift - key).abs()
@@ -93,5 +93,6 @@ class Engine:
 
 def variant(cell: Cell) -> Variant:
     """For `make peers`: it skips what a window hides."""
-    run, result = call(cell, "cpu"), []
+    run = call(cell, "cpu")
+    result: list[Any] = []
     return Variant("flex_attention", lambda: result.__setitem__(slice(None), [run()]), lambda: cell.unpad(result[0].transpose(1, 2).float().numpy()))

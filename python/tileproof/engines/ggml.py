@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,6 +56,10 @@ class Library:
                 function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
 
 class Peer:
     """For `make peers`. fork: ik_llama, which wants a mask always and aborts on f32 k and v."""
@@ -90,7 +94,7 @@ class Graph:
         elements = sum(x.size for x in self.cell.stored.values()) + self.cell.stored["q"].size
         heads = self.cell.q_heads if self.cell.slopes is not None else 1
         masks = sum(q * (k + 64) for q, k in self.cell.lengths) * heads
-        return elements * 4 + masks * 2 + (64 << 20)
+        return int(elements * 4 + masks * 2 + (64 << 20))
 
     def tensor(self, values: np.ndarray, kind: str) -> Any:
         """An array with its dims as ggml names them: the last is the first."""
@@ -143,7 +147,7 @@ class Graph:
         for o, shape in self.outputs:
             count = int(np.prod(shape))
             data = (ctypes.c_float * count).from_address(self.library.ggml_get_data(o))
-            parts.append(np.frombuffer(data, np.float32).reshape((-1,) + shape[2:]).copy())
+            parts.append(np.ctypeslib.as_array(data).reshape((-1,) + shape[2:]).copy())
         return np.concatenate(parts)
 
     def __del__(self) -> None:

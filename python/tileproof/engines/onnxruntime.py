@@ -6,6 +6,7 @@ The runner is given the node that a model exported today has: GroupQueryAttentio
 otherwise. The profile names nodes and not kernels: whether one is fused inside is read from its memory."""
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -31,7 +32,10 @@ def name() -> str:
 class Session:
     """One node as a model, its inputs bound."""
 
-    def __init__(self, threads, node, inputs, outputs, element, opsets, spinning=True, arena=True, profile: Optional[str] = None):
+    def __init__(
+        self, threads: int, node: Any, inputs: Any, outputs: Any, element: Any, opsets: Any, spinning: bool = True,
+        arena: bool = True, profile: Optional[str] = None,
+    ) -> None:  # fmt: skip
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
@@ -51,18 +55,19 @@ class Session:
             self.binding.bind_ortvalue_input(n, x)
         self.outputs = {n: onnxruntime.OrtValue.ortvalue_from_numpy(x) for n, x in outputs.items()}
 
-    def bind(self, shared=()):
+    def bind(self, shared: Any = ()) -> Session:
         """Outputs in their own memory, or in that of an input."""
         for n, x in self.outputs.items():
             self.binding.bind_ortvalue_output(n, self.inputs[dict(shared)[n]] if n in dict(shared) else x)
         self.run()
         return self
 
-    def run(self):
+    def run(self) -> None:
         self.session.run_with_iobinding(self.binding)
 
     def output(self) -> np.ndarray:
-        return self.outputs["o"].numpy()
+        made: np.ndarray[Any, Any] = self.outputs["o"].numpy()
+        return made
 
 
 # ---- nodes ----
@@ -218,7 +223,7 @@ def variants(cell: Cell, threads: int) -> list[Variant]:
     for label, maker in makers:
         try:
             session = maker(cell, threads, cell.dtype)
-            found.append(Variant(label, session.run, lambda session=session: Engine.read(cell, session)))
+            found.append(Variant(label, session.run, functools.partial(Engine.read, cell, session)))
         except Exception as error:  # a missing kernel is any of several exception types
             reasons.append(str(error).splitlines()[0][:120])
     if not found:

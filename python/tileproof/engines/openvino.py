@@ -21,7 +21,7 @@ def name() -> str:
     return f"openvino {openvino.__version__.split('-')[0]}"
 
 
-def configuration(dtype: str, threads: int) -> dict:
+def configuration(dtype: str, threads: int) -> dict[str, Any]:
     return {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": "1",
@@ -120,7 +120,7 @@ class Stateful:
         self.variant = Variant("stateful", self.run, self.output, self.reset)
         self.reset()
 
-    def inputs(self, cell: Cell, element: Any) -> tuple:
+    def inputs(self, cell: Cell, element: Any) -> tuple[Any, ...]:
         sizes = [-1, cell.q_heads, -1, cell.head_dim], [-1, cell.kv_heads, -1, cell.head_dim]
         q = opset13.parameter(sizes[0], element, "q")
         k, v = (opset13.parameter(sizes[1], element, x) for x in "kv")
@@ -170,22 +170,25 @@ class Stateful:
 # ---- the runner ----
 
 
-def executed(way: Any) -> tuple[list, str, str]:
+TOLD = ("layerType", "originalLayersNames", "primitiveType", "runtimePrecision")
+
+
+def executed(way: Any) -> tuple[list[Any], str, str]:
     """(kernels, fused, precision) of what ran: layer type and primitive from the runtime model, of nodes that the counters say
     were executed."""
     ran = {x.node_name for x in way.request.get_profiling_info() if x.status == x.Status.EXECUTED}
     kernels, types, precisions = [], [], []
     for op in way.compiled.get_runtime_model().get_ops():
         info = op.get_rt_info()
-        value = lambda key: info[key].astype(str) if key in info else ""
-        kind = value("layerType")
+        value = {key: info[key].astype(str) if key in info else "" for key in TOLD}
+        kind = value["layerType"]
         if op.get_friendly_name() not in ran or kind in ("Input", "Output", "Reorder", "MemoryInput", "MemoryOutput", "Const"):
             continue
-        parts = set(value("originalLayersNames").replace(",", " ").split())
+        parts = set(value["originalLayersNames"].replace(",", " ").split())
         soft = any("oftmax" in x for x in parts)
         types.append("Subgraph with softmax" if kind == "Subgraph" and soft else kind)
-        kernels.append(f"{types[-1]} {value('primitiveType')}".strip())
-        precisions.append(value("runtimePrecision"))
+        kernels.append(f"{types[-1]} {value['primitiveType']}".strip())
+        precisions.append(value["runtimePrecision"])
     fused = "yes" if any(x.startswith(SDPA) for x in types) else "no" if any(x.lower() == "softmax" for x in types) else "unknown"
     return kernels, fused, "/".join(dict.fromkeys(filter(None, precisions)))
 

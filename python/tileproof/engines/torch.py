@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -32,7 +32,8 @@ def tensor(stored: np.ndarray, dtype: str) -> torch.Tensor:
 def elements(x: torch.Tensor) -> np.ndarray:
     """Back: as Cell stores them."""
     x = x.detach().cpu().contiguous()
-    return x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+    made: np.ndarray[Any, Any] = x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+    return made
 
 
 def bhsd(stored: np.ndarray, dtype: str, device: str = "cpu") -> torch.Tensor:
@@ -85,13 +86,13 @@ def call(cell: Cell, device: str) -> tuple[Callable[[], Any], list[str]]:
     return lambda: functional.scaled_dot_product_attention(q, k, v, **options), []
 
 
-def together(parts: list[Callable[[], Any]]) -> Callable[[], list]:
+def together(parts: list[Callable[[], Any]]) -> Callable[[], list[Any]]:
     return lambda: [run() for run in parts]
 
 
 def seen(run: Callable[[], Any]) -> tuple[Any, str, str, list[str]]:
     """(result, kernels, fused, rules that were broken) of a call, by hooks in the dispatcher."""
-    from ..watch import Watch
+    from ..watch.records import Watch
 
     with Watch(every=1 << 30) as watch:
         result = run()
@@ -109,7 +110,7 @@ def temporary(run: Callable[[], Any], device: str) -> int:
         result = run()
         torch.cuda.synchronize()
         kept = sum(x.numel() * x.element_size() for x in result)
-        return max(torch.cuda.max_memory_allocated() - before - kept, 1)
+        return max(int(torch.cuda.max_memory_allocated() - before - kept), 1)
     from ..watch.measure import measured
 
     peak = measured(run, False)[1]
@@ -136,7 +137,7 @@ class Engine:
             self.versions |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
             self.host |= {"gpu": torch.cuda.get_device_name(), "driver": host.driver()}
 
-    def routed(self) -> contextlib.AbstractContextManager:
+    def routed(self) -> contextlib.AbstractContextManager[Any]:
         """Tests put sdpa_kernel(...) here: what is observed must follow."""
         return contextlib.nullcontext()
 
@@ -174,7 +175,7 @@ def variants(cell: Cell, threads: int) -> list[Variant]:
     return found
 
 
-def keyword(cell: Cell) -> dict:
+def keyword(cell: Cell) -> dict[str, Any]:
     """The causal flag is top-left, so it serves square problems only; a window needs a dense mask, made here and
     not timed, in the dtype of q, which is the form that the kernel takes without a conversion."""
     if cell.mask == "full":
@@ -186,7 +187,7 @@ def keyword(cell: Cell) -> dict:
     return {"is_causal": True}
 
 
-def heads(cell: Cell, q: Any, k: Any, v: Any) -> list:
+def heads(cell: Cell, q: Any, k: Any, v: Any) -> list[Any]:
     """Names and arguments of the ways to serve a group: the op's own, or k and v repeated beforehand."""
     if cell.group == 1:
         return [("sdpa", (q, k, v), {})]
@@ -204,51 +205,51 @@ def fused(run: Callable[[], Any]) -> bool:
         return False
 
 
-def batch_variants(cell: Cell, rest: dict, title: str):
+def batch_variants(cell: Cell, rest: dict[str, Any], title: str) -> Iterator[Variant]:
     q, k, v = (bhsd(cell.padded(x, stored=True), cell.dtype) for x in "qkv")
     for label, arguments, group in heads(cell, q, k, v):
-        result: list = []
+        result: list[Any] = []
 
-        def run(arguments=arguments, group=group, result=result):
+        def run(arguments: Any = arguments, group: Any = group, result: Any = result) -> None:
             result[:] = [functional.scaled_dot_product_attention(*arguments, **rest, **group)]
 
-        def output(result=result):
+        def output(result: Any = result) -> Any:
             return cell.unpad(result[0].transpose(1, 2).float().numpy())
 
         if fused(run):
             yield Variant(title + label, run, output)
 
 
-def plain(cell: Cell):
+def plain(cell: Cell) -> Iterable[Variant]:
     return batch_variants(cell, keyword(cell), "")
 
 
-def padded(cell: Cell):
+def padded(cell: Cell) -> Iterable[Variant]:
     """Padding stands at the end, where causal rows do not see it, so no mask is needed."""
     if cell.mask != "causal" or not cell.square:
         return ()
     return batch_variants(cell, {"is_causal": True}, "padded, ")
 
 
-def loop(cell: Cell):
+def loop(cell: Cell) -> Iterator[Variant]:
     """One call a sequence: nothing is padded."""
-    result: list = []
+    result: list[Any] = []
     parts = [[bhsd(cell.sequence(x, i, stored=True)[None], cell.dtype) for x in "qkv"] for i in range(cell.batch)]
     rest = dict(keyword(cell), enable_gqa=cell.group > 1)
 
-    def run():
+    def run() -> None:
         result[:] = [functional.scaled_dot_product_attention(*part, **rest) for part in parts]
 
-    def output():
+    def output() -> Any:
         return np.concatenate([x[0].transpose(0, 1).float().numpy() for x in result])
 
     yield Variant("a call a sequence", run, output)
 
 
-def gradients(cell: Cell, threads: int):
+def gradients(cell: Cell, threads: int) -> Iterator[Variant]:
     """What autograd calls for the fused op; the forward call is not timed."""
     torch.set_num_threads(threads)
-    result: list = []
+    result: list[Any] = []
     if not cell.uniform or cell.mask == "causal_window":
         raise NotServed("gradients of packed or windowed problems are not set up")
     inputs = [bhsd(cell.padded(x, stored=True), cell.dtype).requires_grad_() for x in "qkv"]
@@ -259,10 +260,10 @@ def gradients(cell: Cell, threads: int):
     except RuntimeError as error:
         raise NotServed(f"no fused kernel: {error}") from error
 
-    def run():
+    def run() -> None:
         result[:] = [torch.autograd.grad(o, inputs, d_o, retain_graph=True)]
 
-    def output():
+    def output() -> Any:
         return [x.transpose(1, 2).float().numpy().reshape(-1, *x.shape[1::2]) for x in result[0]]
 
     yield Variant(f"autograd of sdpa ({type(o.grad_fn).__name__})", run, output)

@@ -22,7 +22,7 @@ OP = "_C::cpu_attention_with_kv_cache"
 
 def library() -> pathlib.Path:
     found = importlib.util.find_spec("vllm")
-    if found is None:
+    if found is None or not found.submodule_search_locations:
         raise NotServed("vLLM is not installed")
     folder = pathlib.Path(found.submodule_search_locations[0])
     amx, avx512 = torch.cpu._is_amx_tile_supported(), torch.cpu._is_avx512_supported()
@@ -81,7 +81,7 @@ def paged(cell: Cell, isa: str) -> Variant:
     sinks = None if cell.sinks is None else torch.from_numpy(cell.sinks.copy()).to(dtype)
     o = torch.zeros_like(q)
 
-    def run():
+    def run() -> None:
         # vLLM makes the schedule once a step and shares it among layers: not timed
         ops.cpu_attention_with_kv_cache(
             q, keys, values, o, start, lengths, cell.scale, causal, slopes, window, table, cell.softcap, schedule,
@@ -91,9 +91,7 @@ def paged(cell: Cell, isa: str) -> Variant:
     schedule = ops.get_scheduler_metadata(
         cell.batch, cell.q_heads, cell.kv_heads, cell.head_dim, lengths, dtype, start, causal, window, isa, True, None, "auto",
     )  # fmt: skip
-    made = Variant(f"paged, {isa}", run, lambda: o.float().numpy())
-    made.stored = lambda: elements(o)
-    return made
+    return Variant(f"paged, {isa}", run, lambda: o.float().numpy(), stored=lambda: elements(o))
 
 
 def profiled(run: Any) -> str:

@@ -49,7 +49,7 @@ class Channel:
         lines += [f"host {k}={one_line(v)[:200]}" for k, v in engine.host.items() if v]
         self.say([*lines, "end"])
 
-    def requests(self) -> Iterator[tuple[dict, dict]]:
+    def requests(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         words: dict[str, str] = {}
         tensors: dict[str, tuple[int, int]] = {}
         for line in self.lines:
@@ -71,7 +71,7 @@ class Channel:
                 self.say(self.answer(engine, words, tensors, memory))
 
     @staticmethod
-    def answer(engine: Any, words: dict, tensors: dict, memory: mmap.mmap) -> list[str]:
+    def answer(engine: Any, words: dict[str, Any], tensors: dict[str, Any], memory: mmap.mmap) -> list[str]:
         try:
             cell = read_cell(words, tensors, memory)
             answer: Answer = engine.serve(cell)
@@ -94,7 +94,7 @@ class Channel:
         return [*lines, "end"]
 
 
-def read_cell(words: dict, tensors: dict, memory: mmap.mmap) -> Cell:
+def read_cell(words: dict[str, Any], tensors: dict[str, Any], memory: mmap.mmap) -> Cell:
     dtypes = words["dtypes"].split()
     if len(set(dtypes)) != 1:
         raise NotServed(f"dtypes differ: {words['dtypes']}")

@@ -12,7 +12,7 @@ from . import _checks as check
 from ._probabilities import signed
 
 
-def sides(window_size: Any, causal: bool) -> tuple:
+def sides(window_size: Any, causal: bool) -> tuple[Any, ...]:
     """(left, right) for tileproof.attention: None for an unbounded side, and to the right where causal bounds it."""
     left, right = (int(x) for x in window_size)
     return None if left < 0 else left, None if right < 0 or causal else right
@@ -24,7 +24,7 @@ def seen_from(leftpad: Tensor, keys: int) -> Tensor:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, where: dict, dropout_p: float, softmax_scale: Optional[float], causal: bool,
+    q: Tensor, k: Tensor, v: Tensor, where: dict[str, Any], dropout_p: float, softmax_scale: Optional[float], causal: bool,
     window_size: Any, softcap: float, alibi_slopes: Optional[Tensor], want: str, rows: int = 0, keys: int = 0,
 ) -> Any:  # fmt: skip
     """where: the layout and what says which tokens a sequence has, as tileproof.attention takes it. want: "out", "lse" for
@@ -46,11 +46,11 @@ def attend(
     return out, lse, signed(q, k, options, rows, keys) if dropout_p > 0 else q.new_empty(0)
 
 
-class _ForwardOnly(torch.autograd.Function):
+class _ForwardOnly(torch.autograd.Function):  # type: ignore[misc]  # PyTorch's types are not looked at
     """A result whose gradient is refused when somebody asks for it, and not lost."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, compute: Callable, *tensors: Tensor) -> Any:
+    def forward(ctx: Any, name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
         ctx.name = name
         return compute()
 
@@ -59,7 +59,7 @@ class _ForwardOnly(torch.autograd.Function):
         raise RuntimeError(f"{ctx.name} has no gradient, in flash-attn as here: call it in torch.no_grad(), or give it k and v without a cache")
 
 
-def forward_only(name: str, compute: Callable, *tensors: Optional[Tensor]) -> Any:
+def forward_only(name: str, compute: Callable[..., Any], *tensors: Optional[Tensor]) -> Any:
     given = [x for x in tensors if x is not None]
     if torch.is_grad_enabled() and any(x.requires_grad for x in given):
         return _ForwardOnly.apply(name, compute, *given)

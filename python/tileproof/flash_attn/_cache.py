@@ -83,7 +83,7 @@ def cached(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optional[Tensor],
     rotary_sin: Optional[Tensor], cache_seqlens: Any, cache_batch_idx: Optional[Tensor], cache_leftpad: Optional[Tensor],
     block_table: Optional[Tensor], local: bool, interleaved: bool,
-) -> Tuple[Tensor, Tensor, Tensor, dict]:  # fmt: skip
+) -> Tuple[Tensor, Tensor, Tensor, dict[str, Any]]:  # fmt: skip
     """q, the caches, and which of their tokens the sequences have, for tileproof.attention. local: rows of q have positions of their own."""
     check.tensors(4, {"q": q, "k_cache": k_cache, "v_cache": v_cache})
     batch, rows = q.shape[:2]

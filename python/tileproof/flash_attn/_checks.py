@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ SHAPES = {  # how many dims -> what they are
 }
 
 
-def refuse(text: str) -> None:
+def refuse(text: str) -> NoReturn:
     raise RuntimeError(text)
 
 
@@ -31,7 +31,7 @@ def on_cpu(name: str, x: Any) -> None:
         )
 
 
-def tensors(dims: int, given: dict) -> None:
+def tensors(dims: int, given: dict[str, Any]) -> None:
     """Of one dtype, on the CPU, with so many dims."""
     first = next(iter(given.values()))
     for name, x in given.items():

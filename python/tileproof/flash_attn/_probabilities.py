@@ -4,6 +4,8 @@ was dropped. It is for tests, and takes memory and time as the score matrix does
 vectors for v, a row of the output is a row of probabilities."""
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ def _rounded(n: int) -> int:
     return -(-n // ROUND) * ROUND
 
 
-def _place(cu: Tensor, tokens: int) -> tuple:
+def _place(cu: Tensor, tokens: int) -> tuple[Any, ...]:
     """Sequence and position of each token; tokens of no sequence are left out by `inside`."""
     token = torch.arange(tokens)
     sequence = torch.searchsorted(cu[1:].long(), token, right=True)
@@ -26,7 +28,7 @@ def _place(cu: Tensor, tokens: int) -> tuple:
     return sequence, token - cu.long()[sequence], inside
 
 
-def _all(q: Tensor, k: Tensor, options: dict, rows: int, keys: int) -> Tensor:
+def _all(q: Tensor, k: Tensor, options: dict[str, Any], rows: int, keys: int) -> Tensor:
     """Probabilities after dropout, float32 (sequences, heads, rows, keys)."""
     packed = options["layout"] == "thd"
     key = _place(options["cu_seqlens_k"], k.shape[0])[1] if packed else torch.arange(keys)
@@ -43,7 +45,7 @@ def _all(q: Tensor, k: Tensor, options: dict, rows: int, keys: int) -> Tensor:
     return apart.transpose(1, 2)
 
 
-def signed(q: Tensor, k: Tensor, options: dict, rows: int, keys: int) -> Tensor:
+def signed(q: Tensor, k: Tensor, options: dict[str, Any], rows: int, keys: int) -> Tensor:
     """(sequences, heads, rows, keys) in q's dtype, rows and keys rounded up."""
     sequences = len(options["cu_seqlens_q"]) - 1 if options["layout"] == "thd" else q.shape[0]
     made = q.new_zeros(sequences, q.shape[-2], _rounded(rows), _rounded(keys))

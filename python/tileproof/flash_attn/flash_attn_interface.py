@@ -31,10 +31,14 @@ def _parts(name: str, packed: Tensor, dims: int, count: int) -> Tuple[Tensor, ..
     if packed.dim() != dims + 1 or packed.shape[dims - 2] != count:
         layout = check.SHAPES[dims].replace("heads", f"{count}, heads")
         check.refuse(f"{name} has shape {tuple(packed.shape)}: it must be {layout}")
-    return packed.unbind(dims - 2)
+    parts: Tuple[Tensor, ...] = packed.unbind(dims - 2)
+    return parts
 
 
-def _dense(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, want):
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softmax_scale: Optional[float], causal: bool,
+    window_size: Tuple[int, int], softcap: float, alibi_slopes: Optional[Tensor], want: str,
+) -> Any:  # fmt: skip
     """What all functions of whole batches come to."""
     check.tensors(4, {"q": q, "k": k, "v": v})
     check.batch(q.shape[0])
@@ -47,9 +51,10 @@ def _dense(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alib
 
 
 def flash_attn_func(
-    q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False,
+    window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
     """out like q; with return_attn_probs (out, lse (batch, heads, rows), S_dmask). A row that sees no key gives 0, and +inf as
     its lse. S_dmask is empty without dropout, otherwise exp(score - the row's largest), negative where dropped: for tests."""
     want = _WANT[bool(return_attn_probs)]
@@ -57,31 +62,37 @@ def flash_attn_func(
 
 
 def flash_attn_kvpacked_func(
-    q, kv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False,
-):  # fmt: skip
+    q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False,
+    window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
     """flash_attn_func with kv (batch, keys, 2, kv heads, head dim)."""
+    k, v = _parts("kv", kv, 4, 2)
     return flash_attn_func(
-        q, *_parts("kv", kv, 4, 2), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs,
     )  # fmt: skip
 
 
 def flash_attn_qkvpacked_func(
-    qkv, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False,
-):  # fmt: skip
+    qkv: Tensor, dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False,
+    window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
     """flash_attn_func with qkv (batch, tokens, 3, heads, head dim)."""
+    q, k, v = _parts("qkv", qkv, 4, 3)
     return flash_attn_func(
-        *_parts("qkv", qkv, 4, 3), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+        q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
         return_attn_probs,
     )  # fmt: skip
 
 
 def _varlen(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size, softcap,
-    alibi_slopes, want, block_table=None, leftpad_k=None, seqused_k=None,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+    dropout_p: float, softmax_scale: Optional[float], causal: bool, window_size: Tuple[int, int], softcap: float,
+    alibi_slopes: Optional[Tensor], want: str, block_table: Optional[Tensor] = None, leftpad_k: Optional[Tensor] = None,
+    seqused_k: Optional[Tensor] = None,
+) -> Any:  # fmt: skip
     """What all varlen functions come to."""
     paged = block_table is not None
     check.tensors(3, {"q": q})
@@ -97,7 +108,7 @@ def _varlen(
     check.slopes(alibi_slopes, batch, q.shape[1])
     check.longest("max_seqlen_q", max_seqlen_q, cu_seqlens_q.diff())
     where, room = {"layout": "thd", "cu_seqlens_q": cu_seqlens_q}, cu_seqlens_k.diff()
-    if paged:
+    if block_table is not None:
         check.pages(k, block_table, batch)
         if dropout_p > 0:
             check.refuse(f"dropout_p is {dropout_p} and block_table is given: a paged cache has no dropout; it must be 0")
@@ -123,9 +134,11 @@ def _varlen(
 
 
 def flash_attn_varlen_func(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+    dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False, window_size: Tuple[int, int] = (-1,
+    -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+    return_attn_probs: bool = False, block_table: Optional[Tensor] = None,
+) -> Any:  # fmt: skip
     """Sequences of different lengths, one after another: q (tokens, heads, head dim), k and v likewise, or with block_table
     (sequences, columns), int32, pools (pages, page size, kv heads, head dim), forward only. lse is (heads, tokens of q)."""
     return _varlen(
@@ -135,33 +148,40 @@ def flash_attn_varlen_func(
 
 
 def flash_attn_varlen_kvpacked_func(
-    q, kv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False,
-):  # fmt: skip
+    q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+    dropout_p: float = 0.0, softmax_scale: Optional[float] = None, causal: bool = False, window_size: Tuple[int, int] = (-1,
+    -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None, deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
     """flash_attn_varlen_func with kv (tokens, 2, kv heads, head dim)."""
+    k, v = _parts("kv", kv, 3, 2)
     return flash_attn_varlen_func(
-        q, *_parts("kv", kv, 3, 2), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
         window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
     )  # fmt: skip
 
 
 def flash_attn_varlen_qkvpacked_func(
-    qkv, cu_seqlens, max_seqlen, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-    alibi_slopes=None, deterministic=False, return_attn_probs=False,
-):  # fmt: skip
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: Optional[float] = None,
+    causal: bool = False, window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None,
+    deterministic: bool = False, return_attn_probs: bool = False,
+) -> Any:  # fmt: skip
     """flash_attn_varlen_func with qkv (tokens, 3, heads, head dim)."""
+    q, k, v = _parts("qkv", qkv, 3, 3)
     return flash_attn_varlen_func(
-        *_parts("qkv", qkv, 3, 3), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size,
+        q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal, window_size,
         softcap, alibi_slopes, deterministic, return_attn_probs,
     )  # fmt: skip
 
 
 def flash_attn_with_kvcache(
-    q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None,
-    cache_seqlens: Optional[Union[int, Tensor]] = None, cache_batch_idx: Optional[Tensor] = None,
-    cache_leftpad: Optional[Tensor] = None, block_table: Optional[Tensor] = None, softmax_scale=None, causal=False,
-    window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
-):  # fmt: skip
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor] = None, v: Optional[Tensor] = None,
+    rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None, cache_seqlens: Optional[Union[int,
+    Tensor]] = None, cache_batch_idx: Optional[Tensor] = None, cache_leftpad: Optional[Tensor] = None,
+    block_table: Optional[Tensor] = None, softmax_scale: Optional[float] = None, causal: bool = False,
+    window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None,
+    num_splits: int = 0, return_softmax_lse: bool = False,
+) -> Any:  # fmt: skip
     """Attention to a cache, which k and v, if given, are first written into, in place, after the cache_seqlens tokens that each
     sequence has. Caches are (batch, tokens, kv heads, head dim), or pools of pages with block_table. rotary_cos and rotary_sin
     rotate k, and q: row i by position cache_seqlens + i if causal or in a window, otherwise every row by cache_seqlens.
@@ -182,27 +202,30 @@ def flash_attn_with_kvcache(
     return forward_only("flash_attn_with_kvcache", run, q, k_cache, v_cache, k, v)
 
 
-flash_attn_with_kvcache._tileproof_watch = True  # the watcher hears of its receipts, and does not take it for flash-attn's kernel
+setattr(flash_attn_with_kvcache, "_tileproof_watch", True)  # the watcher hears of its receipts, and does not take it for flash-attn's kernel
 
 
-def _forward(q: Tensor, out: Tensor, lse: Tensor, probs: Optional[Tensor] = None) -> tuple:
+def _forward(q: Tensor, out: Tensor, lse: Tensor, probs: Optional[Tensor] = None) -> tuple[Any, ...]:
     """What the functions below return: where flash-attn gives the state of its generator, zeros; PyTorch's generator seeds calls here."""
     return out, lse, q.new_empty(0) if probs is None else probs, torch.zeros(2, dtype=torch.int64)
 
 
 def _flash_attn_forward(
-    q, k, v, dropout_p, softmax_scale, causal, window_size_left, window_size_right, softcap, alibi_slopes, return_softmax
-):
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float, softmax_scale: Optional[float], causal: bool, window_size_left: int,
+    window_size_right: int, softcap: float, alibi_slopes: Optional[Tensor], return_softmax: bool,
+) -> tuple[Any, ...]:  # fmt: skip
     """flash_attn_func, as libraries that build on flash-attn call it."""
     window, want = (window_size_left, window_size_right), "probs" if return_softmax else "lse"
     return _forward(q, *_dense(q, k, v, dropout_p, softmax_scale, causal, window, softcap, alibi_slopes, want))
 
 
 def _flash_attn_varlen_forward(
-    q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal, window_size_left=-1,
-    window_size_right=-1, softcap=0.0, alibi_slopes=None, return_softmax=False, block_table=None, leftpad_k=None,
-    seqused_k=None, zero_tensors=False, num_splits=0,
-):  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+    dropout_p: float, softmax_scale: Optional[float], causal: bool, window_size_left: int = -1, window_size_right: int = -1,
+    softcap: float = 0.0, alibi_slopes: Optional[Tensor] = None, return_softmax: bool = False,
+    block_table: Optional[Tensor] = None, leftpad_k: Optional[Tensor] = None, seqused_k: Optional[Tensor] = None,
+    zero_tensors: bool = False, num_splits: int = 0,
+) -> tuple[Any, ...]:  # fmt: skip
     """flash_attn_varlen_func with the keys that each sequence uses: those from leftpad_k on, below seqused_k."""
     if block_table is not None:
         check.splits(num_splits, 1, " for varlen paged KV")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _core
 from .._api import attention
+from .._torch_log import note_receipt
 from ..watch.problem import plain_scale
 from . import _records
 from ._masks import PositionMask
@@ -26,7 +27,7 @@ except ImportError:
 def _collects() -> bool:
     """Does the model collect probabilities, which its layers are expected to return?"""
     wanted = None if _active_collector is None else _active_collector.get()
-    return bool(wanted) and any("attentions" in name for name in wanted)
+    return any("attentions" in name for name in wanted or ())
 
 
 def _refuse(module: torch.nn.Module, error: Exception) -> Exception:
@@ -62,7 +63,7 @@ def _chosen(indices: Tensor, keys: int, mask: Any) -> Tensor:
     return named if mask is None else named & mask
 
 
-def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: Optional[bool]) -> tuple[dict, int, str, str]:
+def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: Optional[bool]) -> tuple[dict[str, Any], int, str, str]:
     """Arguments of tileproof.attention, keys to look at, words and the reason of an array."""
     if isinstance(given, PositionMask):
         if given.lowered.words == "none":  # whatever the keys
@@ -84,7 +85,7 @@ def _mask(module: torch.nn.Module, given: Any, rows: int, keys: int, is_causal: 
     return {"bias": given}, keys, "by array", made
 
 
-def _cast(*tensors: Optional[Tensor]) -> tuple:
+def _cast(*tensors: Optional[Tensor]) -> tuple[Any, ...]:
     """As PyTorch's own function is under autocast."""
     if not torch.is_autocast_enabled("cpu"):
         return tensors
@@ -112,6 +113,11 @@ def attention_forward(
         made = _chosen(indices, keys, whole)
         options, used, words = {**options, "mask": made, "causal": False}, keys, "by array"
         array = f"mask by array, {made.numel()} bytes, because lists of keys (indices) come with it"
+    plain = rows == 1 and used == keys and s_aux is None and position_bias is None and not (softcap or dropout) and fallback == "refuse"
+    if plain and options.keys() <= {"causal"} and not torch.compiler.is_compiling():
+        out = _step(module, query, key, value, bool(options.get("causal")), plain_scale(scaling, query.shape[-1]), words)
+        if out is not None:
+            return out, None
     query, key, value, position_bias = _cast(query, key, value, position_bias)
     options = dict(options, scale=plain_scale(scaling, query.shape[-1]), softcap=softcap or 0.0)
     options["sinks"] = None if s_aux is None else s_aux.float()
@@ -124,8 +130,24 @@ def attention_forward(
     return _run(module, q, k, v, options, dropout, words, array), None
 
 
+def _step(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: Optional[float], words: str
+) -> Optional[Tensor]:  # fmt: skip
+    """A decode step that nothing is special about, by way of the extension alone; None: something is."""
+    try:
+        made = _core.sdpa(query, key, value, None, 0.0, causal, scale, True, False, None, True, True)
+    except (ValueError, TypeError, _core.Error):
+        return None  # asked again by attention(), which says why
+    if made is None:
+        return None
+    note_receipt(made[1])
+    _records.layer(module).note(made[1], words)
+    out: Tensor = made[0].transpose(1, 2)
+    return out
+
+
 def _run(
-    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict, dropout: float, words: str, array: str
+    module: torch.nn.Module, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], dropout: float, words: str, array: str
 ) -> Tensor:  # fmt: skip
     options["p_dtype"] = "bfloat16" if q.dtype == torch.bfloat16 else None  # as PyTorch's own function rounds them
     options["fallback"] = fallback

@@ -79,7 +79,7 @@ def _lengths(seen: Tensor) -> Optional[Tensor]:
     return lengths if bool((seen == (torch.arange(seen.shape[1]) < lengths[:, None])).all()) else None
 
 
-def _joined_ids(parts: list, seen: Optional[Tensor], place: Place) -> Optional[tuple[Tensor, Tensor]]:
+def _joined_ids(parts: list[Any], seen: Optional[Tensor], place: Place) -> Optional[tuple[Tensor, Tensor]]:
     """One id by row and by key for all parts that compare ids, and for padding: equal where every part's are. -1: a key that
     does not count."""
     if not parts and seen is None:
@@ -116,8 +116,7 @@ def _expression(piece: Piece, place: Place) -> Any:
         return whole
     if isinstance(piece, Spans):
         return Mask.spans(*place.cut(piece.ids))
-    rows, keys = _joined_ids([piece], None, place)
-    return Mask.documents(rows, keys)
+    return Mask.documents(*_joined_ids([piece], None, place) or ())
 
 
 def _by_array(elements: Callable[[], Tensor], keys: int, why: str) -> Lowered:
@@ -176,7 +175,7 @@ def lower(request: dict[str, Any], elements: Callable[[], Tensor]) -> Lowered:
     return Lowered(options | {"mask": mask}, place.keys, ", ".join(words))
 
 
-def _composed(parts: list, window: Window, ids: Optional[tuple[Tensor, Tensor]], place: Place) -> Any:
+def _composed(parts: list[Any], window: Window, ids: Optional[tuple[Tensor, Tensor]], place: Place) -> Any:
     terms = [Mask.chunk(x.size) if isinstance(x, Chunk) else _expression(x, place) for x in (window, *parts)]
     terms += [] if ids is None else [Mask.documents(*ids)]
     whole, *rest = [x for x in terms if x is not None]

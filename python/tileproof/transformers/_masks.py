@@ -21,11 +21,11 @@ ADDED = {aten.add.Tensor, aten.add_.Tensor}
 
 
 @functools.lru_cache(None)
-def _adds(config: type) -> bool:
+def _adds(config: Any) -> bool:
     """Are models of this config written for masks that are added to scores? Those that do not support PyTorch's function are."""
     name = config.__module__.replace(".configuration_", ".modeling_")
     found = [x for x in vars(sys.modules.get(name, sys)).values() if isinstance(x, type) and x.__module__ == name]
-    models = [x for x in found if issubclass(x, PreTrainedModel)]
+    models: list[Any] = [x for x in found if issubclass(x, PreTrainedModel)]
     return bool(models) and not any(x._supports_sdpa for x in models)
 
 
@@ -34,7 +34,7 @@ def _to_add(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)
 
 
-class PositionMask(torch.Tensor):
+class PositionMask(torch.Tensor):  # type: ignore[misc]  # PyTorch's types are not looked at
     """(sequences, 1, rows, keys): bool, True: visible; or, for models that add their masks to scores, of the model's dtype."""
 
     request: dict[str, Any]  # what the mask interface was called with
@@ -43,8 +43,9 @@ class PositionMask(torch.Tensor):
     @staticmethod
     def __new__(cls, request: dict[str, Any]) -> PositionMask:
         shape = (request["batch_size"], 1, request["q_length"], request["kv_length"])
-        adds = _adds(type(request.get("config")))
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=request["dtype"] if adds else torch.bool, device="cpu")
+        kind: Any = type(request.get("config"))
+        adds = _adds(kind)
+        made: PositionMask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=request["dtype"] if adds else torch.bool, device="cpu")
         made.request, made._lowered = request, None
         return made
 
@@ -73,7 +74,7 @@ class PositionMask(torch.Tensor):
         return PositionMask(dict(self.request, kv_length=end)) if dim % 4 == 3 else None
 
     @classmethod
-    def __torch_dispatch__(cls, op: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if op in KEPT:
             return PositionMask(args[0].request)
@@ -101,7 +102,7 @@ class PositionMask(torch.Tensor):
             _records.note_array(x.request.get("config"), f"{x.numel()} elements, {by}")
         return op(*args, **kwargs)
 
-    def __deepcopy__(self, memo: dict) -> PositionMask:
+    def __deepcopy__(self, memo: dict[str, Any]) -> PositionMask:
         return PositionMask(self.request)
 
     def __repr__(self, **_: Any) -> str:

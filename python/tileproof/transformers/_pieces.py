@@ -94,14 +94,14 @@ class Joined:
     """All of the parts, or any of them."""
 
     all: bool
-    parts: tuple
+    parts: tuple[Any, ...]
 
 
 Leaf = Union[Window, Chunk, Documents, Padding]
 Piece = Union[Leaf, Joined]
 
 
-def _two_sided(cells: dict) -> Window:
+def _two_sided(cells: dict[str, Any]) -> Window:
     """Keys less than `left` before the row and less than `right` behind it."""
     given = cells["sliding_window"]
     if "is_causal" in cells:  # one number: half of it on each side, or all of it before
@@ -113,7 +113,7 @@ def _two_sided(cells: dict) -> Window:
 
 
 INNER = ".<locals>.inner_mask"
-LEAVES: dict[str, Callable[[dict], Leaf]] = {
+LEAVES: dict[str, Callable[[dict[str, Any]], Leaf]] = {
     "causal_mask_function": lambda _: Window(None, 0),
     "bidirectional_mask_function": lambda _: Window(None, None),
     "sliding_window_overlay" + INNER: lambda c: Window(c["sliding_window"] - 1, None),
@@ -127,7 +127,7 @@ LEAVES: dict[str, Callable[[dict], Leaf]] = {
 }
 JOINS = {"and_masks.<locals>.and_mask": True, "or_masks.<locals>.or_mask": False}
 
-_asked: dict[tuple, bool] = {}  # (code, numbers): whether the function means what its name says
+_asked: dict[tuple[Any, ...], bool] = {}  # (code, numbers): whether the function means what its name says
 
 
 def name_of(function: Any) -> str:
@@ -135,11 +135,11 @@ def name_of(function: Any) -> str:
     return f"{module}.{name.replace('.<locals>', '')}"
 
 
-def _cells(function: Any) -> dict:
+def _cells(function: Any) -> dict[str, Any]:
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
 
 
-def _means(leaf: Leaf, function: Callable) -> bool:
+def _means(leaf: Leaf, function: Callable[..., Any]) -> bool:
     at = torch.tensor(leaf.edges())
     b = torch.zeros(1, 1, 1, 1, dtype=torch.long)
     q, k = at[None, None, :, None], at[None, None, None, :]
@@ -147,7 +147,7 @@ def _means(leaf: Leaf, function: Callable) -> bool:
     return bool((ours == theirs).all())
 
 
-def _trusted(leaf: Leaf, function: Any, cells: dict) -> bool:
+def _trusted(leaf: Leaf, function: Any, cells: dict[str, Any]) -> bool:
     numbers = tuple((name, x) for name, x in cells.items() if isinstance(x, (int, tuple)))
     key = (function.__code__, numbers)
     if key not in _asked:
@@ -177,7 +177,7 @@ def read(function: Any) -> Piece:
     return leaf
 
 
-def flat(piece: Piece) -> list:
+def flat(piece: Piece) -> list[Any]:
     """The parts of which all must hold, windows joined into one, which comes first."""
     todo, parts, left, right = [piece], [], None, None
     while todo:

@@ -6,10 +6,11 @@ import functools
 import re
 import threading
 import weakref
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 
+from .. import _core
 from .._reports import Receipt
 from ..watch.problem import class_of
 
@@ -27,13 +28,13 @@ class Layer:
     """Of one module: calls by (kernel, problem class, mask), the largest problem of each, and refusals by text."""
 
     def __init__(self) -> None:
-        self.calls: dict[tuple[str, str, str], list] = {}  # [how many, longest problem text]
+        self.calls: dict[tuple[str, str, str], list[Any]] = {}  # [how many, longest problem text]
         self.refusals: dict[str, int] = {}
         self.arrays: dict[str, int] = {}
 
-    def note(self, receipt: Receipt, mask: str) -> None:
+    def note(self, receipt: Union[Receipt, bytes], mask: str) -> None:
         kernel, problem, fallback = _said(receipt)
-        key = (kernel, _class_of(_KEYS.sub("", problem)), mask)
+        key = (kernel, _class_of(problem), mask)
         with _lock:
             row = self.calls.setdefault(key, [0, problem, fallback])
             row[0] += 1
@@ -41,14 +42,19 @@ class Layer:
 
 
 _KEYS = re.compile(r" k\d+")
-_class_of = functools.lru_cache(1024)(lambda text: class_of(text)[0])  # it does not depend on the number of keys
+_of_any_keys = functools.lru_cache(1024)(lambda text: class_of(text)[0])
 
 
-def _said(receipt: Receipt) -> tuple[str, str, bool]:
-    """Kernel, problem and fallback, without reading the rest of the receipt: this is asked of every call."""
-    fields = receipt._fields
-    kernel, problem = (fields.split(f'"{name}":"', 1)[1].split('"', 1)[0] for name in ("kernel", "problem"))
-    return kernel, problem, '"fallback":true' in fields
+@functools.lru_cache(1024)  # layers of one step have the same problem
+def _class_of(problem: str) -> str:
+    """It does not depend on the number of keys, which grows from step to step."""
+    return _of_any_keys(_KEYS.sub("", problem))
+
+
+def _said(receipt: Union[Receipt, bytes]) -> tuple[str, str, bool]:
+    """Kernel, problem and fallback, without a text of the whole receipt: this is asked of every call."""
+    made = Receipt(receipt) if isinstance(receipt, bytes) else receipt
+    return _core.receipt_said(made._raw) if isinstance(made._raw, bytes) else (made.kernel, made.problem, made.fallback)
 
 
 _lock = threading.Lock()

@@ -51,7 +51,7 @@ class Report:
         self.refusals: dict[str, list[str]] = {}
         self.arrays: dict[str, list[str]] = {}
         self.layers: list[str] = []
-        groups: dict[tuple, Row] = {}
+        groups: dict[tuple[Any, ...], Row] = {}
         configs: dict[int, Any] = {}
         for path, module in model.named_modules():
             config = getattr(module, "config", None)

@@ -52,10 +52,11 @@ class Session:
     """A watcher that opens when the program has imported PyTorch, and is told about at the end, however it ends."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.watch, self.pid = options, None, os.getpid()
+        self.options, self.pid = options, os.getpid()
+        self.watch: Any = None
 
     def open(self) -> None:
-        from . import Watch
+        from .records import Watch
 
         o = self.options
         self.watch = Watch(
@@ -70,7 +71,7 @@ class Session:
             print("tileproof watch: the program did not import torch: no attention of PyTorch's to see", file=sys.stderr)
             return
         self.watch.close()
-        from .lock import write_file
+        from .._files import write_file
 
         o = self.options
         try:
@@ -85,7 +86,7 @@ class Session:
             sys.stderr.write(self.watch.table())
 
 
-def main(words: Optional[list] = None) -> Any:
+def main(words: Optional[list[Any]] = None) -> Any:
     parser = arguments()
     options = parser.parse_args(words)
     if options.read_profile:

@@ -10,9 +10,9 @@ from typing import Any, Callable, Optional
 class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Calls a function when one of some modules has been imported."""
 
-    def __init__(self, names: tuple, then: Callable[[], None]) -> None:
+    def __init__(self, names: tuple[Any, ...], then: Callable[[], None]) -> None:
         self.names, self.then = names, then
-        self._busy: set = set()
+        self._busy: set[Any] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[Any]:
         if name not in self.names or name in self._busy:
@@ -27,9 +27,9 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         loader, run, then = spec.loader, spec.loader.exec_module, self.then
 
         def exec_module(module: Any) -> None:
-            loader.exec_module = run
+            setattr(loader, "exec_module", run)
             run(module)
             then()
 
-        loader.exec_module = exec_module
+        setattr(loader, "exec_module", exec_module)
         return spec

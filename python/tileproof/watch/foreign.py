@@ -29,7 +29,7 @@ FUNCTIONS = {  # module -> functions that pass through no op, and their kernel
 _hooked: dict[str, torch.library.Library] = {}
 
 
-def read(given: dict) -> ops.Read:
+def read(given: dict[str, Any]) -> ops.Read:
     """By the names that flash_attn gives its arguments; which ones there are depends on its version."""
     get = given.get
     k, v = get("k_cache", get("k")), get("v_cache", get("v"))
@@ -43,7 +43,7 @@ def read(given: dict) -> ops.Read:
     return made._replace(options=(*made.options, ("softcap", float(cap)))) if cap > 0 else made
 
 
-def _watched(name: str, kernel: str, given: dict, frame: Any, run: Callable) -> Any:
+def _watched(name: str, kernel: str, given: dict[str, Any], frame: Any, run: Callable[..., Any]) -> Any:
     if not hooks.listeners or hooks.local.call is not None or hooks.traced(given["q"]):
         return run()
 
@@ -64,7 +64,7 @@ def _hook_op(name: str, kernel: str) -> None:
         if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
             old = torch.library.get_kernel(name, key).call_boxed
 
-            def hook(keyset, *args, _old=old, **options):
+            def hook(keyset: Any, *args: Any, _old: Any = old, **options: Any) -> Any:
                 given = {**dict(zip(names, args)), **options}
                 return _watched(name, kernel, given, sys._getframe(1), lambda: _old(keyset, *args, **options))
 
@@ -72,7 +72,7 @@ def _hook_op(name: str, kernel: str) -> None:
     _hooked[name] = library
 
 
-def _wrap(function: Callable, kernel: str) -> Callable:
+def _wrap(function: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)

@@ -30,7 +30,7 @@ class Call:
     inner: Optional[str] = None  # the fused kernel inside a fast path
     peak_bytes: Optional[int] = None  # temporary memory
     measure = False  # a listener asks for it in begins()
-    stopwatch: Optional[tuple] = None  # CUDA's events
+    stopwatch: Optional[tuple[Any, ...]] = None  # CUDA's events
     note = ""
     time_ns = 0
     start_ns = 0  # set before the last of several ops runs: the time of the first; such calls bring their peak_bytes along
@@ -72,17 +72,17 @@ class Call:
         batch, heads, rows, dim = self.read.q_size
         kv_heads, keys = self.read.k_size[1:3]
         width = dim + self.read.head_dim_v
-        return batch * (heads * rows + kv_heads * keys) * width * self.read.q.element_size()
+        return int(batch * (heads * rows + kv_heads * keys) * width * self.read.q.element_size())
 
 
 class _Local(threading.local):
     call: Optional[Call] = None  # that this thread is inside of
-    scores: Optional[tuple] = None  # of the last product: see .unfused
-    weights: Optional[tuple] = None  # of the softmax after it
+    scores: Optional[tuple[Any, ...]] = None  # of the last product: see .unfused
+    weights: Optional[tuple[Any, ...]] = None  # of the softmax after it
 
 
 local = _Local()
-listeners: tuple = ()  # read without a lock: replaced as a whole
+listeners: tuple[Any, ...] = ()  # read without a lock: replaced as a whole
 failures: dict[str, int] = {}  # what went wrong here, which the watched program must not feel
 _lock = threading.Lock()
 _library: Optional[torch.library.Library] = None
@@ -92,8 +92,8 @@ def traced(x: Any) -> bool:
     """Is it no tensor with values: torch.compile is tracing, or the device is meta?"""
     kind = type(x)
     if kind is Tensor or kind is torch.nn.Parameter:
-        return x.is_meta
-    return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ or x.is_meta
+        return bool(x.is_meta)
+    return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ or bool(x.is_meta)
 
 
 def failed(op: str, error: Exception) -> None:
@@ -101,7 +101,7 @@ def failed(op: str, error: Exception) -> None:
     failures[text] = failures.get(text, 0) + 1
 
 
-def _tell(call: Call, functions: list) -> None:
+def _tell(call: Call, functions: list[Any]) -> None:
     """What a listener refuses or warns of reaches the program; its own faults are counted."""
     for function in functions:
         try:
@@ -150,10 +150,10 @@ def _flash_version(kernel: str) -> str:
     return kernel if version in (None, "FA2") else f"{kernel}[{version}]"
 
 
-def _hook(op: ops.Op, old: Callable) -> Callable:
+def _hook(op: ops.Op, old: Callable[..., Any]) -> Callable[..., Any]:
     at = 1 if op.backward or op.read is ops._flash_inplace else 0
 
-    def attention(keyset, *args, **options):
+    def attention(keyset: Any, *args: Any, **options: Any) -> Any:
         if not listeners or traced(args[at]):
             return old(keyset, *args, **options)
         outer = local.call

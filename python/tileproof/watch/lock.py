@@ -33,7 +33,7 @@ class LockError(ValueError):
     """A lock that cannot be read; the text names file, field and rule."""
 
 
-def _shape(problem_class: str) -> tuple:
+def _shape(problem_class: str) -> tuple[Any, ...]:
     """What of a class every engine sees: query heads, head dims, dtype."""
     words = problem_class.split()
     heads = next((x[1:].split("/")[0] for x in words if re.match(r"h\d+/", x)), "")
@@ -47,7 +47,7 @@ def _need(value: Any, kind: type, path: str, field: str) -> Any:
     return value
 
 
-def _lists_of_cells(read: dict, path: str) -> Iterable[tuple[str, Any, Optional[dict]]]:
+def _lists_of_cells(read: dict[str, Any], path: str) -> Iterable[tuple[str, Any, Optional[dict[str, Any]]]]:
     """Lists of cells of a lock, each with its place and revision; of the schema before, None."""
     if read["schema"] == QUALIFIED_BEFORE:
         for isa, entry in _need(read.get("isas"), dict, path, "isas").items():
@@ -72,10 +72,11 @@ class Lock:
         except ValueError as error:
             raise LockError(f"{path}: no JSON: {error}") from None
         _need(read, dict, path, "the file")
-        self.path, self.identity = path, None
-        self._cells: dict[tuple, set] = {}  # (engine, class, mode) -> kernels
-        self._shapes: Optional[set] = None  # of what was qualified; None: nothing was
-        self._watched: set = set()  # engines whose calls were saved
+        self.path = path
+        self.identity: Optional[dict[str, Any]] = None  # of the engine whose calls were saved
+        self._cells: dict[tuple[Any, ...], set[Any]] = {}  # (engine, class, mode) -> kernels
+        self._shapes: Optional[set[Any]] = None  # of what was qualified; None: nothing was
+        self._watched: set[Any] = set()  # engines whose calls were saved
         schema = read.get("schema")
         if schema == SAVED_BEFORE:
             self._read_saved_before(read)
@@ -84,7 +85,7 @@ class Lock:
         else:
             raise LockError(f"{path}: schema is {schema!r}: it must be {SCHEMA!r}, as --save-lock and tileproof qualify write it")
 
-    def _read_saved_before(self, read: dict) -> None:
+    def _read_saved_before(self, read: dict[str, Any]) -> None:
         self.identity = _need(read.get("identity"), dict, self.path, "identity")
         for i, cell in enumerate(_need(read.get("cells"), list, self.path, "cells")):
             _need(cell, dict, self.path, f"cells[{i}]")
@@ -93,16 +94,16 @@ class Lock:
             )
             self._cells.setdefault((engine, name, mode), set()).add(kernel)
 
-    def _read(self, read: dict) -> None:
+    def _read(self, read: dict[str, Any]) -> None:
         for where, cells, entry in _lists_of_cells(read, self.path):
-            watched = entry is not None and entry["revision"].get("config") == WATCHED
-            if watched:
-                self._read_identity(entry)
+            watched = entry if entry is not None and entry["revision"].get("config") == WATCHED else None
+            if watched is not None:
+                self._read_identity(watched)
             for cell in _need(cells, list, self.path, where):
                 problem = _need(_need(cell, dict, self.path, where).get("problem"), str, self.path, "a cell's problem")
-                kernel, name = str(cell.get("kernel", "")), problem if watched else class_of(problem)[0]
-                if watched:
-                    engine = entry["engine"]
+                kernel, name = str(cell.get("kernel", "")), problem if watched is not None else class_of(problem)[0]
+                if watched is not None:
+                    engine = watched["engine"]
                     self._cells.setdefault((str(engine.get("name")), name, str(engine.get("mode"))), set()).add(kernel)
                     continue
                 self._shapes = (self._shapes or set()) | {_shape(name)}
@@ -110,14 +111,13 @@ class Lock:
                     self._cells.setdefault(("tileproof", name, ""), set()).add(kernel)
         self._watched = {engine for engine, _, mode in self._cells if mode}
 
-    def _read_identity(self, entry: dict) -> None:
+    def _read_identity(self, entry: dict[str, Any]) -> None:
         """The last one counts: a watcher saves all engines of its process with one."""
         hosts = _need(entry.get("hosts"), list, self.path, "hosts")
-        self.identity = dict(_need(entry.get("versions"), dict, self.path, "versions"))
-        for host in hosts[:1]:
-            self.identity.update(_need(host, dict, self.path, "hosts[0]"))
+        versions = dict(_need(entry.get("versions"), dict, self.path, "versions"))
+        self.identity = versions | (_need(hosts[0], dict, self.path, "hosts[0]") if hosts else {})
 
-    def stale(self, identity: dict) -> list[str]:
+    def stale(self, identity: dict[str, Any]) -> list[str]:
         """What differs between the engine of the lock and this one, as texts."""
         if self.identity is None:
             return []
@@ -147,7 +147,7 @@ class Lock:
         return None
 
 
-def _checksum(lock: dict) -> str:
+def _checksum(lock: dict[str, Any]) -> str:
     """As docs/lock.md says; what a watcher saves has no number but 1.0."""
     return hashlib.sha256(json.dumps(lock, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
@@ -157,13 +157,13 @@ def _lines(value: Any, indent: str = "") -> str:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if not any(isinstance(x, (dict, list)) for x in inner):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    deeper, dump = indent + " ", lambda x: json.dumps(x, ensure_ascii=False)
-    rows = [dump(k) + ": " + _lines(v, deeper) for k, v in value.items()] if isinstance(value, dict) else [_lines(x, deeper) for x in value]
+    deeper = indent + " "
+    rows = [f"{json.dumps(k, ensure_ascii=False)}: {_lines(v, deeper)}" for k, v in value.items()] if isinstance(value, dict) else [_lines(x, deeper) for x in value]
     begin, end = "{}" if isinstance(value, dict) else "[]"
     return begin + ",".join(f"\n{deeper}{row}" for row in rows) + f"\n{indent}{end}"
 
 
-def _revision(model: str, date: str, identity: dict, key: tuple[str, str], cells: list) -> dict:
+def _revision(model: str, date: str, identity: dict[str, Any], key: tuple[str, str], cells: list[Any]) -> dict[str, Any]:
     engine, mode = key
     texts = {name: str(value) for name, value in identity.items()}
     made = [
@@ -180,9 +180,9 @@ def _revision(model: str, date: str, identity: dict, key: tuple[str, str], cells
     }
 
 
-def save(path: str, identity: dict, cells: Iterable[tuple[str, str, str, str, str]], model: str = "") -> None:
+def save(path: str, identity: dict[str, Any], cells: Iterable[tuple[str, str, str, str, str]], model: str = "") -> None:
     """cells: (engine, class, mode, kernel, phase). A line a cell, in a stable order; a revision for each engine and mode."""
-    found: dict[tuple[str, str], list] = {}
+    found: dict[tuple[str, str], list[Any]] = {}
     for engine, name, mode, kernel, phase in sorted(set(cells)):
         found.setdefault((engine, mode), []).append((name, phase, kernel))
     date = datetime.date.today().isoformat()

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import torch
 
 
-def _tools() -> Optional[tuple]:
+def _tools() -> Optional[tuple[Any, ...]]:
     try:
         from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy, _profiler_enabled
         from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
@@ -19,10 +19,10 @@ def _tools() -> Optional[tuple]:
         return None
 
 
-_found: Optional[tuple] = None
+_found: Optional[tuple[Any, ...]] = None
 
 
-def _temporary(events: list, device: bool) -> int:
+def _temporary(events: list[Any], device: bool) -> int:
     """What was held at most, less what is held at the end: the results."""
     now = most = 0
     for thread in events:
@@ -55,7 +55,7 @@ def measured(run: Callable[[], Any], device: bool) -> tuple[Any, Optional[int]]:
         return result, None
 
 
-def stopwatch() -> Optional[tuple]:
+def stopwatch() -> Optional[tuple[Any, ...]]:
     """Two CUDA events, the first recorded; not run here. None while a graph is captured."""
     if torch.cuda.is_current_stream_capturing():
         return None

@@ -25,11 +25,11 @@ def _labels(pairs: Iterable[tuple[str, str]]) -> str:
     return ",".join(f'{name}="{escaped(str(value))}"' for name, value in pairs if value != "")
 
 
-def _sums(watch: Any) -> dict[str, dict[tuple, float]]:
+def _sums(watch: Any) -> dict[str, dict[tuple[Any, ...], float]]:
     """Figures by family and labels."""
-    found: dict[str, dict[tuple, float]] = {name: {} for name, *_ in FAMILIES}
+    found: dict[str, dict[tuple[Any, ...], float]] = {name: {} for name, *_ in FAMILIES}
 
-    def add(family: str, labels: tuple, value: float, join: Callable = lambda a, b: a + b) -> None:
+    def add(family: str, labels: tuple[Any, ...], value: float, join: Callable[..., Any] = lambda a, b: a + b) -> None:
         at = found[family]
         at[labels] = join(at[labels], value) if labels in at else value
 
@@ -55,9 +55,10 @@ def _sums(watch: Any) -> dict[str, dict[tuple, float]]:
 
 def _histograms(watch: Any) -> list[str]:
     """Timed calls by model, phase and bucket, in bounds that double."""
-    name, found = "tileproof_call_seconds", {}
+    name = "tileproof_call_seconds"
+    found: dict[tuple[tuple[str, str], ...], tuple[list[int], int]] = {}
     for x in list(watch.records.values()):
-        labels = (("engine", x.engine), ("phase", x.described.phase), ("bucket", x.described.bucket), ("model", x.place.model))
+        labels: tuple[tuple[str, str], ...] = (("engine", x.engine), ("phase", x.described.phase), ("bucket", x.described.bucket), ("model", x.place.model))
         times, ns = found.get(labels, ([0] * len(x.times), 0))
         found[labels] = [a + b for a, b in zip(times, x.times)], ns + x.time_ns
     lines = [f"# HELP {name} Wall time of completed calls; on CUDA of sampled ones.", f"# TYPE {name} histogram"]
@@ -95,7 +96,7 @@ def text(watch: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(watch: Any, record: Any, problem: str, start: int, spent: int, status: str, figures: tuple, refused: list) -> str:
+def _line(watch: Any, record: Any, problem: str, start: int, spent: int, status: str, figures: tuple[Any, ...], refused: list[Any]) -> str:
     lock = "absent" if watch.lock is None else "stale" if watch.stale or record.drift is not None else "matches"
     d, ran = record.described, status == "TP_OK"
     made = {

@@ -23,7 +23,10 @@ def dtype_word(dtype: Any) -> str:
 @functools.lru_cache(None)
 def decode_rows(dtype: str) -> int:
     """How many rows of one KV head the bucket few-rows reaches to, asked of the library once."""
-    few = lambda n: " few-rows " in explain((1, n, 1, 64), (1, n, 1, 64), dtype=LONG.get(dtype, "float32")).problem_class
+
+    def few(n: int) -> bool:
+        return " few-rows " in explain((1, n, 1, 64), (1, n, 1, 64), dtype=LONG.get(dtype, "float32")).problem_class
+
     low, high = 1, 2
     while few(high):
         low, high = high, 2 * high
@@ -58,7 +61,7 @@ def plain_scale(scale: Optional[float], dim: int) -> Optional[float]:
     return None if scale is None or dim < 1 or abs(scale * dim**0.5 - 1) < 1e-6 else scale
 
 
-def by_hand(sizes: tuple, dims: tuple, dtype: str) -> tuple[str, str]:
+def by_hand(sizes: tuple[Any, ...], dims: tuple[Any, ...], dtype: str) -> tuple[str, str]:
     (batch, heads, rows, dim), (_, kv_heads, keys, _) = sizes
     phase = "decode" if is_decode(rows, keys) else "prefill"
     group = heads // kv_heads if kv_heads else 1
@@ -69,8 +72,8 @@ def by_hand(sizes: tuple, dims: tuple, dtype: str) -> tuple[str, str]:
 
 
 def describe(
-    q_size: tuple, k_size: tuple, head_dim_v: int, dtype: str, *, bias: Optional[str] = None, bits: bool = False,
-    backward: bool = False, words: tuple = (), dropout_p: float = 0.0, scale: Optional[float] = None, **options: Any,
+    q_size: tuple[Any, ...], k_size: tuple[Any, ...], head_dim_v: int, dtype: str, *, bias: Optional[str] = None, bits: bool = False,
+    backward: bool = False, words: tuple[Any, ...] = (), dropout_p: float = 0.0, scale: Optional[float] = None, **options: Any,
 ) -> Described:  # fmt: skip
     """options are those of explain(): causal, causal_align, window, softcap, sinks, alibi_slopes."""
     asked = dict(options, scale=plain_scale(scale, q_size[-1]), dropout_p=dropout_p, layout="bhsd")
@@ -102,8 +105,8 @@ def class_of(text: str) -> tuple[str, str, str, str]:
     sequences of a batch (`b3=...`) go by the first."""
     phase, *words = text.split()
     rest = [re.sub(r"^cascade=\d+", "cascade", x) for x in words if not re.match(r"[bqk]\d", x)]
-    lengths = {x[0]: int(re.match(r"\d+", x[1:]).group()) for x in words if re.match(r"[qk]\d", x)}
-    heads, kv_heads = (int(n) for n in re.search(r"h(\d+)/(\d+)", text).groups())
+    lengths = {found[1]: int(found[2]) for x in words if (found := re.match(r"([qk])(\d+)", x))}
+    heads, kv_heads = (int(n) for n in re.findall(r"h(\d+)/(\d+)", text)[0])
     dtype = next((x for x in rest if re.match(r"(f|bf)\d+", x)), "f32").split("/")[-1].split(",")[0]
     limit = decode_rows(dtype if dtype in LONG else "f32")
     few = lengths.get("q", 1) * (heads // kv_heads) <= limit

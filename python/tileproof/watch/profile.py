@@ -44,7 +44,7 @@ class ProfileError(ValueError):
     """A file that is no profile; the text says what it must be."""
 
 
-def counts(path: str) -> dict[str, collections.Counter]:
+def counts(path: str) -> dict[str, collections.Counter[str]]:
     """{"ops": by kernel, "cuda": by kernel} of a trace."""
     try:
         with (gzip.open(path, "rt") if path.endswith(".gz") else open(path)) as file:
@@ -56,7 +56,7 @@ def counts(path: str) -> dict[str, collections.Counter]:
     events = trace.get("traceEvents") if isinstance(trace, dict) else trace
     if not isinstance(events, list):
         raise ProfileError(f"{path}: no traceEvents: it must be what torch.profiler's export_chrome_trace writes")
-    found = {"ops": collections.Counter(), "cuda": collections.Counter()}
+    found: dict[str, collections.Counter[str]] = {"ops": collections.Counter(), "cuda": collections.Counter()}
     for event in events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             continue

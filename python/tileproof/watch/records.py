@@ -15,7 +15,8 @@ import torch
 from .. import _torch_log
 from . import foreign, hooks, metrics, report, rules, where
 from .identity import identity
-from .lock import Lock, save, write_file
+from .._files import write_file
+from .lock import Lock, save
 from .problem import Described, class_of
 
 DRIFT = ("warn", "raise", "count")
@@ -43,10 +44,10 @@ class Record:
         self.peak_bytes: Optional[int] = None
         self.largest = (0, 0, 0)  # batch, rows, keys
         self.measured_at = -1  # pairs of the largest problem whose memory was measured
-        self.reasons: collections.Counter = collections.Counter()
+        self.reasons: collections.Counter[tuple[str, str]] = collections.Counter()
         self.drift: Optional[tuple[str, str]] = None
         self.warned = False
-        self.stopwatches: list[tuple] = []  # CUDA's, read when somebody asks
+        self.stopwatches: list[tuple[Any, ...]] = []  # CUDA's, read when somebody asks
         self.captured = 0  # calls while a CUDA graph was captured
 
     @property
@@ -104,20 +105,20 @@ class Watch:
         self._start()
 
     def _start(self) -> None:
-        if self.stale:
+        if self.lock is not None and self.stale:
             warnings.warn(f"{self.lock.path} is of another engine: {'; '.join(self.stale)}", DriftWarning, stacklevel=4)
         if self._metrics_path is not None:
             write_file(self._metrics_path, self.metrics())  # a wrong path is told at once
         hooks.listen(self)
         foreign.watch_packages()
-        _torch_log.listeners.append(self)
+        _torch_log.follow(listener=self)
         self.open = True
         if self._metrics_path is not None:
-            threading.Thread(target=self._write_metrics, name="tileproof-metrics", daemon=True).start()
+            threading.Thread(target=self._write_metrics, args=(self._metrics_path,), name="tileproof-metrics", daemon=True).start()
 
-    def _write_metrics(self) -> None:
+    def _write_metrics(self, path: str) -> None:
         while not self._stop.wait(self._metrics_seconds):
-            write_file(self._metrics_path, self.metrics())
+            write_file(path, self.metrics())
 
     def close(self) -> None:
         """Ends it; once is enough."""
@@ -125,7 +126,7 @@ class Watch:
             return
         self.open = False
         hooks.leave(self)
-        _torch_log.listeners.remove(self)
+        _torch_log.follow(gone=self)
         self.seconds = time.time() - self.began
         self._stop.set()
         if self._trace is not None:
@@ -211,7 +212,7 @@ class Watch:
             warnings.warn(f"attention drifted: {record.drift[1]}", DriftWarning, stacklevel=5)
 
     def _write(self, line: str) -> None:
-        if os.getpid() == self._pid:
+        if self._trace is not None and os.getpid() == self._pid:
             with self._guard:
                 self._trace.write(line)
 
@@ -267,7 +268,7 @@ class Watch:
         """One table, worst first."""
         return report.table(self)
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """The same for programs, fit for json.dumps."""
         return report.to_dict(self)
 

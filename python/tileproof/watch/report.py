@@ -47,7 +47,7 @@ def _size(value: Any) -> str:
 class Row:
     """Records that differ by layer alone."""
 
-    def __init__(self, records: list) -> None:
+    def __init__(self, records: list[Any]) -> None:
         first = max(records, key=lambda x: x.pairs)
         self.engine, self.kernel, self.fused, self.note = first.engine, first.kernel, first.fused, first.note
         self.place, self.described, self.problem = first.place, first.described, first.problem()
@@ -57,7 +57,7 @@ class Row:
         self.peak_bytes = max((x.peak_bytes for x in records if x.peak_bytes is not None), default=None)
         self.drift = next((x.drift for x in records if x.drift is not None), None)
         self.layers = [x.place.layer for x in records if x.place.layer >= 0]
-        self.reasons: dict = {}
+        self.reasons: dict[tuple[str, str], int] = {}
         for x in records:
             for reason, n in x.reasons.items():
                 self.reasons[reason] = self.reasons.get(reason, 0) + n
@@ -71,7 +71,7 @@ class Row:
 
 def rows(watch: Any) -> list[Row]:
     """Worst first: what drifted, then what is not fused, by time."""
-    groups: dict[tuple, list] = {}
+    groups: dict[tuple[Any, ...], list[Any]] = {}
     for x in list(watch.records.values()):
         x.settle()
         if x.calls or x.refused:
@@ -123,7 +123,7 @@ def table(watch: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_dict(watch: Any) -> dict:
+def to_dict(watch: Any) -> dict[str, Any]:
     return {
         "schema": "tileproof.watch/1",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -15,7 +15,7 @@ class Rule(NamedTuple):
     text: Callable[[Any], str]
 
 
-def _named(r: Any) -> tuple:
+def _named(r: Any) -> tuple[Any, ...]:
     return (("query", r.q), ("key", r.k), ("value", r.v))
 
 
@@ -43,8 +43,9 @@ CPU = (
 )  # fmt: skip
 
 
-def _capability() -> tuple:
-    return torch.cuda.get_device_capability()
+def _capability() -> tuple[Any, ...]:
+    found: tuple[Any, ...] = torch.cuda.get_device_capability()
+    return found
 
 
 def _aligned(r: Any) -> int:

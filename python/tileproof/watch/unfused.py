@@ -5,6 +5,7 @@ operand of the next bmm is (b, n, m). In a graph that inductor wrote the softmax
 between the two products must name one."""
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 import time
@@ -17,10 +18,10 @@ from .hooks import Call, local, traced, watched
 MASKS = ("attention_mask", "attn_mask", "mask", "causal_mask")
 NAMES = (*MASKS, "key", "softcap", "dropout", "scaling")
 WEIGHTS = 7  # how many fields say what a softmax gave; scores have fewer
-_generated: dict[tuple, bool] = {}
+_generated: dict[tuple[Any, ...], bool] = {}
 
 
-def hooks() -> Iterator[tuple[str, Callable]]:
+def hooks() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, at in ops.PRODUCTS.items():
         yield name, lambda old, at=at: _product(old, at)
     for name in ops.SOFTMAXES:
@@ -33,13 +34,13 @@ class _Like:
     is_nested = False
 
     def __init__(self, x: Any) -> None:
-        self.dtype, self.is_cuda, self._size = x.dtype, x.is_cuda, x.element_size()
+        self.dtype, self.is_cuda, self._size = x.dtype, x.is_cuda, int(x.element_size())
 
     def element_size(self) -> int:
         return self._size
 
 
-def _mask(found: dict) -> tuple[Any, str]:
+def _mask(found: dict[str, Any]) -> tuple[Any, str]:
     """The caller's mask, where it has one by a usual name."""
     for name in MASKS:
         if name in found:
@@ -47,11 +48,12 @@ def _mask(found: dict) -> tuple[Any, str]:
     return None, "mask not seen"
 
 
-def _read(weights: tuple, a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, str]:
+def _read(weights: tuple[Any, ...], a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, str]:
     """Kernel, arguments and a note. What the shapes do not say is looked up in the frame that multiplies."""
     (_, rows, dim), keys, like, _, _, shape, _ = weights
     batch, heads = (shape[0], shape[1]) if len(shape) == 4 else (1, a.shape[0])
-    kernel, kv_heads, options = "eager", heads, ()
+    kernel, kv_heads = "eager", heads
+    options: tuple[tuple[str, Any], ...] = ()
     if frame.f_globals.get("__name__", "").endswith("_higher_order_ops.flex_attention"):
         kernel, mask, note = "flex_eager", None, "its mask and score functions are not in the text"
         while frame.f_back is not None and frame.f_code.co_name != "sdpa_dense":
@@ -60,7 +62,7 @@ def _read(weights: tuple, a: Any, b: Any, frame: Any) -> tuple[str, ops.Read, st
     else:
         found = where.local(frame, *NAMES)
         mask, note = _mask(found)
-    key = found.get("key")
+    key: Any = found.get("key")
     if getattr(key, "shape", None) is not None and len(key.shape) == 4 and key.shape[-2] == keys and heads % key.shape[1] == 0:
         kv_heads = key.shape[1]
     if isinstance(found.get("softcap"), (int, float)) and found["softcap"] > 0:
@@ -89,7 +91,7 @@ def _is_generated_softmax(frame: Any, since: Any) -> bool:
     return _generated[key]
 
 
-def _follows(a: Any, b: Any) -> Optional[tuple]:
+def _follows(a: Any, b: Any) -> Optional[tuple[Any, ...]]:
     """The scores or weights that this product takes up, by their shape."""
     found = local.weights or local.scores
     local.weights = None
@@ -99,7 +101,7 @@ def _follows(a: Any, b: Any) -> Optional[tuple]:
     return found if tuple(a.shape) == (batch, rows, keys) and b.shape[1] == keys else None
 
 
-def _second(found: tuple, a: Any, b: Any, frame: Any) -> Optional[Call]:
+def _second(found: tuple[Any, ...], a: Any, b: Any, frame: Any) -> Optional[Call]:
     """The call, if this product is the last step of one."""
     if len(found) == WEIGHTS:
         kernel, read, note = _read(found, a, b, frame)
@@ -115,16 +117,20 @@ def _second(found: tuple, a: Any, b: Any, frame: Any) -> Optional[Call]:
     return call
 
 
-def _product(old: Callable, at: int) -> Callable:
-    def product(keyset, *args, **options):
+def _product(old: Callable[..., Any], at: int) -> Callable[..., Any]:
+    def product(keyset: Any, *args: Any, **options: Any) -> Any:
         if not _hooks.listeners or local.call is not None or traced(args[at]):
             return old(keyset, *args, **options)
         a, b, frame = args[at], args[at + 1], where.caller(sys._getframe(1))
         found = _follows(a, b)
-        made = []
-        make = lambda: made.append(_second(found, a, b, frame)) or made[0]
+        made: list[Optional[Call]] = []
+
+        def make() -> Optional[Call]:
+            made.append(None if found is None else _second(found, a, b, frame))
+            return made[0]
+
         start = time.perf_counter_ns()
-        run = lambda: old(keyset, *args, **options)
+        run = functools.partial(old, keyset, *args, **options)
         out = run() if found is None else watched(make, run)
         if made and made[0] is not None:
             local.scores = None
@@ -136,8 +142,8 @@ def _product(old: Callable, at: int) -> Callable:
     return product
 
 
-def _softmax(old: Callable) -> Callable:
-    def softmax(keyset, *args, **options):
+def _softmax(old: Callable[..., Any]) -> Callable[..., Any]:
+    def softmax(keyset: Any, *args: Any, **options: Any) -> Any:
         scores = local.scores
         if scores is None or not _hooks.listeners or local.call is not None:
             return old(keyset, *args, **options)

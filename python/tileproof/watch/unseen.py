@@ -51,8 +51,8 @@ def not_observable(watch: Any) -> list[str]:
         softmaxes = len(SOFTMAX.findall(text)) - seen.get(name, 0)
         if FLEX.search(text):
             found.append(f"compiled flex_attention: a generated kernel without an op, in {name}")
-        elif SHIM.search(text):
-            found.append(f"cpp_wrapper: a graph that calls {SHIM.search(text).group()} in C++, in {name}")
+        elif shim := SHIM.search(text):
+            found.append(f"cpp_wrapper: a graph that calls {shim.group()} in C++, in {name}")
         elif softmaxes > 0:
             found.append(f"a generated softmax, perhaps of attention, without an op: {softmaxes} in {name}")
     models = _aot_models()

@@ -26,8 +26,8 @@ _kinds: dict[int, int] = {}  # of code objects, by id: to hash one takes as long
 _codes: dict[int, Any] = {}  # weak references to them, which clear both when one goes
 SKIP, MAYBE, COMPILED, GRAPH, INSIDE = range(5)
 INSIDES = re.compile(r"torch[/\\](_ops|_compile|utils[/\\]_stats|_dynamo[/\\]eval_frame|_functorch[/\\]_aot_autograd[/\\]\w+)\.py$")  # between a caller and its op
-_paths: dict[int, tuple] = {}  # of modules, by id, with a weak reference that shows whether it is still that one
-_sites: dict[tuple, str] = {}  # of compiled graphs: file and line
+_paths: dict[int, tuple[Any, ...]] = {}  # of modules, by id, with a weak reference that shows whether it is still that one
+_sites: dict[tuple[Any, ...], str] = {}  # of compiled graphs: file and line
 
 
 def _kind(code: Any) -> int:
@@ -49,7 +49,7 @@ def _is_inductors(name: str) -> bool:
     return cache is not None and any(getattr(x, "__file__", None) == name for x in cache.PyCodeCache.modules)
 
 
-def local(frame: Any, *names: str) -> dict:
+def local(frame: Any, *names: str) -> dict[str, Any]:
     """Some locals of a frame. Before Python 3.13 those of a function come as a copy that lives as long as the frame and would
     keep tensors alive that the function has let go of: it is emptied. Those of a module are no copy."""
     all_of_them = frame.f_locals
@@ -90,7 +90,7 @@ def _site(frame: Any) -> str:
     return found
 
 
-def _name(module: Any, frame: Any, kind: type) -> tuple:
+def _name(module: Any, frame: Any, kind: type) -> tuple[Any, ...]:
     """(class of the outermost module, path in it, layer), found once for each module: the walk goes on to the outermost one."""
     root = module
     while frame is not None:
@@ -123,7 +123,7 @@ def place(frame: Any) -> Place:
                 if known is None or known[0]() is not module:
                     known = (weakref.ref(module), _name(module, frame, module_type), {})
                     _paths[id(module)] = known
-                made = known[2].get((mode, site))
+                made: Optional[Place] = known[2].get((mode, site))
                 if made is None:
                     model, path, layer = known[1]
                     path = f"{path} {site}".strip() if site else path

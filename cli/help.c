@@ -13,6 +13,7 @@ static const char words_help[] =
     "      latent: v is part of k, invariant: the same bits for decode and prefill,\n"
     "      cascade=N: up to N first keys that sequences share are computed once for all,\n"
     "      p=bf16: probabilities may be rounded to bf16 where they meet v\n"
+    "      bf16:i8:i8: k and v quantised (i8, i4, e4m3), scales=token|tensor|group|q8_0\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "      positions: mask positions of their own; masks:";
 static const char shapes_help[] =

@@ -56,10 +56,12 @@ double tensors_bytes(const tp_problem *problem, const tp_lengths *lengths,
     if (problem->kv_layout == TP_PAGED && kv_tokens < 0x1p50)
         kv_tokens = (double)cache_pages(problem, lengths, style) * (double)problem->page_size;
     double keys = kv_tokens * (double)problem->kv_heads;
-    double v_bytes = problem->latent ? 0 : (double)tp_dtype_bytes(problem->v_dtype);
+    int64_t k_bytes = stored_row_bytes((tp_dtype)problem->k_dtype, (tp_scales)problem->k_scales, problem->head_dim_qk) +
+                      tp_scales_bytes((tp_scales)problem->k_scales, problem->head_dim_qk);
+    int64_t v_bytes = stored_row_bytes((tp_dtype)problem->v_dtype, (tp_scales)problem->v_scales, problem->head_dim_v) +
+                      tp_scales_bytes((tp_scales)problem->v_scales, problem->head_dim_v);
     return rows * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->q_dtype) +
-           keys * (double)problem->head_dim_qk * (double)tp_dtype_bytes(problem->k_dtype) +
-           keys * (double)problem->head_dim_v * v_bytes +
+           keys * (double)(k_bytes + (problem->latent ? 0 : v_bytes)) +
            rows * (double)problem->head_dim_v * (double)tp_dtype_bytes(problem->o_dtype) +
            q_tokens * (double)problem->sparse_len * sizeof(int64_t) +
            (style->lse ? rows * sizeof(float) : 0) + mask_data_bytes(problem);
@@ -100,11 +102,10 @@ static int is_packed(const struct tensors *tensors, enum tensor_id id) {
                                              : tensors->problem.q_layout) == TP_PACKED;
 }
 
-void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
-                 int64_t head, int64_t x) {
-    const tp_tensor *tensor = view(tensors, id);
+int64_t tensors_place(const struct tensors *tensors, enum tensor_id id, const tp_tensor *tensor, int64_t seq, int64_t token,
+                      int64_t head) {
     const int64_t *start = id == TENSOR_K || id == TENSOR_V ? tensors->kv_start : tensors->q_start;
-    int64_t offset = head * tensor->stride[2] + x;
+    int64_t offset = head * tensor->stride[2];
     if (is_paged(tensors, id)) {
         int64_t size = tensors->problem.page_size;
         int64_t slot = seq * tensors->call.page_slots + token / size;
@@ -114,14 +115,25 @@ void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, 
         offset += (start[seq] + token) * tensor->stride[1];
     else
         offset += seq * tensor->stride[0] + token * tensor->stride[1];
-    return (char *)tensor->data + offset * (int64_t)tp_dtype_bytes(tensors_dtype(tensors, id));
+    return offset;
 }
 
-/* Strides of one tensor; returns how many elements it spans. */
-static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_tensor *tensor,
+/* Bytes of so many of what strides count; gaps of i4 are of whole bytes. */
+static int64_t unit_bytes(const struct tensors *tensors, enum tensor_id id, int64_t units) {
+    tp_dtype dtype = tensors_dtype(tensors, id);
+    return dtype == TP_I4 ? units / 2 : units * (int64_t)tp_dtype_bytes(dtype);
+}
+
+void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, int64_t x) {
+    const tp_tensor *tensor = view(tensors, id);
+    return (char *)tensor->data + unit_bytes(tensors, id, tensors_place(tensors, id, tensor, seq, token, head) + x);
+}
+
+/* Strides of a tensor of rows of so many units; returns how many it spans. */
+static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_tensor *tensor, int64_t row, int64_t gap,
                            int64_t tokens, int64_t hold) {
-    int64_t heads = tensors_heads(tensors, id), dim = tensors_dim(tensors, id);
-    int64_t row = dim + (tensors->style.ragged ? GAP : 0);
+    int64_t heads = tensors_heads(tensors, id);
+    row += tensors->style.ragged ? gap : 0;
     int packed = is_packed(tensors, id);
     if (tensors->style.form == FORM_HEADS) {
         int64_t per_head = (packed ? tokens : hold) * row;
@@ -140,15 +152,35 @@ static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_
     return tokens * heads * row;
 }
 
-static int allocate(struct tensors *tensors, enum tensor_id id, tp_tensor *tensor,
-                    int64_t elements) {
+/* Poison, and where a tensor begins in it. */
+static int take(const struct tensors *tensors, void **memory, size_t *bytes, size_t needed, size_t unit, tp_tensor *tensor) {
+    *bytes = needed + (tensors->style.ragged ? unit : 0) + (tensors->style.guarded ? 0 : MARGIN);
+    *memory = guarded_take(tensors->style.guarded, *bytes, unit, 0xFF);
+    if (!*memory) return 1;
+    tensor->data = (char *)*memory + (tensors->style.ragged ? unit : 0);
+    return 0;
+}
+
+static int allocate(struct tensors *tensors, enum tensor_id id, tp_tensor *tensor, int64_t units) {
     size_t unit = tp_dtype_bytes(tensors_dtype(tensors, id));
-    size_t bytes = ((size_t)elements + (tensors->style.ragged ? 1 : 0)) * unit +
-                   (tensors->style.guarded ? 0 : MARGIN);
-    tensors->buffer[id].memory = guarded_take(tensors->style.guarded, bytes, unit, 0xFF);
-    tensors->buffer[id].bytes = bytes;
-    if (!tensors->buffer[id].memory) return 1;
-    tensor->data = (char *)tensors->buffer[id].memory + (tensors->style.ragged ? unit : 0);
+    return take(tensors, &tensors->buffer[id].memory, &tensors->buffer[id].bytes, (size_t)unit_bytes(tensors, id, units),
+                unit ? unit : 1, tensor);
+}
+
+/* What strides count along a row: elements, but bytes of q8_0. */
+static int64_t row_units(const struct tensors *tensors, enum tensor_id id) {
+    return tensors_scales(tensors, id) == TP_SCALES_Q8_0 ? (int64_t)tensors_row_bytes(tensors, id) : tensors_dim(tensors, id);
+}
+
+/* The scales of k or v, laid out like it; one scale of a whole tensor suits the numbers of tensors_fill. */
+static int allocate_scales(struct tensors *tensors, enum tensor_id id, tp_tensor *scales, int64_t tokens, int64_t hold) {
+    tp_scales kind = tensors_scales(tensors, id);
+    int of_v = id == TENSOR_V;
+    size_t unit = kind == TP_SCALES_GROUP ? 2 : 4, count = tensors_scales_bytes(tensors, id) / unit;
+    if (kind == TP_SCALES_NONE || kind == TP_SCALES_Q8_0) return 0;
+    int64_t all = kind == TP_SCALES_TENSOR ? 1 : set_strides(tensors, id, scales, (int64_t)count, GAP, tokens, hold);
+    if (take(tensors, &tensors->scales[of_v].memory, &tensors->scales[of_v].bytes, (size_t)all * unit, unit, scales)) return 1;
+    if (kind == TP_SCALES_TENSOR) *(float *)scales->data = 4.0f / 448.0f;
     return 0;
 }
 
@@ -174,11 +206,14 @@ static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes) {
 /* v is the first part of k's rows, or the last one. */
 static void share_latent(struct tensors *tensors) {
     const tp_problem *p = &tensors->problem;
-    int64_t spare = p->head_dim_qk - p->head_dim_v;
+    int64_t spare = tensors->style.ragged ? p->head_dim_qk - p->head_dim_v : 0;
+    int grouped = p->k_scales == TP_SCALES_GROUP || p->k_scales == TP_SCALES_Q8_0;
+    if (grouped) spare = spare / 32 * 32; /* it begins with a group */
     tensors->call.v = tensors->call.k;
-    if (tensors->style.ragged)
-        tensors->call.v.data =
-            (char *)tensors->call.k.data + spare * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
+    tensors->call.v_scales = tensors->call.k_scales;
+    tensors->call.v.data =
+        (char *)tensors->call.k.data + (p->k_scales == TP_SCALES_Q8_0 ? spare / 32 * 34 : unit_bytes(tensors, TENSOR_K, spare));
+    if (p->k_scales == TP_SCALES_GROUP) tensors->call.v_scales.data = (uint16_t *)tensors->call.k_scales.data + spare / 32;
 }
 
 static void *index_array(const struct tensors *tensors, const int64_t *values, int64_t count) {
@@ -273,9 +308,11 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
             share_latent(tensors);
             continue;
         }
-        int64_t elements = set_strides(tensors, (enum tensor_id)i, views[i],
-                                       keys ? sizes.kv_tokens : sizes.q_tokens, hold);
-        if (allocate(tensors, (enum tensor_id)i, views[i], elements)) return 1;
+        enum tensor_id id = (enum tensor_id)i;
+        int64_t tokens = keys ? sizes.kv_tokens : sizes.q_tokens, gap = tensors_dtype(tensors, id) == TP_I4 ? GAP + 1 : GAP;
+        int64_t units = set_strides(tensors, id, views[i], row_units(tensors, id), gap, tokens, hold);
+        if (allocate(tensors, id, views[i], units)) return 1;
+        if (keys && allocate_scales(tensors, id, i == TENSOR_V ? &call->v_scales : &call->k_scales, tokens, hold)) return 1;
     }
     return 0;
 }
@@ -284,6 +321,7 @@ void tensors_destroy(struct tensors *tensors) {
     mask_data_destroy(&tensors->masks);
     for (int i = 0; i < TENSOR_COUNT; i++) guarded_free(tensors->style.guarded, tensors->buffer[i].memory);
     for (int i = 0; i < INDEX_COUNT; i++) guarded_free(tensors->style.guarded, tensors->indices[i]);
+    for (int i = 0; i < 2; i++) guarded_free(tensors->style.guarded, tensors->scales[i].memory);
     for (int i = 0; i < 2; i++) free(tensors->pages[i]);
     free(tensors->shared_with);
     free(tensors->shared_keys);

@@ -72,7 +72,8 @@ struct tensors {
     struct {
         void *memory; /* NULL: a slice of another tensor's */
         size_t bytes;
-    } buffer[TENSOR_COUNT];
+    } buffer[TENSOR_COUNT], scales[2]; /* of a quantised k and v */
+    double loss[2]; /* likewise: the greatest of any row that was filled, as tp_quantise says it */
     struct mask_data masks; /* what masks and scores read */
     tp_arithmetic arithmetic; /* of the kernels that o and lse are judged by: what the oracle's bound goes by */
     const struct gradients *gradients; /* of a backward call */
@@ -100,16 +101,45 @@ int64_t tensors_heads(const struct tensors *tensors, enum tensor_id id);
 int64_t tensors_dim(const struct tensors *tensors, enum tensor_id id);
 int64_t tensors_len(const struct tensors *tensors, enum tensor_id id, int64_t seq);
 tp_dtype tensors_dtype(const struct tensors *tensors, enum tensor_id id);
+/* Bytes of a row of elements or codes, and of its scales, where it has some of its own. */
+size_t tensors_row_bytes(const struct tensors *tensors, enum tensor_id id);
+size_t tensors_scales_bytes(const struct tensors *tensors, enum tensor_id id);
+int64_t stored_row_bytes(tp_dtype dtype, tp_scales kind, int64_t dim);
+tp_scales tensors_scales(const struct tensors *tensors, enum tensor_id id);
+/* A row's scales, or those of its tensor; NULL: there are none, or they lie in the row. */
+void *tensors_scales_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head);
+/* Where a row lies, in what the strides of a tensor count that is laid out like this one. */
+int64_t tensors_place(const struct tensors *tensors, enum tensor_id id, const tp_tensor *tensor, int64_t seq, int64_t token,
+                      int64_t head);
+/* Where a row begins, and element x of one that is not quantised. */
 void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                  int64_t head, int64_t x);
+/* 1: the key is one that another sequence has before this one (cascade), and its row is as there. */
+int tensors_fill_shared(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head);
+void tensors_copy_row(struct tensors *to, int64_t to_seq, int64_t to_token, const struct tensors *from, int64_t from_seq,
+                      int64_t from_token, enum tensor_id id, int64_t head);
+/* Bytes 0xFF, which read as NaN. */
+void tensors_poison_row(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head);
+/* What is stored, exactly; and rounded to a float. */
+double tensors_value(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, int64_t x);
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                   int64_t head, int64_t x);
 /* The i-th key that a token may look at, masks aside: by its list, or simply i. -1: no more. */
 int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i);
+/* A row as floats, to be freed. */
+float *tensors_take_row(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head);
+/* A whole row, rounded or quantised. */
+void tensors_set_row(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, const float *values);
+/* Where a row is quantised its other elements may change, too. */
 void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                  int64_t head, int64_t x, float value);
 /* Largest finite magnitude among the used values. */
 double tensors_max(const struct tensors *tensors, enum tensor_id id);
+
+/* tensors_codes.c: fills a quantised k or v. Nonzero when memory ran out. */
+int tensors_fill_codes(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
+/* The number of this index among those that fill a tensor. */
+float tensors_random(uint64_t seed, enum tensor_id id, uint64_t index, float gain);
 
 /* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
    the pools, the second puts pages and keys into the seed's order; the data of masks is there, to tell which pages are

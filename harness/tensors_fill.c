@@ -23,12 +23,14 @@ static float normal(uint64_t bits) {
     return ((float)sum - 131070.0f) * (1.7320508f / 65536.0f);
 }
 
-/* Of a key that is shared, copied where it does not lie in a shared page: as it is in the sequence that it came from. */
-static int is_copy(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, char *row,
-                   size_t bytes) {
+float tensors_random(uint64_t seed, enum tensor_id id, uint64_t index, float gain) {
+    return gain * normal(random_bits(seed, (uint64_t)id, index));
+}
+
+int tensors_fill_shared(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head) {
     int64_t source = id == TENSOR_K || id == TENSOR_V ? cache_source(tensors, seq, token) : seq;
     if (source == seq) return 0;
-    memmove(row, tensors_at(tensors, id, source, token, head, 0), bytes);
+    tensors_copy_row(tensors, seq, token, tensors, source, token, id, head);
     return 1;
 }
 
@@ -41,11 +43,10 @@ void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed,
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < heads; head++) {
                 char *row = tensors_at(tensors, id, seq, token, head, 0);
-                int copy = is_copy(tensors, id, seq, token, head, row, (size_t)dim * unit);
+                int copy = tensors_fill_shared(tensors, id, seq, token, head);
                 if (copy) index += (uint64_t)dim;
                 for (int64_t x = 0; !copy && x < dim; x++, index++)
-                    tp_from_float(dtype, gain * normal(random_bits(seed, (uint64_t)id, index)),
-                                  row + (size_t)x * unit);
+                    tp_from_float(dtype, tensors_random(seed, id, index, gain), row + (size_t)x * unit);
             }
 }
 
@@ -59,14 +60,13 @@ static int fill_repeating(struct tensors *tensors, enum tensor_id id, uint64_t s
     char *table = malloc((size_t)(capacity + dim) * unit);
     if (!table) return 1;
     for (int64_t i = 0; i < capacity + dim; i++)
-        tp_from_float(dtype, gain * normal(random_bits(seed, (uint64_t)id, (uint64_t)i)),
-                      table + (size_t)i * unit);
+        tp_from_float(dtype, tensors_random(seed, id, (uint64_t)i, gain), table + (size_t)i * unit);
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < heads; head++, row++) {
                 size_t start = random_bits(seed, 400 + (uint64_t)id, row) % (uint64_t)capacity;
                 char *to = tensors_at(tensors, id, seq, token, head, 0);
-                if (!is_copy(tensors, id, seq, token, head, to, (size_t)dim * unit))
+                if (!tensors_fill_shared(tensors, id, seq, token, head))
                     memcpy(to, table + start * unit, (size_t)dim * unit);
             }
     free(table);
@@ -77,6 +77,8 @@ static int fill_plain(struct tensors *tensors, enum tensor_id id, uint64_t seed,
     tensors_fill_one(tensors, id, seed, gain);
     return 0;
 }
+
+typedef int fill_fn(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 
 int tensors_fill(struct tensors *tensors, uint64_t seed) {
     float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
@@ -89,11 +91,12 @@ int tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.scattered = tensors->style.scattered;
     tensors->masks.shared_bias = tensors->style.shared_bias;
     tensors->masks.shared_slopes = tensors->style.shared_slopes;
-    int (*fill)(struct tensors *, enum tensor_id, uint64_t, float) =
-        tensors->style.repeat ? fill_repeating : fill_plain;
+    fill_fn *fill = tensors->style.repeat ? fill_repeating : fill_plain;
+    fill_fn *fill_k = tensors->problem.k_scales ? tensors_fill_codes : fill;
+    fill_fn *fill_v = tensors->problem.v_scales ? tensors_fill_codes : fill;
     return mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed) ||
-           cache_fill(tensors, seed) || fill(tensors, TENSOR_Q, seed, gain) || fill(tensors, TENSOR_K, seed, 1) ||
-           (!tensors->problem.latent && fill(tensors, TENSOR_V, seed, 1));
+           cache_fill(tensors, seed) || fill(tensors, TENSOR_Q, seed, gain) || fill_k(tensors, TENSOR_K, seed, 1) ||
+           (!tensors->problem.latent && fill_v(tensors, TENSOR_V, seed, 1));
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {
@@ -144,12 +147,7 @@ int tensors_badly_written(const struct tensors *tensors, char *reason, size_t si
 
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                   int64_t head, int64_t x) {
-    return tp_to_float(tensors_dtype(tensors, id), tensors_at(tensors, id, seq, token, head, x));
-}
-
-void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
-                 int64_t head, int64_t x, float value) {
-    tp_from_float(tensors_dtype(tensors, id), value, tensors_at(tensors, id, seq, token, head, x));
+    return (float)tensors_value(tensors, id, seq, token, head, x);
 }
 
 /* Magnitudes of a 16-bit dtype are ordered as their bits are: only the largest one has to be converted. */
@@ -171,13 +169,23 @@ static double largest_of(tp_dtype dtype, const void *row, int64_t count) {
     return tp_to_float(dtype, &found);
 }
 
+static double largest_code(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head) {
+    double largest = 0;
+    for (int64_t x = 0; x < tensors_dim(tensors, id); x++) {
+        double value = fabs(tensors_value(tensors, id, seq, token, head, x));
+        if (isfinite(value)) largest = fmax(largest, value);
+    }
+    return largest;
+}
+
 double tensors_max(const struct tensors *tensors, enum tensor_id id) {
     double largest = 0;
     for (int64_t seq = 0; seq < tensors->sequences; seq++)
         for (int64_t token = 0; token < tensors_len(tensors, id, seq); token++)
             for (int64_t head = 0; head < tensors_heads(tensors, id); head++)
-                largest = fmax(largest, largest_of(tensors_dtype(tensors, id),
-                                                   tensors_at(tensors, id, seq, token, head, 0),
-                                                   tensors_dim(tensors, id)));
+                largest = fmax(largest, tensors_scales(tensors, id) ? largest_code(tensors, id, seq, token, head)
+                                                                    : largest_of(tensors_dtype(tensors, id),
+                                                                                 tensors_at(tensors, id, seq, token, head, 0),
+                                                                                 tensors_dim(tensors, id)));
     return largest;
 }

@@ -129,7 +129,8 @@ typedef struct tp_error {
 } tp_error;
 #define TP_ERROR_INIT { sizeof(tp_error), 0, { 0 } }
 
-/* Numbers are fixed for ever. Only f32, f16 and bf16 have kernels today; 0 is "not set". */
+/* Numbers are fixed for ever; 0 is "not set". f32, f16 and bf16 have kernels; i8, i4 and e4m3 have them as k and v, with
+   scales (section 8). */
 typedef enum tp_dtype {
     TP_F32 = 1,
     TP_F16 = 2,
@@ -375,6 +376,8 @@ typedef struct tp_problem {
                                (tensors.shared_with, shared_lens; this many keys at most) is read and computed once for all of
                                them. Needs paged keys, and goes with causal, window, qscale, softcap and sinks only. Changes
                                bits as another cut of the keys would; with `invariant`, none                               */
+    int32_t k_scales, v_scales; /* tp_scales of a k and v in i8, i4 or e4m3; otherwise 0. Attention is exact for what is
+                               stored, code * scale. Forward only */
 } tp_problem;
 
 /* batch 1, heads 1/1, f32, no mask, bottom-right, default scale; dims and lengths 0. The init functions
@@ -501,6 +504,11 @@ typedef struct tp_tensors {
        of more than 256 rows of a KV head, or whose rows do not see all of these keys, read what they see of them by themselves.
        tp_cache_prefixes fills both. */
     const void *shared_with, *shared_lens;    /* [batch] */
+    /* Scales of a quantised k and v, laid out like these, with strides in scales. TP_SCALES_TOKEN: float32, one for each token
+       and KV head. TP_SCALES_GROUP: f16, a row's groups one after another. TP_SCALES_TENSOR: data is the one float32, strides are
+       ignored. Otherwise data is NULL: q8_0 has scales inside its blocks. Strides of k and v in q8_0 count bytes, those in i4 are
+       even. A scale that is not finite makes its elements NaN. latent: v's scales are those of k that its elements have. */
+    tp_tensor k_scales, v_scales;
 } tp_tensors;
 
 /* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
@@ -509,8 +517,8 @@ TP_API tp_status tp_mask_pack(int64_t rows, int64_t keys, const void *bytes, int
                               void *bits, int64_t bits_row_bytes, tp_error *error);
 
 /* Contiguous tensors of the problem's bounds: bshd, or thd when packed (q_tokens and kv_tokens are
-   then batch times the bound), or pools of NHD pages when paged. No lse, no length arrays, no page tables.
-   Change what differs afterwards. */
+   then batch times the bound), or pools of NHD pages when paged. No lse, no length arrays, no page tables; scales have strides
+   but no data. Change what differs afterwards. */
 TP_API void tp_tensors_init_sized(tp_tensors *tensors, size_t size, const tp_problem *problem, const void *q,
                                   const void *k, const void *v, void *o);
 static inline void tp_tensors_init(tp_tensors *tensors, const tp_problem *problem, const void *q, const void *k,
@@ -758,7 +766,9 @@ TP_API tp_status tp_decision_write(const tp_decision *decision, tp_format format
  *                                which cannot be replayed
  *     d128 | d192/128            head dim of q and k / of v
  *     bf16 | bf16->f32           one dtype for q, k and v, and o's if different; or each by itself:
- *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q)
+ *     f32:bf16:bf16->f32         q:k:v->o (without the arrow o is as q); k and v may be i8, i4 and e4m3
+ *     scales=q8_0 | scales=token:group   of a quantised k and v, or of each: tensor, token, group, q8_0. Default token for
+ *                                i8, tensor for e4m3, group for i4
  *     packed | packed-q | packed-kv   cu_seqlens for both, or for one side only
  *     paged=16                   k and v in pages of so many tokens
  *     sparse=64 | sparse-sorted=64   sparse indices, at most so many for every token of q
@@ -841,7 +851,8 @@ struct tp_receipt {
     int64_t workspace_bytes;      /* of the workspace given, what this run used                */
     int64_t time_ns;              /* wall time of the run                                      */
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
-    int32_t lossy;                /* 0: exact; others reserved for quantised caches            */
+    int32_t lossy;                /* 0: k and v are as they were given to the cache. Otherwise 1 << tp_dtype of k, v or both:
+                                     what is lost lies in the codes; what is computed is exact for them   */
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
     int64_t panels_conservative;  /* of panels_full and panels_partial, those that a bias may hide altogether: its
                                      -inf is only seen while a panel is computed               */
@@ -1023,8 +1034,8 @@ TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tenso
 
 /* The gradients of one KV head of one sequence by the definition, from q, k, v and d_o alone: o and lse are
    computed anew (TP_NAIVE: in float, rounded to the dtypes as a plain backward would). Each output, and the
-   bounds, may be NULL; bounds need TP_DOUBLE. problem.op may be either. Pages, sparse indices and a latent cache give
-   TP_UNSUPPORTED. */
+   bounds, may be NULL; bounds need TP_DOUBLE. problem.op may be either. Pages, sparse indices, a latent cache and a quantised
+   k or v give TP_UNSUPPORTED. */
 typedef struct tp_reference_gradients {
     uint32_t struct_size;
     int32_t reserved;
@@ -1072,7 +1083,7 @@ typedef struct tp_kernel_info {
     const char *strategy;
     int32_t mr, nr;       /* register tile: rows x keys */
     int32_t max_head_dim; /* 0: no limit */
-    uint32_t dtypes;      /* of q, k and v that it serves: bits 1u << tp_dtype; o may have any */
+    uint32_t dtypes;      /* of q, k and v that it serves: bits 1u << tp_dtype; codes of k and v alone; o may have any */
     int32_t arithmetic;   /* tp_arithmetic */
     uint32_t ops;         /* that it serves: bits 1u << tp_op */
 } tp_kernel_info;

@@ -51,12 +51,13 @@ typedef enum tp_cache_layout {
 typedef struct tp_cache_layer {
     int64_t kv_heads;               /* 0: the layer keeps nothing, as one that reads an earlier layer's keys */
     int64_t head_dim_qk, head_dim_v;
-    int32_t k_dtype, v_dtype;       /* TP_F32, TP_F16 or TP_BF16 */
+    int32_t k_dtype, v_dtype;       /* TP_F32, TP_F16 or TP_BF16; TP_I8, TP_I4 or TP_E4M3, with scales: docs/quantised.md */
     int32_t latent;                 /* 1: v's rows are the first head_dim_v elements of k's, and only k is kept */
-    int32_t reserved;               /* 0, as the two below */
-    int64_t reserved2[2];
+    int32_t reserved;               /* 0 */
+    int32_t k_scales, v_scales;     /* tp_scales of a quantised k and v; otherwise 0. The cache keeps them beside the codes */
+    float k_scale, v_scale;         /* of TP_SCALES_TENSOR: the scale of all rows of the layer; otherwise 0 */
 } tp_cache_layer;
-#define TP_CACHE_LAYER_INIT { 0, 0, 0, TP_BF16, TP_BF16, 0, 0, { 0, 0 } }
+#define TP_CACHE_LAYER_INIT { 0, 0, 0, TP_BF16, TP_BF16, 0, 0, 0, 0, 0, 0 }
 
 typedef struct tp_cache_options {
     uint32_t struct_size;
@@ -119,7 +120,8 @@ TP_API int64_t tp_cache_slot(const tp_cache *cache, int64_t sequence);
 TP_API int64_t tp_cache_slots(const tp_cache *cache);
 
 /* New keys and values of one layer, and its q. The rows of all sequences lie behind one another, as in a packed tensor: first
-   tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. */
+   tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. A
+   quantised layer loses something here and nowhere else: tp_cache_stats.loss. */
 typedef struct tp_cache_rows {
     uint32_t struct_size;
     int32_t dtype;            /* of k and v as given: TP_F32, TP_F16, TP_BF16; rounded to the layer's, to nearest even */
@@ -144,12 +146,12 @@ typedef struct tp_cache_rows {
       NULL, NULL, 0, 0 }
 TP_API tp_status tp_cache_append(tp_cache *cache, int64_t layer, const tp_cache_rows *rows, tp_error *error);
 
-/* What the cache knows of a problem on this layer: batch and kv_len (bounds), kv_heads, head dims, dtypes of k and v, pages,
-   latent. The caller says the rest: q_heads, q_len, dtypes of q and o, mask. */
+/* What the cache knows of a problem on this layer: batch and kv_len (bounds), kv_heads, head dims, dtypes and scales of k and v,
+   pages, latent. The caller says the rest: q_heads, q_len, dtypes of q and o, mask. */
 TP_API tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *problem, tp_error *error);
-/* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, tables, lengths, index_type. Pointers into
-   the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay. TP_INVALID
-   where the layer lacks tokens of a sequence. */
+/* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, scales, tables, lengths, index_type.
+   Pointers into the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay.
+   TP_INVALID where the layer lacks tokens of a sequence. */
 TP_API tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, int64_t count, tp_tensors *tensors,
                                   tp_error *error);
 /* For sequences whose slots are no run: copies their table rows, [count][page_slots], and lengths, [count], to the caller's
@@ -185,6 +187,8 @@ typedef struct tp_cache_stats {
     int64_t page_bytes, token_bytes;
     int64_t pages_copied;  /* since it was made: copies on write */
     int64_t refusals;      /* since it was made: calls refused because the pool was full */
+    double loss;           /* since it was made, of quantised layers: the greatest |value - stored| of any row that was appended,
+                              relative to its greatest |value|; infinity: a value was not finite. As tp_quantise says it */
 } tp_cache_stats;
 TP_API tp_status tp_cache_stats_read_sized(const tp_cache *cache, tp_cache_stats *stats, size_t size, tp_error *error);
 static inline tp_status tp_cache_stats_read(const tp_cache *cache, tp_cache_stats *stats, tp_error *error) {

@@ -201,11 +201,8 @@ int check_same_rows(struct check_env *env, const char *what, const struct tensor
 
 void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, int64_t from_seq,
                 enum tensor_id id, int64_t tokens) {
-    size_t bytes = (size_t)tensors_dim(from, id) * tp_dtype_bytes(tensors_dtype(from, id));
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t h = 0; h < tensors_heads(from, id); h++)
-            memcpy(tensors_at(to, id, to_seq, t, h, 0), tensors_at(from, id, from_seq, t, h, 0),
-                   bytes);
+        for (int64_t h = 0; h < tensors_heads(from, id); h++) tensors_copy_row(to, to_seq, t, from, from_seq, t, id, h);
 }
 
 static int compare_with_oracle(struct check_env *env, struct tensors *tensors,

@@ -134,7 +134,7 @@ static double score(const struct tensors *tensors, tp_row at, int64_t key, doubl
     double sum = 0;
     for (int64_t x = 0; x < tensors->problem.head_dim_qk; x++)
         sum += (double)tensors_get(tensors, TENSOR_Q, at.seq, at.row, at.head, x) *
-               (double)tensors_get(tensors, TENSOR_K, at.seq, key, at.head / group, x);
+               tensors_value(tensors, TENSOR_K, at.seq, key, at.head / group, x);
     return change(tensors, at, key, scale * sum);
 }
 
@@ -159,7 +159,7 @@ static double define_row(const struct tensors *tensors, tp_row at, double *o) {
         double weight = exp(score(tensors, at, j, scale) - max);
         sum += weight;
         for (int64_t x = 0; x < problem->head_dim_v; x++)
-            o[x] += weight * (double)tensors_get(tensors, TENSOR_V, at.seq, j, at.head / group, x);
+            o[x] += weight * tensors_value(tensors, TENSOR_V, at.seq, j, at.head / group, x);
     }
     for (int64_t x = 0; x < problem->head_dim_v; x++) o[x] /= sum;
     return max + log(sum);

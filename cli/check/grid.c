@@ -182,6 +182,25 @@ static void add_long(struct check_list *list) {
     }
 }
 
+/* Every form of codes by both loops, in every layout; the dims have tails where they may. */
+static void add_quantised(struct check_list *list) {
+    static const struct {
+        const char *words;
+        int dim, dim_v;
+    } forms[] = {{"bf16:i8:i8", 70, 45},       {"f32:i8:i8 scales=q8_0", 64, 96},
+                 {"f16:i4:i4", 70, 46},        {"bf16:e4m3:e4m3", 33, 128},
+                 {"bf16:bf16:i4", 17, 66},     {"f32:e4m3:i8 scales=token", 128, 40},
+                 {"f32:i8:f16 scales=q8_0", 32, 9}};
+    static const char *const layouts[] = {"", " paged=16", " packed-q paged=5", " padded", " packed", " paged=7 sparse=40"};
+    const struct tensors_style styles[] = {plain, {.form = FORM_HEADS, .lse = 1, .ragged = 1}};
+    for (size_t i = 0; i < COUNT(forms); i++)
+        for (size_t w = 0; w < COUNT(layouts); w++)
+            for (int rows = 3; rows <= 40; rows += 37)
+                check_add(list, "quantised", "", NULL, styles[(i + w) % 2], "b2 h6/2 q%d k%d d%d/%d %s%s%s", rows,
+                          rows == 3 ? 1100 : 300, forms[i].dim, forms[i].dim_v, forms[i].words, layouts[w],
+                          w == 5 ? "" : masks[(i + w) % 3]);
+}
+
 static uint64_t draw(uint64_t *state, uint64_t below) {
     return random_bits(0x5EED, 3, (*state)++) % below;
 }
@@ -222,5 +241,6 @@ void check_add_grid(struct check_list *list, uint64_t seed) {
     add_lengths(list);
     add_layouts(list);
     add_scores(list);
+    add_quantised(list);
     add_random(list, seed);
 }

@@ -42,7 +42,7 @@ int visibility_create(struct visibility *visibility, const struct tensors *t) {
 }
 
 static float largest(tp_dtype dtype) { return dtype == TP_F16 ? 65504.0f : 0x1.FEp127f; }
-static float smallest(tp_dtype dtype) { return dtype == TP_F16 ? 0x1p-24f : 0x1p-133f; }
+static float smallest(tp_dtype dtype) { return dtype == TP_F16 || dtype == TP_I4 ? 0x1p-24f : 0x1p-133f; }
 
 /* Another size for each value of q, k and v. */
 static float resize(const struct trial *trial, enum tensor_id id, tp_dtype dtype, uint64_t bits, float value) {
@@ -57,13 +57,15 @@ static void resize_all(const struct trial *trial, struct tensors *t, enum tensor
     uint64_t index = 0;
     for (int64_t s = 0; s < t->sequences; s++)
         for (int64_t token = 0; token < tensors_len(t, id, s); token++)
-            for (int64_t h = 0; h < tensors_heads(t, id); h++)
+            for (int64_t h = 0; h < tensors_heads(t, id); h++) {
+                float *row = tensors_take_row(t, id, s, token, h);
                 for (int64_t x = 0; x < tensors_dim(t, id); x++, index++)
-                    if (id == TENSOR_Q || id > TENSOR_V || cache_source(t, s, token) == s) /* once, where it is shared */
-                        tensors_set(t, id, s, token, h, x,
-                                    resize(trial, id, tensors_dtype(t, id),
-                                           random_bits(trial->seed, STREAM_VALUES + (uint64_t)id, index),
-                                           tensors_get(t, id, s, token, h, x)));
+                    row[x] = resize(trial, id, tensors_dtype(t, id),
+                                    random_bits(trial->seed, STREAM_VALUES + (uint64_t)id, index), row[x]);
+                if (id == TENSOR_Q || id > TENSOR_V || cache_source(t, s, token) == s) /* once, where it is shared */
+                    tensors_set_row(t, id, s, token, h, row);
+                free(row);
+            }
 }
 
 /* Whether another sequence has this key, too. */
@@ -92,7 +94,10 @@ static void put_nan(uint64_t seed, struct tensors *t, enum tensor_id first, enum
 }
 
 static void fill_row(struct tensors *t, enum tensor_id id, int64_t seq, int64_t token, int64_t head, float value) {
-    for (int64_t x = 0; x < tensors_dim(t, id); x++) tensors_set(t, id, seq, token, head, x, value);
+    float *row = tensors_take_row(t, id, seq, token, head);
+    for (int64_t x = 0; x < tensors_dim(t, id); x++) row[x] = value;
+    tensors_set_row(t, id, seq, token, head, row);
+    free(row);
 }
 
 static int seen(const struct visibility *visibility, const struct tensors *t, tp_row at, int64_t key) {

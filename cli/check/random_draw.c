@@ -116,6 +116,12 @@ static void dropout(struct draft *d) {
     draft_say(d, " dropout=%s", rates[dice_roll(&d->dice, 5)]);
 }
 
+static void scales(struct draft *d) {
+    static const char *const kinds[] = {"token", "q8_0", "tensor", "group", "token:q8_0", "q8_0:token", "tensor:token",
+                                        "token:tensor", "token:group", "group:q8_0"};
+    draft_say(d, " scales=%s", kinds[dice_roll(&d->dice, 10)]);
+}
+
 static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw_number(d, d->keys + 60) + 1); }
 
 static void cascade(struct draft *d) { draft_say(d, " cascade=%lld", (long long)draw_number(d, d->keys + 9) + 1); }
@@ -185,6 +191,7 @@ static const struct row table[] = {
     {"top-left", {200, 150, 200}, 0, 0, NULL},
     {"positions", {130, 0, 130}, 0, 0, NULL},
     {"scale=", {180, 180, 180}, 0, 0, scale},
+    {"scales=", {600, 600, 0}, 0, 0, scales},
     {"qscale=", {70, 120, 70}, 0, 0, qscale},
     {"softcap=", {110, 150, 110}, 0, 0, softcap},
     {"alibi", {140, 0, 140}, 0, 0, NULL},

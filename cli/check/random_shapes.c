@@ -49,16 +49,24 @@ void draw_dims(struct draft *d) {
         draft_say(d, " d%lld/%lld", (long long)d->dim, (long long)d->dim_v);
 }
 
+/* Of k or v: often a float, i4 where the head dim is even. */
+static const char *stored_dtype(struct draft *d, int64_t dim) {
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "i8", "e4m3", "i4"};
+    return dtypes[dice_roll(&d->dice, d->kind == DRAW_BACKWARD ? 3 : dim % 2 ? 5 : 6)];
+}
+
 void draw_dtypes(struct draft *d) {
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     const char *one = dtypes[dice_roll(&d->dice, 3)], *out = dtypes[dice_roll(&d->dice, 3)];
-    int64_t form = dice_roll(&d->dice, d->latent ? 6 : 10);
+    int64_t form = dice_roll(&d->dice, d->latent && d->kind == DRAW_BACKWARD ? 6 : 10);
     if (form < 4)
         draft_say(d, " %s", one);
     else if (form < 6)
         draft_say(d, " %s->%s", one, out);
-    else
-        draft_say(d, " %s:%s:%s->%s", one, dtypes[dice_roll(&d->dice, 3)], dtypes[dice_roll(&d->dice, 3)], out);
+    else {
+        const char *k = stored_dtype(d, d->latent ? d->dim | d->dim_v : d->dim), *v = d->latent ? k : stored_dtype(d, d->dim_v);
+        draft_say(d, " %s:%s:%s->%s", one, k, v, out);
+    }
 }
 
 /* Keys first, since they have the borders worth meeting, then rows that are still allowed. */

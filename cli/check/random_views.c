@@ -32,8 +32,14 @@ static void *put_two(const struct tensors *t, void *to, int64_t a, int64_t b) {
 
 static void move(struct tensors *t, tp_tensor *tensor, enum tensor_id id, int64_t seq, int64_t token) {
     if (!tensor->data) return;
-    int64_t unit = (int64_t)tp_dtype_bytes(tensors_dtype(t, id));
-    tensor->data = (char *)tensor->data + (seq * tensor->stride[0] + token * tensor->stride[1]) * unit;
+    int64_t place = seq * tensor->stride[0] + token * tensor->stride[1];
+    tp_dtype dtype = tensors_dtype(t, id);
+    tensor->data = (char *)tensor->data + (dtype == TP_I4 ? place / 2 : place * (int64_t)tp_dtype_bytes(dtype));
+}
+
+static void move_scales(tp_tensor *scales, int32_t kind, int64_t seq) {
+    if (kind == TP_SCALES_TOKEN) scales->data = (float *)scales->data + seq * scales->stride[0];
+    if (kind == TP_SCALES_GROUP) scales->data = (uint16_t *)scales->data + seq * scales->stride[0];
 }
 
 /* Arrays of rows and keys, and what belongs to a sequence. */
@@ -95,6 +101,8 @@ static void look(struct view *v, const struct tensors *whole, int64_t seq, int64
     } else {
         move(t, &c->k, TENSOR_K, seq, 0);
         move(t, &c->v, TENSOR_V, seq, 0);
+        move_scales(&c->k_scales, t->problem.k_scales, seq);
+        move_scales(&c->v_scales, t->problem.v_scales, seq);
         c->kv_len = keys;
         c->kv_lens = NULL;
     }

@@ -94,6 +94,26 @@ static int verify_gradients(const struct options *options, const struct subject 
     return wrong ? EXIT_FAILED : EXIT_FINE;
 }
 
+/* What was lost before attention began, apart from its own error. */
+static void print_loss(const struct options *options, const struct tensors *t) {
+    const tp_problem *p = &t->problem;
+    const double *loss = t->loss;
+    if (!p->k_scales && !p->v_scales) return;
+    if (options->json) {
+        printf(",\n\"loss\": {");
+        if (p->k_scales) printf("\"k\": %.6g%s", loss[0], p->v_scales && !p->latent ? ", " : "");
+        if (p->v_scales && !p->latent) printf("\"v\": %.6g", loss[1]);
+        printf("}");
+        return;
+    }
+    printf("loss: quantising moved elements by at most");
+    if (p->k_scales) printf(" %.3g of the greatest in their row of k (%s)", loss[0], tp_dtype_name((tp_dtype)p->k_dtype));
+    if (p->k_scales && p->v_scales && !p->latent) printf(",");
+    if (p->v_scales && !p->latent)
+        printf(" %.3g of the greatest in their row of v (%s)", loss[1], tp_dtype_name((tp_dtype)p->v_dtype));
+    printf("; no part of the error\n");
+}
+
 static int verify(const struct options *options, const struct subject *subject, int32_t arithmetic) {
     struct oracle oracle;
     struct measured_error measured;
@@ -104,6 +124,7 @@ static int verify(const struct options *options, const struct subject *subject, 
         return complain_status(&error);
     int wrong = oracle_compare(&oracle, &subject->tensors, arithmetic, &measured, reason, sizeof reason);
     print_verdict(options, oracle.count, &measured, wrong, reason);
+    print_loss(options, &subject->tensors);
     oracle_destroy(&oracle);
     if (wrong) complain("%s", reason);
     return wrong ? EXIT_FAILED : EXIT_FINE;

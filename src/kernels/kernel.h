@@ -26,9 +26,16 @@
 /* Dtypes as bits: those of floats, which every set but a special one serves. */
 #define TP__FLOATS (1u << TP_F32 | 1u << TP_F16 | 1u << TP_BF16)
 #define TP__BF16   (1u << TP_BF16)
+/* Of quantised caches, k's and v's alone. */
+#define TP__CODES  (1u << TP_E4M3 | 1u << TP_I8 | 1u << TP_I4)
+#define TP__ANY    (TP__FLOATS | TP__CODES)
 #define TP__OPS    (1u << TP_FORWARD | 1u << TP_BACKWARD)
 
 #define TP__AVX512 (TP_ISA_AVX2 | TP_ISA_AVX512)
+
+/* How k or v is stored: what tables of functions go by. A dtype, but for one form of i8. */
+enum { TP__Q8_0 = TP_I4 + 1, TP__STORED };
+static inline int tp__stored_as(int32_t dtype, int32_t scales) { return scales == TP_SCALES_Q8_0 ? (int)TP__Q8_0 : dtype; }
 
 enum tp__function {
 #define TP_FUNCTION(op, dtype, slot, forms) TP__FUNCTION_##op##_##dtype,
@@ -160,6 +167,8 @@ typedef struct tp__keys_in {
     int64_t offset;      /* bytes: where the head lies in a token */
     int64_t first, last;
     tp__ahead *ahead;    /* as many lines are asked for as are read */
+    int64_t scales;        /* the scales of key j lie at row[j + scales] + scales_offset; 0: there are none, or among codes */
+    int64_t scales_offset;
 } tp__keys_in;
 
 /* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:

@@ -18,7 +18,7 @@ typedef struct tp__form {
     tp__element_form q, k, v;
 } tp__form;
 
-/* A kernel set. Tables by dtype are indexed by tp_dtype. NULL: it lacks the function. */
+/* A kernel set. Tables are indexed by tp_dtype, of k and v by tp__stored_as. NULL: it lacks the function. */
 typedef struct tp__kernel_set {
     const char *isa; /* its name: of the ISA it was compiled for */
     uint32_t needs;  /* TP_ISA_* */
@@ -30,10 +30,10 @@ typedef struct tp__kernel_set {
     tp__form form;
     const char *function_name[TP__FUNCTIONS_PER_SET]; /* of those it has */
     tp__load_q_fn *load_q[4];
-    tp__pack_k_fn *pack_k[4];
-    tp__pack_v_fn *pack_v[4];
-    tp__qk_fn *qk[4];
-    tp__pv_fn *pv[4];
+    tp__pack_k_fn *pack_k[TP__STORED];
+    tp__pack_v_fn *pack_v[TP__STORED];
+    tp__qk_fn *qk[TP__STORED];
+    tp__pv_fn *pv[TP__STORED];
     tp__store_o_fn *store_o[4];
     tp__delta_fn *delta[4];
     tp__store_d_fn *store_d[4];

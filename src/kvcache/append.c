@@ -7,6 +7,7 @@
 #include "base/control.h"
 #include "base/floats.h"
 #include "base/structs.h"
+#include "quant/quant.h"
 
 tp_status tp__kv_layer_at(const tp_cache *cache, int64_t layer, const tp__kv_layer **is, tp_error *error) {
     TP_REQUIRE(cache != NULL, error, TP_INVALID, "cache is NULL");
@@ -75,14 +76,17 @@ typedef struct way {
     const tp_rotary *rotary; /* NULL: not rotated */
     const float *norm;       /* NULL: none */
     tp__kv_pool to;
+    tp__kv_pool scales;      /* of codes that have some beside them */
+    float scale;             /* of TP_SCALES_TENSOR */
 } way;
 
-/* All heads of one token; `to` may be where they come from. */
-static void put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_turn *turn, char *to) {
+/* All heads of one token; `to` may be where they come from. Returns what codes lose: tp__quantise_row. */
+static double put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_turn *turn, char *to, char *scales) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
     const int as_it_is = rows->dtype == w->to.dtype && w->rotary == NULL && w->norm == NULL;
     float floats[TP__KV_DIM_MAX];
-    for (int64_t h = 0; h < w->to.heads; h++, to += w->to.head) {
+    double worst = 0, loss = 0;
+    for (int64_t h = 0; h < w->to.heads; h++, to += w->to.head, scales += w->scales.head) {
         const char *from = (const char *)w->from->data + (row * w->from->stride[1] + h * w->from->stride[2]) * element;
         if (as_it_is) {
             memcpy(to, from, (size_t)w->to.row);
@@ -91,14 +95,33 @@ static void put_token(const way *w, const tp_cache_rows *rows, int64_t row, cons
         tp__to_floats(rows->dtype, from, w->to.dim, floats);
         tp__rope_norm(w->norm, rows->norm_eps, rows->norm_one_plus, 1, w->to.dim, floats);
         if (w->rotary != NULL) tp__rope_turn(w->rotary, turn->cosines, turn->sines, 1, floats);
-        tp__from_floats((int32_t)w->to.dtype, floats, w->to.dim, to);
+        if (w->to.scales == TP_SCALES_NONE) {
+            tp__from_floats((int32_t)w->to.dtype, floats, w->to.dim, to);
+            continue;
+        }
+        tp__quantise_row((tp_dtype)w->to.dtype, (tp_scales)w->to.scales, w->to.dim, floats, w->scale, to, scales, &loss);
+        if (loss > worst) worst = loss;
+    }
+    return worst;
+}
+
+/* The token of a slot; the greatest loss is noted. */
+static void keep_token(const tp_cache *cache, const tp__kv_slot *slot, const way *w, const tp_cache_rows *rows, int64_t row,
+                       const tp__kv_turn *turn, int64_t token) {
+    char *scales = w->scales.data != NULL ? tp__kv_row(cache, slot, &w->scales, token) : NULL;
+    double loss = put_token(w, rows, row, turn, tp__kv_row(cache, slot, &w->to, token), scales);
+    uint64_t bits;
+    memcpy(&bits, &loss, sizeof bits);
+    uint_fast64_t most = atomic_load_explicit(cache->loss, memory_order_relaxed);
+    while (bits > most && !atomic_compare_exchange_weak_explicit(cache->loss, &most, bits, memory_order_relaxed,
+                                                                 memory_order_relaxed)) {
     }
 }
 
 /* q goes to where it comes from. */
 static way way_of_q(const tp_cache_rows *rows, int64_t dim) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
-    way w = {&rows->q, rows->rotary, rows->q_norm, {.heads = rows->q_heads, .dim = dim, .dtype = rows->dtype}};
+    way w = {&rows->q, rows->rotary, rows->q_norm, {.heads = rows->q_heads, .dim = dim, .dtype = rows->dtype}, {0}, 0};
     w.to.token = rows->q.stride[1] * element;
     w.to.head = rows->q.stride[2] * element;
     return w;
@@ -106,7 +129,8 @@ static way way_of_q(const tp_cache_rows *rows, int64_t dim) {
 
 static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *rows, int64_t all) {
     const tp__kv_layer *is = &cache->layers[layer];
-    const way k = {&rows->k, rows->rotary, rows->k_norm, is->pool[0]}, v = {&rows->v, NULL, NULL, is->pool[1]};
+    const way k = {&rows->k, rows->rotary, rows->k_norm, is->pool[TP__KV_K], is->pool[TP__KV_K_SCALES], is->is.k_scale};
+    const way v = {&rows->v, NULL, NULL, is->pool[TP__KV_V], is->pool[TP__KV_V_SCALES], is->is.v_scale};
     const way q = way_of_q(rows, is->is.head_dim_qk);
     const int turns_q = rows->q.data != NULL && (rows->rotary != NULL || rows->q_norm != NULL);
     tp__kv_turn turn;
@@ -118,9 +142,9 @@ static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *ro
         for (int64_t n = 0; n < rows->tokens[i]; n++, row++) {
             int64_t token = slot->filled[layer]++;
             if (rows->rotary != NULL) position = tp__kv_angles(&turn, rows, all, row, token, length);
-            put_token(&k, rows, row, &turn, tp__kv_row(cache, slot, &k.to, token));
-            if (v.to.data != NULL) put_token(&v, rows, row, &turn, tp__kv_row(cache, slot, &v.to, token));
-            if (turns_q) put_token(&q, rows, row, &turn, (char *)rows->q.data + row * q.to.token);
+            keep_token(cache, slot, &k, rows, row, &turn, token);
+            if (v.to.data != NULL) keep_token(cache, slot, &v, rows, row, &turn, token);
+            if (turns_q) put_token(&q, rows, row, &turn, (char *)rows->q.data + row * q.to.token, NULL);
         }
         if (position >= 0 && slot->filled[layer] > slot->placed) slot->placed = slot->filled[layer], slot->position = position;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokens out of the cache and back: a head, a row for each layer, and then for each layer its k and its v, [token][head][dim],
- * whatever the pages were like. A buffer is checked as if a stranger had made it.
+ * Tokens out of the cache and back: a head, a row for each layer, and then for each layer its k, its v and their scales,
+ * [token][head][dim], whatever the pages were like. A buffer is checked as if a stranger had made it.
  */
 #include "kvcache/kvcache.h"
 
@@ -26,8 +26,8 @@ int64_t tp_cache_copy_bytes(const tp_cache *cache, int64_t sequence, int64_t fir
 
 /* Rows between pages and a buffer. */
 static void move(const tp_cache *cache, const tp__kv_slot *slot, int64_t first, char *buffer, int in) {
-    for (int64_t i = 0; i < 2 * cache->options.layer_count; i++) {
-        const tp__kv_pool *pool = &cache->layers[i / 2].pool[i % 2];
+    for (int64_t i = 0; i < TP__KV_POOLS * cache->options.layer_count; i++) {
+        const tp__kv_pool *pool = &cache->layers[i / TP__KV_POOLS].pool[i % TP__KV_POOLS];
         for (int64_t token = first; pool->data != NULL && token < slot->length; token++) {
             char *row = tp__kv_row(cache, slot, pool, token);
             for (int64_t h = 0; h < pool->heads; h++, row += pool->head, buffer += pool->row)
@@ -78,12 +78,14 @@ static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, co
         tp_cache_layer theirs, *ours = &cache->layers[i].is;
         memcpy(&theirs, buffer + sizeof *h + (size_t)i * sizeof theirs, sizeof theirs);
         TP_REQUIRE(memcmp(&theirs, ours, sizeof theirs) == 0, error, TP_INVALID,
-                   "buffer's layer %lld keeps %lld heads of %lld and %lld in %s and %s, the cache's %lld of %lld and %lld in %s "
-                   "and %s: they must be the same",
+                   "buffer's layer %lld keeps %lld heads of %lld and %lld in %s and %s (scales %s and %s), the cache's %lld of "
+                   "%lld and %lld in %s and %s (scales %s and %s): they must be the same",
                    (long long)i, (long long)theirs.kv_heads, (long long)theirs.head_dim_qk, (long long)theirs.head_dim_v,
-                   tp_dtype_name((tp_dtype)theirs.k_dtype), tp_dtype_name((tp_dtype)theirs.v_dtype), (long long)ours->kv_heads,
-                   (long long)ours->head_dim_qk, (long long)ours->head_dim_v, tp_dtype_name((tp_dtype)ours->k_dtype),
-                   tp_dtype_name((tp_dtype)ours->v_dtype));
+                   tp_dtype_name((tp_dtype)theirs.k_dtype), tp_dtype_name((tp_dtype)theirs.v_dtype),
+                   tp_scales_name((tp_scales)theirs.k_scales), tp_scales_name((tp_scales)theirs.v_scales),
+                   (long long)ours->kv_heads, (long long)ours->head_dim_qk, (long long)ours->head_dim_v,
+                   tp_dtype_name((tp_dtype)ours->k_dtype), tp_dtype_name((tp_dtype)ours->v_dtype),
+                   tp_scales_name((tp_scales)ours->k_scales), tp_scales_name((tp_scales)ours->v_scales));
     }
     return TP_OK;
 }

@@ -15,21 +15,26 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "base/codes.h"
 #include "base/error.h"
 #include "tileproof_cache.h"
 
 enum { TP__KV_SLOT_BITS = 20, TP__KV_NAME = 64, TP__KV_DIM_MAX = 4096 };
 
-/* k's pages or v's of one layer, in bytes. */
+/* Pools of a layer. */
+enum { TP__KV_K = 0, TP__KV_V = 1, TP__KV_K_SCALES = 2, TP__KV_V_SCALES = 3, TP__KV_POOLS = 4 };
+
+/* Pages of k, v or scales of one layer, in bytes. */
 typedef struct tp__kv_pool {
     char *data; /* NULL: none is kept */
     int64_t heads, dim, dtype;
+    int32_t scales, reserved; /* tp_scales of k's and v's codes */
     int64_t row, page, token, head; /* of a row, and from one to the next */
 } tp__kv_pool;
 
 typedef struct tp__kv_layer {
     tp_cache_layer is;
-    tp__kv_pool pool[2]; /* k, v */
+    tp__kv_pool pool[TP__KV_POOLS];
 } tp__kv_layer;
 
 typedef struct tp__kv_slot {
@@ -54,6 +59,7 @@ struct tp_cache {
     int32_t *holders; /* [pages] slots whose table has the page; 0: free */
     uint64_t *taken;  /* a bit a page */
     int64_t *counts;  /* the three below, which functions on a const cache raise too */
+    atomic_uint_fast64_t *loss; /* without the lock: the bits of the greatest, which are ordered as it is */
     int64_t free_pages;
 };
 enum { TP__KV_OPEN = 0, TP__KV_COPIED = 1, TP__KV_REFUSALS = 2, TP__KV_COUNTS = 3 };

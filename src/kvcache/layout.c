@@ -7,10 +7,37 @@
 #include "base/allocator.h"
 #include "base/dtype.h"
 #include "base/structs.h"
+#include "quant/quant.h"
+
+#include <math.h>
 
 static tp_status check_range(const char *name, int64_t value, int64_t low, int64_t high, tp_error *error) {
     TP_REQUIRE(value >= low && value <= high, error, TP_INVALID, "%s is %lld: it must be in %lld..%lld", name, (long long)value,
                (long long)low, (long long)high);
+    return TP_OK;
+}
+
+/* What k or v of a layer is kept as. */
+static tp_status check_stored(int64_t layer, char part, int32_t dtype, int32_t scales, float scale, int64_t dim,
+                              tp_error *error) {
+    const char *name = tp_dtype_name((tp_dtype)dtype);
+    int code = tp__is_code(dtype);
+    TP_REQUIRE(tp__dtype_is_float(dtype) || code, error, TP_UNSUPPORTED,
+               "layers[%lld].%c_dtype is %s: a cache keeps f32, f16 or bf16, and with scales i8, i4 or e4m3", (long long)layer,
+               part, name);
+    TP_REQUIRE(code ? tp__scales_fit(dtype, scales) : scales == TP_SCALES_NONE, error, TP_INVALID,
+               "layers[%lld].%c_scales is %s (%d) with %s: its scales are %s", (long long)layer, part,
+               tp_scales_name((tp_scales)scales), scales, name, tp__scales_for(dtype));
+    TP_REQUIRE(scales == TP_SCALES_TENSOR ? scale > 0 && isfinite(scale) : scale == 0, error, TP_INVALID,
+               "layers[%lld].%c_scale is %g with scales %s: it must be %s", (long long)layer, part, (double)scale,
+               tp_scales_name((tp_scales)scales),
+               scales == TP_SCALES_TENSOR ? "positive and finite; greatest |value| / 448 uses all of e4m3's range" : "0");
+    TP_REQUIRE(dtype != TP_I4 || dim % 2 == 0, error, TP_INVALID,
+               "layers[%lld].%c_dtype is i4 with head dim %lld: it must be even, because two elements share a byte",
+               (long long)layer, part, (long long)dim);
+    TP_REQUIRE(scales != TP_SCALES_Q8_0 || dim % TP__GROUP == 0, error, TP_INVALID,
+               "layers[%lld].%c_scales is q8_0 with head dim %lld: it must be a multiple of %d, the elements of a block",
+               (long long)layer, part, (long long)dim, TP__GROUP);
     return TP_OK;
 }
 
@@ -22,23 +49,22 @@ static tp_status check_layer(const tp_cache_layer *layer, int64_t number, tp_err
                  {"head_dim_qk", layer->head_dim_qk, 1, TP__KV_DIM_MAX},
                  {"head_dim_v", layer->head_dim_v, 1, layer->latent == 1 ? layer->head_dim_qk : TP__KV_DIM_MAX},
                  {"latent", layer->latent, 0, 1},
-                 {"reserved", layer->reserved, 0, 0},
-                 {"reserved2[0]", layer->reserved2[0], 0, 0},
-                 {"reserved2[1]", layer->reserved2[1], 0, 0}};
-    const int32_t dtypes[] = {layer->k_dtype, layer->v_dtype};
+                 {"reserved", layer->reserved, 0, 0}};
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         TP_REQUIRE(rules[i].value >= rules[i].low && rules[i].value <= rules[i].high, error, TP_INVALID,
                    "layers[%lld].%s is %lld: it must be in %lld..%lld", (long long)number, rules[i].name,
                    (long long)rules[i].value, (long long)rules[i].low, (long long)rules[i].high);
         if (layer->kv_heads == 0) return TP_OK; /* nothing else counts */
     }
-    for (int i = 0; i < 2; i++)
-        TP_REQUIRE(tp__dtype_is_float(dtypes[i]), error, TP_UNSUPPORTED,
-                   "layers[%lld].%c_dtype is %s: a cache keeps f32, f16 or bf16", (long long)number, "kv"[i],
-                   tp_dtype_name((tp_dtype)dtypes[i]));
+    TP_TRY(check_stored(number, 'k', layer->k_dtype, layer->k_scales, layer->k_scale, layer->head_dim_qk, error));
+    TP_TRY(check_stored(number, 'v', layer->v_dtype, layer->v_scales, layer->v_scale, layer->head_dim_v, error));
     TP_REQUIRE(!layer->latent || layer->k_dtype == layer->v_dtype, error, TP_INVALID,
                "layers[%lld].v_dtype is %s and k's %s: latent needs them equal, because v's rows are parts of k's",
                (long long)number, tp_dtype_name((tp_dtype)layer->v_dtype), tp_dtype_name((tp_dtype)layer->k_dtype));
+    TP_REQUIRE(!layer->latent || (layer->k_scales == layer->v_scales && layer->k_scale == layer->v_scale), error, TP_INVALID,
+               "layers[%lld].v_scales is %s (%g) and k's %s (%g): latent needs them equal, because v's rows are parts of k's",
+               (long long)number, tp_scales_name((tp_scales)layer->v_scales), (double)layer->v_scale,
+               tp_scales_name((tp_scales)layer->k_scales), (double)layer->k_scale);
     return TP_OK;
 }
 
@@ -73,9 +99,9 @@ static tp_status check_options(const tp_cache_options *o, tp_error *error) {
 }
 
 /* Where rows of one head lie, without the memory. */
-static tp__kv_pool pool_of(const tp_cache_options *o, int64_t heads, int64_t dim, int32_t dtype) {
-    tp__kv_pool pool = {.heads = heads, .dim = dim, .dtype = dtype};
-    pool.row = dim * (int64_t)tp_dtype_bytes((tp_dtype)dtype);
+static tp__kv_pool pool_of(const tp_cache_options *o, int64_t heads, int64_t dim, int32_t dtype, int32_t scales) {
+    tp__kv_pool pool = {.heads = heads, .dim = dim, .dtype = dtype, .scales = scales};
+    pool.row = tp__units_bytes(dtype, tp__row_units(scales, dim));
     pool.page = heads * pool.row * o->page_size; /* below 2^47 */
     pool.token = o->layout == TP_CACHE_NHD ? heads * pool.row : pool.row;
     pool.head = o->layout == TP_CACHE_NHD ? pool.row : pool.row * o->page_size;
@@ -85,8 +111,15 @@ static tp__kv_pool pool_of(const tp_cache_options *o, int64_t heads, int64_t dim
 static tp__kv_layer layer_of(const tp_cache_options *o, int64_t number) {
     tp__kv_layer layer = {.is = o->layers[o->same ? 0 : number]};
     if (layer.is.kv_heads == 0) return layer;
-    layer.pool[0] = pool_of(o, layer.is.kv_heads, layer.is.head_dim_qk, layer.is.k_dtype);
-    if (!layer.is.latent) layer.pool[1] = pool_of(o, layer.is.kv_heads, layer.is.head_dim_v, layer.is.v_dtype);
+    const int64_t heads = layer.is.kv_heads, k_dim = layer.is.head_dim_qk, v_dim = layer.is.head_dim_v;
+    const int32_t k = layer.is.k_scales, v = layer.is.v_scales;
+    layer.pool[TP__KV_K] = pool_of(o, heads, k_dim, layer.is.k_dtype, k);
+    if (tp__row_scales(k, k_dim) > 0)
+        layer.pool[TP__KV_K_SCALES] = pool_of(o, heads, tp__row_scales(k, k_dim), tp__scale_dtype(k), TP_SCALES_NONE);
+    if (layer.is.latent) return layer;
+    layer.pool[TP__KV_V] = pool_of(o, heads, v_dim, layer.is.v_dtype, v);
+    if (tp__row_scales(v, v_dim) > 0)
+        layer.pool[TP__KV_V_SCALES] = pool_of(o, heads, tp__row_scales(v, v_dim), tp__scale_dtype(v), TP_SCALES_NONE);
     return layer;
 }
 
@@ -104,13 +137,14 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
     cache->holders = TP_TAKE(arena, int32_t, pages);
     cache->taken = TP_TAKE(arena, uint64_t, pages / 64 + 1);
     cache->counts = TP_TAKE(arena, int64_t, TP__KV_COUNTS);
+    cache->loss = TP_TAKE(arena, atomic_uint_fast64_t, 1);
     if (arena->base != NULL) {
         memset(cache->layers, 0, (size_t)(arena->base + arena->used - (char *)cache->layers));
         for (int64_t i = 0; i < o->sequences; i++) cache->slots[i].filled = filled + i * o->layer_count;
     }
     for (int64_t i = 0; i < o->layer_count; i++) {
         tp__kv_layer layer = layer_of(o, i);
-        for (int part = 0; part < 2; part++)
+        for (int part = 0; part < TP__KV_POOLS; part++)
             if (layer.pool[part].heads > 0) layer.pool[part].data = tp__take(arena, pages, (size_t)layer.pool[part].page);
         if (arena->base != NULL) cache->layers[i] = layer;
     }
@@ -128,7 +162,7 @@ static tp_status plan(const tp_cache_options *o, tp_cache_capacity *capacity, tp
     *capacity = (tp_cache_capacity){.struct_size = sizeof *capacity};
     for (int64_t i = 0; i < o->layer_count; i++) {
         tp__kv_layer layer = layer_of(o, i);
-        capacity->page_bytes += layer.pool[0].page + layer.pool[1].page; /* below 2^60 */
+        for (int part = 0; part < TP__KV_POOLS; part++) capacity->page_bytes += layer.pool[part].page; /* below 2^60 */
     }
     capacity->page_slots = (o->sequence_tokens - 1) / o->page_size + 1;
     /* more than all sequences can hold would lie idle */

@@ -2,6 +2,7 @@
 /* How full a cache is, by looking: nothing is counted on the way but copies and refusals. */
 #include "kvcache/kvcache.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -53,6 +54,8 @@ static tp_cache_stats stats_of(const tp_cache *cache) {
     s.sequences = cache->counts[TP__KV_OPEN];
     s.pages_copied = cache->counts[TP__KV_COPIED];
     s.refusals = cache->counts[TP__KV_REFUSALS];
+    uint64_t loss = atomic_load_explicit(cache->loss, memory_order_relaxed);
+    memcpy(&s.loss, &loss, sizeof s.loss);
     look(cache, &s);
     pthread_mutex_unlock(cache->lock);
     return s;
@@ -86,6 +89,15 @@ static const struct {
     {"tileproof_cache_refusals_total", "counter", "Calls refused because too few pages or slots were free.", FIGURE(refusals)},
 };
 
+static void put_name(tp__emit *e, const tp_cache *cache, const char *name) {
+    tp__emit_text(e, "%s", name);
+    e->comma = 0;
+    if (cache->name[0] == '\0') return;
+    tp__emit_text(e, "{");
+    tp__emit_label(e, "cache", cache->name);
+    tp__emit_text(e, "}");
+}
+
 tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie) {
     if (cache == NULL || write == NULL) return TP_INVALID;
     tp__emit e = {write, cookie, 0, 0};
@@ -94,14 +106,15 @@ tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *co
         int64_t figure;
         memcpy(&figure, (const char *)&now + families[i].offset, sizeof figure);
         tp__emit_head(&e, families[i].name, families[i].type, families[i].help);
-        tp__emit_text(&e, "%s", families[i].name);
-        e.comma = 0;
-        if (cache->name[0] != '\0') {
-            tp__emit_text(&e, "{");
-            tp__emit_label(&e, "cache", cache->name);
-            tp__emit_text(&e, "}");
-        }
+        put_name(&e, cache, families[i].name);
         tp__emit_text(&e, " %lld\n", (long long)figure);
     }
+    tp__emit_head(&e, "tileproof_cache_loss", "gauge", "Of quantised layers, the greatest error of an appended element, relative "
+                                                       "to the greatest of its row.");
+    put_name(&e, cache, "tileproof_cache_loss");
+    if (now.loss < INFINITY)
+        tp__emit_text(&e, " %.9g\n", now.loss);
+    else
+        tp__emit_text(&e, " +Inf\n");
     return e.failed ? TP_INVALID : TP_OK;
 }

@@ -95,7 +95,7 @@ tp_status tp_cache_fork(tp_cache *cache, int64_t from, int64_t *sequence, tp_err
 /* The tokens that the slot has in this page, to its copy. */
 static void copy_page(const tp_cache *cache, int64_t from, int64_t to, int64_t tokens) {
     for (int64_t i = 0; i < cache->options.layer_count; i++)
-        for (int part = 0; part < 2; part++) {
+        for (int part = 0; part < TP__KV_POOLS; part++) {
             const tp__kv_pool *pool = &cache->layers[i].pool[part];
             int64_t pieces = cache->options.layout == TP_CACHE_NHD ? 1 : pool->heads;
             for (int64_t h = 0; pool->data != NULL && h < pieces; h++)

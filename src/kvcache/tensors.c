@@ -11,6 +11,10 @@ tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *pro
     tp_problem here;
     TP_TRY(tp__kv_layer_at(cache, layer, &is, error));
     if (TP_IN(tp_problem, problem, &here, error) == NULL) return TP_INVALID;
+    const int quantised = is->is.k_scales != 0 || is->is.v_scales != 0;
+    TP_REQUIRE(!quantised || TP_HAS(problem, v_scales), error, TP_INVALID,
+               "tp_problem.struct_size is %u: layer %lld is quantised, which takes a tp_problem with k_scales and v_scales",
+               problem->struct_size, (long long)layer);
     problem->batch = cache->options.sequences;
     problem->kv_len = cache->options.sequence_tokens;
     problem->kv_heads = is->is.kv_heads;
@@ -19,14 +23,23 @@ tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *pro
     problem->k_dtype = is->is.k_dtype;
     problem->v_dtype = is->is.v_dtype;
     problem->latent = is->is.latent;
+    if (quantised || TP_HAS(problem, v_scales)) problem->k_scales = is->is.k_scales, problem->v_scales = is->is.v_scales;
     problem->kv_layout = TP_PAGED;
     problem->page_size = cache->options.page_size;
     return TP_OK;
 }
 
+/* Strides in elements; of q8_0 in bytes. */
 static tp_tensor tensor_of(const tp__kv_pool *pool) {
-    const int64_t element = pool->row / pool->dim;
-    return (tp_tensor){pool->data, {pool->page / element, pool->token / element, pool->head / element}};
+    const int64_t units = tp__row_units(pool->scales, pool->dim);
+    if (pool->data == NULL) return (tp_tensor){0};
+    return (tp_tensor){pool->data,
+                       {pool->page / pool->row * units, pool->token / pool->row * units, pool->head / pool->row * units}};
+}
+
+/* Those of a whole layer are part of what it is. */
+static tp_tensor scales_of(const tp__kv_pool *pool, int32_t scales, const float *one) {
+    return scales == TP_SCALES_TENSOR ? (tp_tensor){(void *)(uintptr_t)one, {0, 0, 0}} : tensor_of(pool);
 }
 
 static tp_status check_slots(const tp_cache *cache, int64_t first, int64_t count, tp_error *error) {
@@ -43,6 +56,10 @@ tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, 
     tp_tensors here;
     TP_TRY(tp__kv_layer_at(cache, layer, &is, error));
     if (TP_IN(tp_tensors, tensors, &here, error) == NULL) return TP_INVALID;
+    const int quantised = is->is.k_scales != 0 || is->is.v_scales != 0;
+    TP_REQUIRE(!quantised || TP_HAS(tensors, v_scales), error, TP_INVALID,
+               "tp_tensors.struct_size is %u: layer %lld is quantised, which takes tp_tensors with k_scales and v_scales",
+               tensors->struct_size, (long long)layer);
     const int64_t index = cache->options.index_type == TP_I32 ? 4 : 8;
     TP_TRY(check_slots(cache, first, count, error));
     for (int64_t i = first; i < first + count; i++) {
@@ -55,8 +72,13 @@ tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, 
     tensors->index_type = cache->options.index_type;
     tensors->batch = count;
     tensors->kv_len = cache->options.sequence_tokens;
-    tensors->k = tensor_of(&is->pool[0]);
-    tensors->v = tensor_of(&is->pool[is->is.latent ? 0 : 1]);
+    tensors->k = tensor_of(&is->pool[TP__KV_K]);
+    tensors->v = tensor_of(&is->pool[is->is.latent ? TP__KV_K : TP__KV_V]);
+    if (quantised || TP_HAS(tensors, v_scales)) {
+        tensors->k_scales = scales_of(&is->pool[TP__KV_K_SCALES], is->is.k_scales, &is->is.k_scale);
+        tensors->v_scales = is->is.latent ? tensors->k_scales
+                                          : scales_of(&is->pool[TP__KV_V_SCALES], is->is.v_scales, &is->is.v_scale);
+    }
     tensors->k_pages = (const char *)cache->table + first * cache->capacity.page_slots * index;
     tensors->v_pages = NULL;
     tensors->kv_lens = (const char *)cache->lens + first * index;

@@ -99,7 +99,7 @@ const tp_kernel_info *tp_kernel_at(int index) {
     {sizeof(tp_kernel_info), needs, #isa, "fused", mr, nr, TP_MAX_HEAD_DIM, dtypes, arithmetic, ops},
 #include "kernels/isas.inc"
 #undef TP_ISA_ROW
-        {sizeof(tp_kernel_info), 0, "math", "math", 0, 0, 0, TP__FLOATS, TP_ARITHMETIC_F32, 1u << TP_FORWARD},
+        {sizeof(tp_kernel_info), 0, "math", "math", 0, 0, 0, TP__ANY, TP_ARITHMETIC_F32, 1u << TP_FORWARD},
     };
     return index >= 0 && index < TP__OPTIONS ? &infos[index] : NULL;
 }

@@ -24,13 +24,20 @@ static const char *fused_id(const tp_problem *p, tp__path path, const char *isa,
                              TP_CHUNK_KEYS, tp_decode_rows((tp_dtype)p->k_dtype), few, TP_DECODE_CHUNK_KEYS);
 }
 
+/* " i8:token" and so on; "" for what is not quantised. */
+static const char *stored_id(const char *name, int32_t dtype, int32_t scales, tp_decision *decision) {
+    if (scales == TP_SCALES_NONE) return "";
+    return tp__decision_text(decision, " %s=%s/%s", name, tp_dtype_name((tp_dtype)dtype), tp_scales_name((tp_scales)scales));
+}
+
 /* What else decides bits. */
 static void finish_id(const tp_problem *p, int fused, tp_decision *decision) {
     int plain = decision->arithmetic == TP_ARITHMETIC_F32;
     decision->numerics_id = tp__decision_text(
-        decision, "%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
+        decision, "%s%s%s%s%s%s%s%s", decision->numerics_id, plain ? "" : " ",
         plain ? "" : tp_arithmetic_name((tp_arithmetic)decision->arithmetic), p->softcap > 0 ? " tanhp6" : "",
-        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "");
+        p->dropout > 0 ? " philox" : "", fused && p->cascade > 0 && !p->invariant ? " cascade16,r48" : "",
+        stored_id("k", p->k_dtype, p->k_scales, decision), stored_id("v", p->v_dtype, p->v_scales, decision));
 }
 
 /* How a call at the bounds is cut: by sequences and heads, by ranges of rows, by chunks of keys. */

@@ -169,8 +169,48 @@ static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error 
     return TP_OK;
 }
 
+tp_status tp__stored_check(const tp_problem *problem, const tp_tensors *tensors, const int64_t extent[3], tp_error *error) {
+    const struct {
+        const char *name;
+        const tp_tensor *tensor, *scales;
+        int32_t dtype, kind;
+    } both[] = {{"k", &tensors->k, &tensors->k_scales, problem->k_dtype, problem->k_scales},
+                {"v", &tensors->v, &tensors->v_scales, problem->v_dtype, problem->v_scales}};
+    for (int i = 0; i < 2; i++) {
+        int inside = both[i].kind == TP_SCALES_Q8_0;
+        for (int j = 0; j < 3 && both[i].dtype == TP_I4; j++)
+            TP_REQUIRE(both[i].tensor->stride[j] % 2 == 0 || extent[j] <= 1, error, TP_INVALID,
+                       "%s.stride[%d] is %lld with i4: it must be even, because two elements share a byte", both[i].name, j,
+                       (long long)both[i].tensor->stride[j]);
+        TP_REQUIRE((both[i].kind != TP_SCALES_NONE && !inside) || both[i].scales->data == NULL, error, TP_INVALID,
+                   "%s_scales.data is %p with %s in %s%s: it must be NULL, %s", both[i].name, both[i].scales->data, both[i].name,
+                   tp_dtype_name((tp_dtype)both[i].dtype), inside ? " and q8_0" : "",
+                   inside ? "the scales lie inside the blocks" : "only i8, i4 and e4m3 have scales");
+    }
+    return TP_OK;
+}
+
+/* v's rows begin where a group of k's does, and its scales with that group's. */
+static tp_status check_latent_scales(const tp_problem *p, const tp_tensors *t, int64_t distance, tp_error *error) {
+    int64_t group = p->k_scales == TP_SCALES_GROUP ? TP__GROUP / 2 : p->k_scales == TP_SCALES_Q8_0 ? TP__Q8_0_BYTES : 1;
+    if (p->k_scales == TP_SCALES_NONE) return TP_OK;
+    TP_REQUIRE(distance % group == 0, error, TP_INVALID,
+               "v.data is %lld bytes behind k.data: latent needs a multiple of %lld with %s, so that v begins with a group of k",
+               (long long)distance, (long long)group, tp_scales_name((tp_scales)p->k_scales));
+    int64_t skipped = p->k_scales == TP_SCALES_GROUP ? distance / group * (int64_t)sizeof(uint16_t) : 0;
+    TP_REQUIRE((uintptr_t)t->v_scales.data == (uintptr_t)t->k_scales.data + (uintptr_t)skipped, error, TP_INVALID,
+               "v_scales.data is %p and k_scales.data %p: latent needs it %lld bytes behind, at the scales of v's elements",
+               t->v_scales.data, t->k_scales.data, (long long)skipped);
+    for (int i = 0; i < 3 && p->k_scales != TP_SCALES_TENSOR && p->k_scales != TP_SCALES_Q8_0; i++)
+        TP_REQUIRE(t->k_scales.stride[i] == t->v_scales.stride[i], error, TP_INVALID,
+                   "v_scales.stride[%d] is %lld and k_scales' %lld: latent needs them equal", i,
+                   (long long)t->v_scales.stride[i], (long long)t->k_scales.stride[i]);
+    return TP_OK;
+}
+
 static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error *error) {
-    int64_t spare = (p->head_dim_qk - p->head_dim_v) * (int64_t)tp_dtype_bytes((tp_dtype)p->k_dtype);
+    int64_t spare = tp__units_bytes(p->k_dtype, tp__row_units(p->k_scales, p->head_dim_qk)) -
+                    tp__units_bytes(p->k_dtype, tp__row_units(p->k_scales, p->head_dim_v));
     intptr_t distance = (intptr_t)t->v.data - (intptr_t)t->k.data;
     TP_REQUIRE(distance >= 0 && distance <= spare, error, TP_INVALID,
                "v.data is %p, %lld bytes behind k.data: latent needs it within 0..%lld", t->v.data,
@@ -181,7 +221,7 @@ static tp_status check_latent(const tp_problem *p, const tp_tensors *t, tp_error
                    (long long)t->v.stride[i], (long long)t->k.stride[i]);
     TP_REQUIRE(t->v_pages == NULL || t->v_pages == t->k_pages, error, TP_INVALID,
                "v_pages is %p and k_pages %p: latent needs one table", t->v_pages, t->k_pages);
-    return TP_OK;
+    return check_latent_scales(p, t, distance, error);
 }
 
 /* One table, of which the first keys of both sequences are to be the same. */

@@ -24,34 +24,46 @@ typedef struct ranges {
 typedef struct walk {
     const char *name;
     const tp_tensor *tensor;
-    int64_t heads, row_bytes, element_bytes;
+    int64_t heads, row_bytes;
+    int32_t dtype; /* by which offsets become bytes */
     int of_q;     /* follows the q lengths */
     int written;
 } walk;
 
-enum { TENSORS = 10 };
+enum { TENSORS = 12 };
+
+static int64_t stored_bytes(int32_t dtype, int32_t scales, int64_t dim) {
+    return tp__units_bytes(dtype, tp__row_units(scales, dim));
+}
+
+/* Of the scales of a row; of one for all tensors not: it is none of the rows. */
+static int64_t scales_bytes(int32_t kind, int64_t dim) {
+    return tp__row_scales(kind, dim) * (int64_t)tp_dtype_bytes((tp_dtype)tp__scale_dtype(kind));
+}
 
 /* Those that are there. */
 static int make_walks(const tp_problem *p, const tp_tensors *t, walk walks[TENSORS]) {
-    int64_t o = (int64_t)tp_dtype_bytes(p->o_dtype), q = (int64_t)tp_dtype_bytes(p->q_dtype),
-            k = (int64_t)tp_dtype_bytes(p->k_dtype), v = (int64_t)tp_dtype_bytes(p->v_dtype);
+    int64_t o = (int64_t)tp_dtype_bytes(p->o_dtype), q = (int64_t)tp_dtype_bytes(p->q_dtype);
+    int64_t k = stored_bytes(p->k_dtype, p->k_scales, p->head_dim_qk), v = stored_bytes(p->v_dtype, p->v_scales, p->head_dim_v);
     int forward = p->op == TP_FORWARD, count = 0;
     static const tp_gradients none = TP_GRADIENTS_INIT;
     const tp_gradients *g = forward ? &none : t->gradients;
     const walk all[TENSORS] = {
-        {"o", &t->o, p->q_heads, p->head_dim_v * o, o, 1, forward},
-        {"lse", &t->lse, p->q_heads, 4, 4, 1, forward},
-        {"q", &t->q, p->q_heads, p->head_dim_qk * q, q, 1, 0},
-        {"k", &t->k, p->kv_heads, p->head_dim_qk * k, k, 0, 0},
-        {"v", &t->v, p->kv_heads, p->head_dim_v * v, v, 0, 0},
-        {"d_o", &g->d_o, p->q_heads, p->head_dim_v * o, o, 1, 0},
-        {"d_lse", &g->d_lse, p->q_heads, 4, 4, 1, 0},
-        {"d_q", &g->d_q, p->q_heads, p->head_dim_qk * q, q, 1, 1},
-        {"d_k", &g->d_k, p->kv_heads, p->head_dim_qk * k, k, 0, 1},
-        {"d_v", &g->d_v, p->kv_heads, p->head_dim_v * v, v, 0, 1},
+        {"o", &t->o, p->q_heads, p->head_dim_v * o, p->o_dtype, 1, forward},
+        {"lse", &t->lse, p->q_heads, 4, TP_F32, 1, forward},
+        {"q", &t->q, p->q_heads, p->head_dim_qk * q, p->q_dtype, 1, 0},
+        {"k", &t->k, p->kv_heads, k, p->k_dtype, 0, 0},
+        {"v", &t->v, p->kv_heads, v, p->v_dtype, 0, 0},
+        {"k_scales", &t->k_scales, p->kv_heads, scales_bytes(p->k_scales, p->head_dim_qk), tp__scale_dtype(p->k_scales), 0, 0},
+        {"v_scales", &t->v_scales, p->kv_heads, scales_bytes(p->v_scales, p->head_dim_v), tp__scale_dtype(p->v_scales), 0, 0},
+        {"d_o", &g->d_o, p->q_heads, p->head_dim_v * o, p->o_dtype, 1, 0},
+        {"d_lse", &g->d_lse, p->q_heads, 4, TP_F32, 1, 0},
+        {"d_q", &g->d_q, p->q_heads, p->head_dim_qk * q, p->q_dtype, 1, 1},
+        {"d_k", &g->d_k, p->kv_heads, k, p->k_dtype, 0, 1},
+        {"d_v", &g->d_v, p->kv_heads, v, p->v_dtype, 0, 1},
     };
     for (int i = 0; i < TENSORS; i++)
-        if (all[i].tensor->data != NULL) walks[count++] = all[i];
+        if (all[i].tensor->data != NULL && all[i].row_bytes > 0) walks[count++] = all[i];
     return count;
 }
 
@@ -63,7 +75,10 @@ static int64_t row_start(const tp_problem *problem, const tp_tensors *tensors, c
     if (w->of_q || problem->kv_layout != TP_PAGED)
         return tp__sequence_start(problem, tensors, w->tensor, w->of_q, seq) + token * w->tensor->stride[1];
     tp__key_place place = tp__key_place_of(problem, tensors, seq, s, token);
-    return w->tensor == &tensors->v ? place.v : place.k;
+    return w->tensor == &tensors->v          ? place.v
+           : w->tensor == &tensors->k_scales ? place.k_scales
+           : w->tensor == &tensors->v_scales ? place.v_scales
+                                             : place.k;
 }
 
 /* A number of no page: no row sees the key, or the call would have been refused. */
@@ -71,8 +86,8 @@ static int is_nowhere(const tp_problem *problem, const tp_tensors *tensors, cons
                       int64_t token) {
     if (w->of_q || problem->kv_layout != TP_PAGED) return 0;
     int64_t slot = seq * tensors->page_slots + token / problem->page_size;
-    const void *table = w->tensor == &tensors->v && tensors->v_pages != NULL ? tensors->v_pages
-                                                                             : tensors->k_pages;
+    int of_v = w->tensor == &tensors->v || w->tensor == &tensors->v_scales;
+    const void *table = of_v && tensors->v_pages != NULL ? tensors->v_pages : tensors->k_pages;
     int64_t page = tp__index_at(tensors, table, slot);
     return page < 0 || page >= tensors->pages;
 }
@@ -92,7 +107,7 @@ static tp_status walk_rows(const tp_problem *problem, const tp_tensors *tensors,
             for (int64_t head = 0; head < w->heads; head++) {
                 int64_t element = row_start(problem, tensors, w, seq, &s, token) +
                                   head * w->tensor->stride[2];
-                uintptr_t lo = (uintptr_t)w->tensor->data + (uintptr_t)(element * w->element_bytes);
+                uintptr_t lo = (uintptr_t)w->tensor->data + (uintptr_t)tp__units_bytes(w->dtype, element);
                 range row = {lo, lo + (uintptr_t)w->row_bytes};
                 TP_TRY(visit_row(user, w, seq, token, head, row));
             }

@@ -11,6 +11,7 @@
 #include "base/structs.h"
 #include "masks/mask.h"
 #include "problem/limits.h"
+#include "quant/quant.h"
 
 void tp_problem_init_sized(tp_problem *problem, size_t size) {
     static const tp_problem plain = {
@@ -66,8 +67,27 @@ static tp_status check_dtype(const char *name, int32_t dtype, tp_error *error) {
     TP_REQUIRE(dtype >= TP_F32 && dtype <= TP_I4, error, TP_INVALID,
                "%s is %d: it must be a tp_dtype in %d..%d", name, dtype, TP_F32, TP_I4);
     TP_REQUIRE(tp__dtype_is_float(dtype), error, TP_UNSUPPORTED,
-               "%s is %s (%d): only f32, f16 and bf16 have kernels", name, tp_dtype_name(dtype),
-               dtype);
+               "%s is %s (%d): only f32, f16 and bf16 have kernels%s", name, tp_dtype_name(dtype), dtype,
+               tp__is_code(dtype) ? "; k and v alone may be quantised" : "");
+    return TP_OK;
+}
+
+/* Of k and v, which may be quantised. */
+static tp_status check_stored(const char *name, int32_t dtype, int32_t scales, int64_t dim, tp_error *error) {
+    if (!tp__is_code(dtype)) {
+        TP_TRY(check_dtype(name, dtype, error));
+        TP_REQUIRE(scales == TP_SCALES_NONE, error, TP_INVALID,
+                   "%c_scales is %s (%d) with %s %s: only i8, i4 and e4m3 have scales, otherwise it must be 0", name[0],
+                   tp_scales_name((tp_scales)scales), scales, name, tp_dtype_name(dtype));
+        return TP_OK;
+    }
+    TP_REQUIRE(tp__scales_fit(dtype, scales), error, TP_INVALID, "%c_scales is %s (%d) with %s %s: its scales are %s", name[0],
+               tp_scales_name((tp_scales)scales), scales, name, tp_dtype_name(dtype), tp__scales_for(dtype));
+    TP_REQUIRE(dtype != TP_I4 || dim % 2 == 0, error, TP_INVALID,
+               "%s is i4 with head dim %lld: it must be even, because two elements share a byte", name, (long long)dim);
+    TP_REQUIRE(scales != TP_SCALES_Q8_0 || dim % TP__GROUP == 0, error, TP_INVALID,
+               "%c_scales is q8_0 with head dim %lld: it must be a multiple of %d, the elements of a block", name[0],
+               (long long)dim, TP__GROUP);
     return TP_OK;
 }
 
@@ -157,6 +177,9 @@ static tp_status check_cache(const tp_problem *p, tp_error *error) {
                "latent with k %s of head dim %lld and v %s of %lld: v must be part of k's rows",
                tp_dtype_name(p->k_dtype), (long long)p->head_dim_qk, tp_dtype_name(p->v_dtype),
                (long long)p->head_dim_v);
+    TP_REQUIRE(!p->latent || p->k_scales == p->v_scales, error, TP_INVALID,
+               "latent with k_scales %s and v_scales %s: v is part of k's rows, so they must be equal",
+               tp_scales_name((tp_scales)p->k_scales), tp_scales_name((tp_scales)p->v_scales));
     return TP_OK;
 }
 
@@ -221,7 +244,8 @@ static tp_status check_cascade(const tp_problem *p, tp_error *error) {
 /* What serves caches and decoding is not trained through. */
 static tp_status check_backward(const tp_problem *p, tp_error *error) {
     if (p->op != TP_BACKWARD) return TP_OK;
-    const char *found = p->kv_layout == TP_PAGED ? "paged"
+    const char *found = p->k_scales != 0 || p->v_scales != 0 ? "a quantised k or v"
+                        : p->kv_layout == TP_PAGED ? "paged"
                         : p->sparse_len > 0        ? "lists"
                         : p->latent              ? "latent"
                         : p->invariant           ? "invariant"
@@ -237,8 +261,8 @@ static tp_status check_all(const tp_problem *problem, tp_error *error) {
     TP_REQUIRE(problem->op == TP_FORWARD || problem->op == TP_BACKWARD, error, TP_INVALID,
                "op is %d: it must be TP_FORWARD (0) or TP_BACKWARD (1)", problem->op);
     TP_TRY(check_dtype("q_dtype", problem->q_dtype, error));
-    TP_TRY(check_dtype("k_dtype", problem->k_dtype, error));
-    TP_TRY(check_dtype("v_dtype", problem->v_dtype, error));
+    TP_TRY(check_stored("k_dtype", problem->k_dtype, problem->k_scales, problem->head_dim_qk, error));
+    TP_TRY(check_stored("v_dtype", problem->v_dtype, problem->v_scales, problem->head_dim_v, error));
     TP_TRY(check_dtype("o_dtype", problem->o_dtype, error));
     TP_TRY(check_either("q_layout", problem->q_layout, "TP_BATCH (0) or TP_PACKED (1)", error));
     TP_REQUIRE(problem->kv_layout >= TP_BATCH && problem->kv_layout <= TP_PAGED, error, TP_INVALID,

@@ -9,6 +9,7 @@
 #include "base/structs.h"
 #include "problem/number_text.h"
 #include "problem/mask_text.h"
+#include "quant/quant.h"
 
 /* Longer than any text of a problem that passed tp_problem_check. */
 typedef struct printer {
@@ -122,6 +123,14 @@ static void put_dtypes(printer *p, const tp_problem *problem) {
     if (!same || o != q) put(p, "->%s", tp_dtype_name(o));
 }
 
+/* Only what a reader could not guess. */
+static void put_scales(printer *p, const tp_problem *problem) {
+    int32_t k = problem->k_scales, v = problem->v_scales;
+    if (k == (int32_t)tp__scales_default(problem->k_dtype) && v == (int32_t)tp__scales_default(problem->v_dtype)) return;
+    put(p, " scales=%s", tp_scales_name((tp_scales)(k != 0 ? k : v)));
+    if (k != 0 && v != 0 && k != v) put(p, ":%s", tp_scales_name((tp_scales)v));
+}
+
 static void put_layout(printer *p, const tp_problem *problem, const tp_tensors *tensors) {
     int q = problem->q_layout == TP_PACKED, kv = problem->kv_layout == TP_PACKED;
     if (q || kv) put(p, " %s", q && kv ? "packed" : q ? "packed-q" : "packed-kv");
@@ -164,6 +173,7 @@ static void put_rest(printer *p, const tp_problem *problem, const tp_tensors *te
     if (problem->head_dim_v != problem->head_dim_qk)
         put(p, "/%lld", (long long)problem->head_dim_v);
     put_dtypes(p, problem);
+    put_scales(p, problem);
     put_layout(p, problem, tensors);
     if (problem->align == TP_TOP_LEFT) put(p, " top-left");
     if (problem->mask_nodes > 0)

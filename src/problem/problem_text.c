@@ -37,6 +37,7 @@ typedef enum subject {
     SINKS,
     DROPOUT,
     WEIGHTS,
+    SCALES,
     UNKNOWN
 } subject;
 
@@ -74,6 +75,7 @@ static const struct word {
     {"mask=", VALUE, MASK_TREE, tp__take_mask_tree, 0},
     {"positions", FLAG, POSITIONS, NULL, offsetof(tp_problem, positions)},
     {"scale=", VALUE, SCALE, tp__take_scale, 0},
+    {"scales=", VALUE, SCALES, tp__take_scales, 0},
     {"qscale=", VALUE, QSCALE, tp__take_qscale, 0},
     {"softcap=", VALUE, SOFTCAP, tp__take_softcap, 0},
     {"alibi", FLAG, ALIBI, NULL, offsetof(tp_problem, alibi)},
@@ -212,6 +214,7 @@ static tp_status finish(tp__words *w, int want_lengths) {
     TP_REQUIRE(has(w, MASK_TREE) || tp__mask_compose(p, &w->masks), w->error, TP_INVALID,
                "word 'mask': %d masks are one too many, a tree holds at most %d nodes", w->masks.count,
                TP_MAX_MASK_NODES);
+    TP_TRY(tp__finish_scales(w));
     const char *phase = derived_phase(w);
     TP_REQUIRE(w->phase == NULL || (strlen(phase) == (size_t)w->phase_size &&
                                     memcmp(phase, w->phase, strlen(phase)) == 0),

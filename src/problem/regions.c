@@ -5,7 +5,7 @@
 #include "problem/overlap.h"
 #include "problem/side.h"
 
-enum { INPUTS = 14, OUTPUTS = 6 };
+enum { INPUTS = 16, OUTPUTS = 6 };
 
 /* All regions of a call; one that is not there has no bytes. */
 typedef struct regions {
@@ -17,6 +17,13 @@ typedef struct regions {
     tp_error *error;
 } regions;
 
+/* Rows that a tensor of this side has, along each stride. */
+static void side_extent(const tp_tensors *t, const tp__side *s, int64_t extent[3]) {
+    extent[0] = s->page_size > 0 ? s->pages : s->packed ? 1 : t->batch;
+    extent[1] = s->page_size > 0 ? s->page_size : s->packed ? s->tokens : s->len;
+    extent[2] = s->heads;
+}
+
 static tp_status make_region(const regions *all, tp__region *region, const char *name, const tp_tensor *tensor,
                              const tp__side *s, int64_t dim, int32_t dtype) {
     const tp_tensors *t = all->tensors;
@@ -26,8 +33,8 @@ static tp_status make_region(const regions *all, tp__region *region, const char 
                    "%s.stride[%d] is %lld: it must be at least 0", name, i,
                    (long long)tensor->stride[i]);
     if (!s->used) return TP_OK;
-    int64_t extent[3] = {s->packed ? 1 : t->batch, s->packed ? s->tokens : s->len, s->heads};
-    if (s->page_size > 0) extent[0] = s->pages, extent[1] = s->page_size;
+    int64_t extent[3];
+    side_extent(t, s, extent);
     TP_REQUIRE(tensor->data != NULL, all->error, TP_INVALID,
                "%s.data is NULL: it must point to %lld x %lld tokens x %lld heads", name,
                (long long)extent[0], (long long)extent[1], (long long)extent[2]);
@@ -37,6 +44,22 @@ static tp_status make_region(const regions *all, tp__region *region, const char 
 static tp_status add_input(regions *all, const char *name, const tp_tensor *tensor, const tp__side *s,
                            int64_t dim, int32_t dtype) {
     return make_region(all, &all->input[all->inputs++], name, tensor, s, dim, dtype);
+}
+
+/* k or v. Two elements of i4 share a byte: strides and dim are halved, and bytes remain. */
+static tp_status add_stored(regions *all, const char *name, const tp_tensor *tensor, int64_t dim, int32_t dtype, int32_t scales) {
+    if (dtype != TP_I4) return add_input(all, name, tensor, all->kv, tp__row_units(scales, dim), dtype);
+    tp_tensor bytes = *tensor;
+    for (int i = 0; i < 3; i++) bytes.stride[i] /= 2;
+    return add_input(all, name, &bytes, all->kv, dim / 2, TP_I8);
+}
+
+/* Of a whole tensor there is one, and its strides are ignored. */
+static tp_status add_scales(regions *all, const char *name, const tp_tensor *scales, int64_t dim, int32_t kind) {
+    tp_tensor one = {scales->data, {0, 0, 0}};
+    if (kind == TP_SCALES_TENSOR) return add_input(all, name, &one, all->kv, 1, TP_F32);
+    int64_t count = tp__row_scales(kind, dim);
+    return count > 0 ? add_input(all, name, scales, all->kv, count, tp__scale_dtype(kind)) : TP_OK;
 }
 
 /* One whose data is NULL is not wanted, where that may be. */
@@ -90,9 +113,14 @@ tp_status tp__regions_check(const tp_problem *p, const tp_tensors *t, const tp__
     int64_t size = tp__index_size(t), tables = p->kv_layout == TP_PAGED ? t->batch * t->page_slots : 0;
     int64_t lists = p->sparse_len > 0 ? tp__list_rows(p, t) : 0;
     if (lists > 0) lists = (lists - 1) * t->sparse_stride + p->sparse_len;
+    int64_t extent[3];
+    side_extent(t, kv, extent);
+    TP_TRY(tp__stored_check(p, t, extent, error));
     TP_TRY(add_input(&all, "q", &t->q, q, p->head_dim_qk, p->q_dtype));
-    TP_TRY(add_input(&all, "k", &t->k, kv, p->head_dim_qk, p->k_dtype));
-    TP_TRY(add_input(&all, "v", &t->v, kv, p->head_dim_v, p->v_dtype));
+    TP_TRY(add_stored(&all, "k", &t->k, p->head_dim_qk, p->k_dtype, p->k_scales));
+    TP_TRY(add_stored(&all, "v", &t->v, p->head_dim_v, p->v_dtype, p->v_scales));
+    TP_TRY(add_scales(&all, "k_scales", &t->k_scales, p->head_dim_qk, p->k_scales));
+    TP_TRY(add_scales(&all, "v_scales", &t->v_scales, p->head_dim_v, p->v_scales));
     TP_TRY(p->op == TP_BACKWARD ? backward_regions(&all) : forward_outputs(&all));
     add_array(&all, "cu_seqlens_q", q->cu, (t->batch + 1) * size);
     add_array(&all, "cu_seqlens_kv", kv->cu, (t->batch + 1) * size);

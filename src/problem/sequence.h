@@ -3,6 +3,7 @@
 #ifndef TP_PROBLEM_SEQUENCE_H
 #define TP_PROBLEM_SEQUENCE_H
 
+#include "base/codes.h"
 #include "masks/mask.h"
 #include "tileproof.h"
 
@@ -22,6 +23,7 @@ typedef struct tp__sequence {
     int64_t q_token, kv_token; /* where arrays by row, lists of keys among them, and by key hold it */
     /* element offset of token 0, head 0, of each tensor; of k and v only where they are not paged */
     int64_t q, k, v, o, lse;
+    int64_t k_scales, v_scales; /* likewise, in scales */
 } tp__sequence;
 
 /* Entry i of an array of the tensors' index_type. */
@@ -46,9 +48,9 @@ int64_t tp__sequence_start(const tp_problem *problem, const tp_tensors *tensors,
 /* The sequence as masks see it. */
 tp__mask_view tp__sequence_view(const tp_problem *problem, const tp__sequence *sequence);
 
-/* Element offsets of head 0 of a key, in k and in v. */
+/* Offsets of head 0 of a key, in k and in v, and in their scales: in what their strides count. */
 typedef struct tp__key_place {
-    int64_t k, v;
+    int64_t k, v, k_scales, v_scales;
 } tp__key_place;
 tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
                                const tp__sequence *seq, int64_t key);
@@ -70,6 +72,10 @@ int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t
    proportional to the pages and to the entries of lists, and where a table holds numbers of no page, to what
    it takes to find out that no row sees them. */
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
+
+/* Codes of k and v lie at whole bytes, and scales are given where the problem has them beside the codes. extent: rows along
+   each stride. Whether they can be read is another matter. */
+tp_status tp__stored_check(const tp_problem *problem, const tp_tensors *tensors, const int64_t extent[3], tp_error *error);
 
 /* The entries of page tables under a mask by callback, which the check above leaves to this one: with its answers; it
    is asked where there are none. */

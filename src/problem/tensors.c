@@ -29,8 +29,10 @@ static void fill(tp_tensors *tensors, const tp_problem *p, const void *q, const 
     tensors->kv_tokens = times(p->batch, p->kv_len);
     tensors->q = contiguous(q, p->q_len, p->q_heads, p->head_dim_qk);
     int64_t held = p->kv_layout == TP_PAGED ? p->page_size : p->kv_len; /* tokens of a page, or of a sequence */
-    tensors->k = contiguous(k, held, p->kv_heads, p->head_dim_qk);
-    tensors->v = contiguous(v, held, p->kv_heads, p->head_dim_v);
+    tensors->k = contiguous(k, held, p->kv_heads, tp__row_units(p->k_scales, p->head_dim_qk));
+    tensors->v = contiguous(v, held, p->kv_heads, tp__row_units(p->v_scales, p->head_dim_v));
+    if (p->k_scales != 0) tensors->k_scales = contiguous(NULL, held, p->kv_heads, tp__row_scales(p->k_scales, p->head_dim_qk));
+    if (p->v_scales != 0) tensors->v_scales = contiguous(NULL, held, p->kv_heads, tp__row_scales(p->v_scales, p->head_dim_v));
     tensors->o = contiguous(o, p->q_len, p->q_heads, p->head_dim_v);
     tensors->lse = contiguous(NULL, p->q_len, p->q_heads, 1);
 }
@@ -69,6 +71,8 @@ tp__sequence tp__sequence_at(const tp_problem *problem, const tp_tensors *tensor
     s.lse = offset(&t->lse, q_packed, q_start);
     s.k = paged ? 0 : offset(&t->k, kv_packed, kv_start);
     s.v = paged ? 0 : offset(&t->v, kv_packed, kv_start);
+    s.k_scales = paged ? 0 : offset(&t->k_scales, kv_packed, kv_start);
+    s.v_scales = paged ? 0 : offset(&t->v_scales, kv_packed, kv_start);
     s.tensors = t;
     s.index = index;
     s.q_token = q_packed ? q_start : times(index, t->q_len);
@@ -105,12 +109,14 @@ tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tens
                                const tp__sequence *seq, int64_t key) {
     const tp_tensors *t = tensors;
     if (problem->kv_layout != TP_PAGED)
-        return (tp__key_place){seq->k + key * t->k.stride[1], seq->v + key * t->v.stride[1]};
+        return (tp__key_place){seq->k + key * t->k.stride[1], seq->v + key * t->v.stride[1],
+                               seq->k_scales + key * t->k_scales.stride[1], seq->v_scales + key * t->v_scales.stride[1]};
     int64_t slot = index * t->page_slots + key / problem->page_size, token = key % problem->page_size;
     int64_t k_page = tp__index_at(t, t->k_pages, slot);
     int64_t v_page = t->v_pages != NULL ? tp__index_at(t, t->v_pages, slot) : k_page;
-    return (tp__key_place){k_page * t->k.stride[0] + token * t->k.stride[1],
-                           v_page * t->v.stride[0] + token * t->v.stride[1]};
+    return (tp__key_place){k_page * t->k.stride[0] + token * t->k.stride[1], v_page * t->v.stride[0] + token * t->v.stride[1],
+                           k_page * t->k_scales.stride[0] + token * t->k_scales.stride[1],
+                           v_page * t->v_scales.stride[0] + token * t->v_scales.stride[1]};
 }
 
 int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t key) {

@@ -6,6 +6,7 @@
 
 #include "problem/limits.h"
 #include "problem/number_text.h"
+#include "quant/quant.h"
 
 static int take_char(tp__words *w, char c) {
     if (w->at == w->end || *w->at != c) return 0;
@@ -231,6 +232,40 @@ tp_status tp__take_qscale(tp__words *w) {
         !take_char(w, ',') || !take_number(w, 0, TP__LENGTH_MAX, &p->qscale_offset) || w->at != w->end)
         return TP__REFUSE_WORD(w, "it takes beta,length,offset: a finite decimal number, a whole number in "
                                   "1..2^40 and one in 0..2^40");
+    return TP_OK;
+}
+
+/* 0 when the text at hand begins with no name of scales. */
+static int32_t take_kind(tp__words *w) {
+    for (int32_t kind = TP_SCALES_TENSOR; kind <= TP_SCALES_Q8_0; kind++) {
+        size_t size = strlen(tp_scales_name((tp_scales)kind));
+        if (size > (size_t)(w->end - w->at) || memcmp(w->at, tp_scales_name((tp_scales)kind), size) != 0) continue;
+        w->at += size;
+        return kind;
+    }
+    return TP_SCALES_NONE;
+}
+
+/* both | k:v */
+tp_status tp__take_scales(tp__words *w) {
+    w->scales[0] = w->scales[1] = take_kind(w);
+    if (take_char(w, ':')) w->scales[1] = take_kind(w);
+    if (!w->scales[0] || !w->scales[1] || w->at != w->end)
+        return TP__REFUSE_WORD(w, "it takes one of tensor, token, group and q8_0, or two of them as K:V");
+    return TP_OK;
+}
+
+tp_status tp__finish_scales(tp__words *w) {
+    tp_problem *p = &w->problem;
+    int k = tp__is_code(p->k_dtype), v = tp__is_code(p->v_dtype);
+    TP_REQUIRE(!w->scales[0] || k || v, w->error, TP_INVALID,
+               "word 'scales=%s': k is %s and v %s, and only i8, i4 and e4m3 have scales",
+               tp_scales_name((tp_scales)w->scales[0]), tp_dtype_name((tp_dtype)p->k_dtype), tp_dtype_name((tp_dtype)p->v_dtype));
+    TP_REQUIRE(w->scales[0] == w->scales[1] || (k && v), w->error, TP_INVALID,
+               "word 'scales=%s:%s': only %s is quantised, so name its scales alone", tp_scales_name((tp_scales)w->scales[0]),
+               tp_scales_name((tp_scales)w->scales[1]), k ? "k" : "v");
+    p->k_scales = !k ? TP_SCALES_NONE : w->scales[0] ? w->scales[0] : (int32_t)tp__scales_default(p->k_dtype);
+    p->v_scales = !v ? TP_SCALES_NONE : w->scales[1] ? w->scales[1] : (int32_t)tp__scales_default(p->v_dtype);
     return TP_OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct tp__words {
     tp_problem problem;
     tp__mask_list masks;
     tp_lengths lengths;
+    int32_t scales[2];      /* as given: of k and of v, or one for both; 0: not given */
     tp_error *error;
 } tp__words;
 
@@ -54,10 +55,14 @@ tp_status tp__take_dropout(tp__words *w);
 tp_status tp__take_p(tp__words *w);
 tp_status tp__take_qscale(tp__words *w);
 tp_status tp__take_scale(tp__words *w);
+tp_status tp__take_scales(tp__words *w);
 tp_status tp__take_paged(tp__words *w);
 tp_status tp__take_sparse(tp__words *w);
 tp_status tp__take_cascade(tp__words *w);
 tp_status tp__take_sparse_sorted(tp__words *w);
+
+/* The problem's scales, once its dtypes are known: those given, or each dtype's own. */
+tp_status tp__finish_scales(tp__words *w);
 
 /* Does the word begin with a dtype's name? */
 int tp__word_is_dtypes(const tp__words *w);

@@ -145,16 +145,20 @@ void tp__quantise_row(tp_dtype dtype, tp_scales kind, int64_t dim, const float *
     if (loss != NULL) *loss = row_loss(dtype, kind, dim, row, codes, scales);
 }
 
+/* Infinity becomes NaN. */
+static double no_infinity(double scale) { return scale + scale * 0; }
+
 double tp__stored(int32_t dtype, int32_t kind, const void *codes, const void *scales, int64_t x) {
     const uint8_t *code = codes;
     if (kind == TP_SCALES_Q8_0) {
         const uint8_t *block = code + x / TP__GROUP * TP__Q8_0_BYTES;
         uint16_t scale;
         memcpy(&scale, block, sizeof scale);
-        return (double)(int8_t)block[sizeof scale + (size_t)(x % TP__GROUP)] * (double)tp__from_f16(scale);
+        return (double)(int8_t)block[sizeof scale + (size_t)(x % TP__GROUP)] * no_infinity((double)tp__from_f16(scale));
     }
     double scale = kind == TP_SCALES_GROUP ? (double)tp__from_f16(((const uint16_t *)scales)[x / TP__GROUP])
                                            : (double)*(const float *)scales;
+    scale = no_infinity(scale);
     switch (dtype) {
     case TP_I8: return (double)(int8_t)code[x] * scale;
     case TP_I4: return (double)tp__from_i4(code[x / 2] >> (x & 1) * 4) * scale;

@@ -31,6 +31,7 @@ static tp_status check_served(const tp_problem *problem, tp_error *error) {
     const char *found = problem->kv_layout == TP_PAGED ? "a paged layout"
                         : problem->sparse_len > 0        ? "lists of keys"
                         : problem->latent              ? "a latent cache"
+                        : problem->k_scales != 0 || problem->v_scales != 0 ? "a quantised k or v"
                                                        : NULL;
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED, "%s has no gradients: it belongs to decoding",
                found);
@@ -249,7 +250,7 @@ tp_status tp_reference_backward(const tp_problem *problem, const tp_tensors *ten
                out->d_alibi_slopes_bound != NULL || out->d_sinks_bound != NULL;
     TP_TRY(check_arguments(&j, error));
     j.sequence = tp__sequence_at(&forward, &inputs, seq);
-    TP_TRY(tp__reference_data(&inputs, seq, &j.sequence, error));
+    TP_TRY(tp__reference_data(problem, &inputs, seq, &j.sequence, error));
 
     /* o and lse came from a forward call, which could do what the problem permits */
     const tp__rounding *rounding = tp__rounding_of(forward.p_dtype == TP_BF16 ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);

@@ -41,17 +41,30 @@ static int chain_of(const tp_problem *problem, int64_t x) {
     return (int)(paired ? x / 2 % LANES : x % LANES);
 }
 
+/* What a key's scale adds to the error of its score, in units of log2: prefill rounds each element code * scale, decode sums
+   q * code and rounds the product with the scale. Sums of codes, and elements, must not overflow. */
+static double scaled_error(const tp__reference_row *row, const tp__key *key, double sum, double size, double queries,
+                           double largest, double *reach) {
+    const double limit = 448; /* no code is greater */
+    double d = (double)row->problem->head_dim_qk, scale = tp__row_k_scale(row, key->index);
+    if (!tp__scales_by_row(row->problem->k_scales)) return 0;
+    *reach = fmax(*reach, fmax(queries * LN_2 * limit, largest));
+    return UNIT * (size + fabs(sum)) + (queries + 2 * d * scale) * TINY;
+}
+
 /* Of one score, in units of log2; *reach, in natural ones, is the largest magnitude its sums can have. */
 static double score_error(const tp__reference_row *row, const tp__key *key, double *reach) {
     const tp_problem *problem = row->problem;
     double c = row->scale * TP__LOG2_E, d = (double)problem->head_dim_qk;
-    double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0;
+    double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0, queries = 0, largest = 0;
     unsigned begun = 0; /* chains */
     const double *of_key = tp__row_k(row, key->index);
     for (int64_t x = 0; x < problem->head_dim_qk; x++) {
         double k = of_key[x], q = c * row->q[x], term = q * k;
         sum += term;
         size += fabs(term);
+        queries += fabs(q);
+        largest = fmax(largest, fabs(k));
         if (x > 0) walk += fabs(sum);
         int chain = chain_of(problem, x);
         lane[chain] += term;
@@ -59,6 +72,7 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
         begun |= 1u << chain;
         if (q != 0 && fabs(q) < FLT_MIN * 4) input += 2 * fabs(k) * TINY; /* q may be subnormal */
     }
+    double scaled = scaled_error(row, key, sum, size, queries, largest, reach);
     if (size == 0) return 0;
     *reach = fmax(*reach, size * LN_2 * SECOND_ORDER);
     /* prefill sums one chain, decode sixteen and then their tree */
@@ -66,7 +80,7 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
         for (int i = 0; i < step; i++) lanes_walk += fabs(lane[i] += lane[i + step]);
     walk = fmax(walk, lanes_walk);
     double unit = row->rounding->sum, operands = tp__product_error(row->rounding->query, row->rounding->key) * size;
-    return (unit * (walk + size + fabs(sum)) + operands + input + 2 * d * TINY) / (1 - 2 * (d + 4) * unit);
+    return (unit * (walk + size + fabs(sum)) + operands + scaled + input + 2 * d * TINY) / (1 - 2 * (d + 4) * unit);
 }
 
 /* What a score that has this error goes through after q.k: docs/maths.md section 7. All in units of log2. */
@@ -303,13 +317,14 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
 static double column_bound(const tp__reference_row *row, int64_t x, const walk *w, double sum_error) {
     const tp__columns *c = &row->columns;
     double min = fmax(w->shrunk, DBL_MIN), o = row->o[x], unit = row->rounding->sum;
-    double operands = tp__product_error(row->rounding->weight, row->rounding->value);
+    int scaled = tp__scales_by_row(row->problem->v_scales); /* each element is rounded */
+    double operands = tp__product_error(row->rounding->weight, row->rounding->value + (scaled ? UNIT : 0));
     double weights = fmin(c->spread[x] / min, c->farthest[x]);
     double sums =
         unit * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * unit) / min;
     sums = fmin(sums, 2 * w->steps * unit * c->largest[x]);
     if (operands > 0) sums += operands * fmin((c->size[x] + c->shift[x]) / min, 2 * c->largest[x]);
-    sums += (2 * (double)row->count + 2 * w->steps) * TINY;
+    sums += ((scaled ? 3 : 2) * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
     error *= SECOND_ORDER;
     error += (row->problem->dropout > 0 ? 5 : 2) * UNIT * (fabs(o) + error) + TINY;

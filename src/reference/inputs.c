@@ -108,6 +108,9 @@ static tp_status check_inputs(const tp_problem *problem, const tp_tensors *tenso
     TP_TRY(check_strides("q", &tensors->q, q_extent, error));
     TP_TRY(check_strides("k", &tensors->k, kv_extent, error));
     TP_TRY(check_strides("v", &tensors->v, kv_extent, error));
+    TP_TRY(tp__stored_check(problem, tensors, kv_extent, error));
+    if (tp__row_scales(problem->k_scales, 1) > 0) TP_TRY(check_strides("k_scales", &tensors->k_scales, kv_extent, error));
+    if (tp__row_scales(problem->v_scales, 1) > 0) TP_TRY(check_strides("v_scales", &tensors->v_scales, kv_extent, error));
     TP_TRY(tp__mask_data_check(problem, tensors, error));
     TP_TRY(tp__cache_check(problem, tensors, error));
     return tp__called_pages_check(problem, tensors, &(tp__answers){NULL, 0, 0}, error);
@@ -122,13 +125,19 @@ tp_status tp__reference_inputs(const tp_problem *problem, const tp_tensors *tens
     return check_inputs(problem, inputs, error);
 }
 
-tp_status tp__reference_data(const tp_tensors *inputs, int64_t seq, const tp__sequence *sequence,
+tp_status tp__reference_data(const tp_problem *problem, const tp_tensors *inputs, int64_t seq, const tp__sequence *sequence,
                              tp_error *error) {
+    int k = problem->k_scales != 0 && problem->k_scales != TP_SCALES_Q8_0;
+    int v = problem->v_scales != 0 && problem->v_scales != TP_SCALES_Q8_0;
     const struct {
         const char *name;
         const void *data;
-    } found[] = {{"q", inputs->q.data}, {"k", inputs->k.data}, {"v", inputs->v.data}};
-    for (int t = 0; t < 3; t++)
+    } found[] = {{"q", inputs->q.data},
+                 {"k", inputs->k.data},
+                 {"v", inputs->v.data},
+                 {"k_scales", k ? inputs->k_scales.data : inputs->k.data},
+                 {"v_scales", v ? inputs->v_scales.data : inputs->v.data}};
+    for (int t = 0; t < 5; t++)
         TP_REQUIRE(found[t].data != NULL || sequence->kv_len == 0, error, TP_INVALID,
                    "%s.data is NULL: sequence %lld has %lld keys to read", found[t].name, (long long)seq,
                    (long long)sequence->kv_len);

@@ -42,6 +42,7 @@ typedef struct tp__reference_row {
     double farthest;  /* twice the largest magnitude of a position, or more */
     int64_t q_at;           /* elements: the row's q */
     int64_t k_head, v_head; /* elements: its KV head within a token */
+    int64_t kv_head;
     float scale;
     tp__dropout_row dropout;
     /* results */
@@ -62,7 +63,7 @@ tp_status tp__reference_inputs(const tp_problem *problem, const tp_tensors *tens
 /* The same for the gradients that a backward call is given. */
 tp_status tp__reference_d_o(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 /* Is there anything to read where the sequence has keys? */
-tp_status tp__reference_data(const tp_tensors *inputs, int64_t seq, const tp__sequence *sequence,
+tp_status tp__reference_data(const tp_problem *problem, const tp_tensors *inputs, int64_t seq, const tp__sequence *sequence,
                              tp_error *error);
 
 /* Bytes of a row's memory at these lengths, and its pointers once there is some. */
@@ -74,6 +75,8 @@ void tp__row_place(tp__reference_row *row, const tp_row *chosen);
 /* A key's k, and its v, which is 0 for the sink: in the row's memory until the next of these calls. */
 const double *tp__row_k(const tp__reference_row *row, int64_t key);
 const double *tp__row_v(const tp__reference_row *row, const tp__key *key);
+/* The size of the scale that all of a key's k have; 1 where groups have their own, or nothing is scaled. */
+double tp__row_k_scale(const tp__reference_row *row, int64_t key);
 float tp__rounded(int32_t dtype, float value);
 /* What a score loses or gains by ALiBi, and its bias: -inf hides the key. */
 double tp__alibi_at(const tp__reference_row *row, int64_t key);

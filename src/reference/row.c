@@ -18,6 +18,7 @@
 #include "base/dtype.h"
 #include "base/philox.h"
 #include "masks/mask.h"
+#include "quant/quant.h"
 
 /* Elements from this one on; a loop for each dtype, since all else waits for this one. */
 static void load(tp_dtype dtype, const void *base, int64_t at, int64_t count, double *to) {
@@ -37,10 +38,38 @@ static tp__key_place place_of(const tp__reference_row *row, int64_t key) {
     return tp__key_place_of(row->problem, row->tensors, row->view.seq, &row->sequence, key);
 }
 
+static const char *scales_of(const tp__reference_row *row, int of_v, int64_t place) {
+    int32_t kind = of_v ? row->problem->v_scales : row->problem->k_scales;
+    const tp_tensor *scales = of_v ? &row->tensors->v_scales : &row->tensors->k_scales;
+    if (kind == TP_SCALES_TENSOR || kind == TP_SCALES_Q8_0) return scales->data;
+    place += row->kv_head * scales->stride[2];
+    return (const char *)scales->data + place * (int64_t)tp_dtype_bytes((tp_dtype)tp__scale_dtype(kind));
+}
+
+/* Elements of k or v: as they are, or code * scale, which a double holds. */
+static void load_stored(const tp__reference_row *row, int of_v, int64_t key, double *to) {
+    const tp_problem *p = row->problem;
+    const tp_tensor *tensor = of_v ? &row->tensors->v : &row->tensors->k;
+    int32_t dtype = of_v ? p->v_dtype : p->k_dtype, kind = of_v ? p->v_scales : p->k_scales;
+    int64_t dim = of_v ? p->head_dim_v : p->head_dim_qk;
+    tp__key_place place = place_of(row, key);
+    int64_t at = of_v ? place.v + row->v_head : place.k + row->k_head;
+    if (kind == TP_SCALES_NONE) {
+        load((tp_dtype)dtype, tensor->data, at, dim, to);
+        return;
+    }
+    const char *codes = (const char *)tensor->data + tp__units_bytes(dtype, at);
+    const char *scales = scales_of(row, of_v, of_v ? place.v_scales : place.k_scales);
+    for (int64_t x = 0; x < dim; x++) to[x] = tp__stored(dtype, kind, codes, scales, x);
+}
+
+double tp__row_k_scale(const tp__reference_row *row, int64_t key) {
+    if (!tp__scales_by_row(row->problem->k_scales)) return 1;
+    return fabs((double)*(const float *)scales_of(row, 0, place_of(row, key).k_scales));
+}
+
 const double *tp__row_k(const tp__reference_row *row, int64_t key) {
-    const tp_problem *problem = row->problem;
-    load((tp_dtype)problem->k_dtype, row->tensors->k.data, place_of(row, key).k + row->k_head,
-         problem->head_dim_qk, row->key);
+    load_stored(row, 0, key, row->key);
     return row->key;
 }
 
@@ -49,8 +78,7 @@ const double *tp__row_v(const tp__reference_row *row, const tp__key *key) {
     if (key->index == TP__SINK)
         for (int64_t x = 0; x < problem->head_dim_v; x++) row->key[x] = 0;
     else
-        load((tp_dtype)problem->v_dtype, row->tensors->v.data, place_of(row, key->index).v + row->v_head,
-             problem->head_dim_v, row->key);
+        load_stored(row, 1, key->index, row->key);
     return row->key;
 }
 
@@ -77,6 +105,7 @@ void tp__row_place(tp__reference_row *at, const tp_row *chosen) {
     at->q_at =
         sequence.q + chosen->row * tensors->q.stride[1] + chosen->head * tensors->q.stride[2];
     at->sequence = sequence;
+    at->kv_head = kv_head;
     at->k_head = kv_head * tensors->k.stride[2];
     at->v_head = kv_head * tensors->v.stride[2];
     at->dropout = tp__dropout_row_of(tensors->dropout_seed, chosen->seq, chosen->head, chosen->row);
@@ -208,6 +237,11 @@ float tp__rounded(int32_t dtype, float value) {
                               : value;
 }
 
+/* What a plain kernel rounds to: codes have nothing to round to, there it is as q. */
+static int32_t naive_dtype(const tp_problem *problem, int32_t stored) {
+    return tp__is_code(stored) ? problem->q_dtype : stored;
+}
+
 static float naive_score(const tp__reference_row *row, int64_t key) {
     const tp_problem *problem = row->problem;
     const double *k = tp__row_k(row, key);
@@ -218,7 +252,7 @@ static float naive_score(const tp__reference_row *row, int64_t key) {
     if (problem->softcap > 0) score = problem->softcap * tanhf(score / problem->softcap);
     if (problem->alibi) score += (float)tp__alibi_at(row, key);
     if (problem->bias_dtype != 0) score += (float)tp__bias_value(row, key);
-    return tp__rounded(problem->k_dtype, score);
+    return tp__rounded(naive_dtype(problem, problem->k_dtype), score);
 }
 
 /* Every float passes through a double without change, so keys and o can hold them. */
@@ -245,7 +279,7 @@ void tp__row_naive(tp__reference_row *row) {
     for (int64_t x = 0; x < dv; x++) row->o[x] = 0;
     for (int64_t i = 0; i < row->count; i++) {
         const tp__key *key = &row->keys[i];
-        float p = tp__rounded(problem->v_dtype, (float)key->weight / sum * (float)key->stays);
+        float p = tp__rounded(naive_dtype(problem, problem->v_dtype), (float)key->weight / sum * (float)key->stays);
         const double *v = tp__row_v(row, key);
         for (int64_t x = 0; x < dv; x++) row->o[x] = (float)row->o[x] + p * (float)v[x];
     }

@@ -25,8 +25,8 @@ int64_t tp__row_bytes(const tp_problem *problem, const tp_tensors *tensors) {
 }
 
 int64_t tp__key_bytes(const tp_problem *problem) {
-    int64_t k = problem->head_dim_qk * (int64_t)tp_dtype_bytes(problem->k_dtype);
-    int64_t v = problem->head_dim_v * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    int64_t k = tp__row_all_bytes(problem->k_dtype, problem->k_scales, problem->head_dim_qk);
+    int64_t v = tp__row_all_bytes(problem->v_dtype, problem->v_scales, problem->head_dim_v);
     if (problem->op == TP_BACKWARD) return 2 * (k + v); /* their gradients */
     return problem->latent ? k : k + v;
 }

@@ -18,14 +18,16 @@
 
 /* At head number `part` of the task: what to ask for in each token of the next block. That is, at the first head, all lines
    from the task's first head to its last, or, where heads lie apart, at each head its own. */
-static void aim(tp__ahead *ahead, const tp__work *work, int64_t part, const char *const *row, int64_t count,
-                const tp_tensor *tensor, int64_t dim, int32_t dtype) {
-    int64_t size = (int64_t)tp_dtype_bytes((tp_dtype)dtype), step = tensor->stride[2];
-    int apart = tp__heads_lie_apart(tensor);
+static void aim(tp__ahead *ahead, const tp__work *work, int64_t part, const char *const *row, int64_t count, int of_v) {
+    const tp_problem *p = work->fused->job->problem;
+    const tp_tensors *t = work->fused->job->tensors;
+    int64_t step = tp__head_step(p, t, of_v);
+    int64_t bytes = of_v ? tp__units_bytes(p->v_dtype, tp__row_units(p->v_scales, p->head_dim_v))
+                         : tp__units_bytes(p->k_dtype, tp__row_units(p->k_scales, p->head_dim_qk));
+    int apart = tp__heads_lie_apart(of_v ? &t->v : &t->k);
     if (part > 0 && !apart) return;
-    int64_t span = apart ? dim : (work->task->heads - 1) * step + dim;
-    *ahead = (tp__ahead){row, row + count, NULL, (work->task->head + part) * step * size,
-                         (span * size + TP__LINE - 1) / TP__LINE, 0};
+    int64_t span = apart ? bytes : (work->task->heads - 1) * step + bytes;
+    *ahead = (tp__ahead){row, row + count, NULL, (work->task->head + part) * step, (span + TP__LINE - 1) / TP__LINE, 0};
 }
 
 /* Whether every row of the tile sees every key of the block that is there. A bias may hide any. */
@@ -52,10 +54,9 @@ static void attend_heads(const tp__work *work, int64_t part, int64_t heads, tp__
                          int64_t next, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
-    const tp_tensors *tensors = f->job->tensors;
     tp__scratch *scratch = work->scratch;
-    int64_t rows = work->task->count, k_step = tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
-    int64_t v_step = tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    int k_as = tp__stored_as(problem->k_dtype, problem->k_scales), v_as = tp__stored_as(problem->v_dtype, problem->v_scales);
+    int64_t rows = work->task->count;
     float c[TP__TILE_ROWS];
     tp__row_tile tile = tp__work_tile(work, part, 0, heads * rows, state);
     tp__visibility_whole(&scratch->visibility, &tile, k_in->first, k_in->last);
@@ -63,17 +64,17 @@ static void attend_heads(const tp__work *work, int64_t part, int64_t heads, tp__
     tile.v = NULL;
     tile.c = c;
     for (int64_t i = 0; i < heads; i++) {
-        aim(k_in->ahead, work, part + i, k_in->row + k_in->last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
-        k_in->offset = (work->task->head + part + i) * k_step;
-        f->job->kernels->qk[problem->k_dtype](scratch->trace, tp__q_at(f->job->kernels, tile.q, i * rows, f->ldq), f->ldq, rows,
-                                              k_in, problem->head_dim_qk, tile.s + i * rows * tile.lds, tile.lds);
+        aim(k_in->ahead, work, part + i, k_in->row + k_in->last, next, 0);
+        tp__keys_head(&work->keys, 0, work->task->head + part + i, k_in);
+        f->job->kernels->qk[k_as](scratch->trace, tp__q_at(f->job->kernels, tile.q, i * rows, f->ldq), f->ldq, rows, k_in,
+                                  problem->head_dim_qk, tile.s + i * rows * tile.lds, tile.lds);
     }
     attend_tile(work, &tile, heads);
     for (int64_t i = 0; i < heads; i++) {
-        aim(v_in->ahead, work, part + i, v_in->row + v_in->last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
-        v_in->offset = (work->task->head + part + i) * v_step;
-        f->job->kernels->pv[problem->v_dtype](scratch->trace, tile.s + i * rows * tile.lds, tile.lds, rows, v_in,
-                                              problem->head_dim_v, c + i * rows, tile.o + i * rows * f->ldo, f->ldo);
+        aim(v_in->ahead, work, part + i, v_in->row + v_in->last, next, 1);
+        tp__keys_head(&work->keys, 1, work->task->head + part + i, v_in);
+        f->job->kernels->pv[v_as](scratch->trace, tile.s + i * rows * tile.lds, tile.lds, rows, v_in, problem->head_dim_v,
+                                  c + i * rows, tile.o + i * rows * f->ldo, f->ldo);
     }
 }
 
@@ -81,13 +82,12 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
                         tp__keys_in *v_in, tp__block_class block_class, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
-    const tp_tensors *tensors = f->job->tensors;
     const tp__kernel_set *kernels = f->job->kernels;
     const tp__task *task = work->task;
     tp__scratch *scratch = work->scratch;
-    int64_t head = task->head + part;
-    k_in->offset = head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype);
-    v_in->offset = head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
+    int k_as = tp__stored_as(problem->k_dtype, problem->k_scales), v_as = tp__stored_as(problem->v_dtype, problem->v_scales);
+    tp__keys_head(&work->keys, 0, task->head + part, k_in);
+    tp__keys_head(&work->keys, 1, task->head + part, v_in);
     int packed = 0, v_found = 0;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
@@ -95,19 +95,19 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
         if (!tp__visibility_tile(&scratch->visibility, &tile, part, row, key, v_in->last, block_class, scratch->trace))
             continue;
         tile.block = tile.lds = f->decode_block;
-        kernels->qk[problem->k_dtype](scratch->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
+        kernels->qk[k_as](scratch->trace, tile.q, tile.ldq, rows, k_in, problem->head_dim_qk,
                                         tile.s, tile.lds);
         if (all_see(&tile, v_in)) {
             float c[TP__TILE_ROWS];
             tile.v = NULL;
             tile.c = c;
             kernels->attend(scratch->trace, &tile);
-            kernels->pv[problem->v_dtype](scratch->trace, tile.s, tile.lds, rows, v_in, problem->head_dim_v,
+            kernels->pv[v_as](scratch->trace, tile.s, tile.lds, rows, v_in, problem->head_dim_v,
                                            c, tile.o, tile.ldo);
             continue;
         }
         if (!packed++)
-            v_found = kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, v_in, f->decode_block,
+            v_found = kernels->pack_v[v_as](scratch->trace, scratch->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
         tile.v_found = v_found;
         kernels->attend(scratch->trace, &tile);
@@ -117,7 +117,6 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
 static void attend_block(const tp__work *work, int64_t key, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
-    const tp_tensors *tensors = f->job->tensors;
     tp__scratch *scratch = work->scratch;
     int64_t block = f->decode_block, first, last;
     tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
@@ -126,14 +125,14 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     tp__work_keys(work, key, first, last, next);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead, v_ahead;
-    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead}, v_in = {v_row, 0, first, last, &v_ahead};
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0};
     int64_t heads = f->tile_rows / work->task->count; /* that go together */
     int together = heads > 0 && block_class == TP__BLOCK_FULL && !tp__modifies_scores(problem) && problem->dropout <= 0;
     for (int64_t part = 0; together && part < work->task->heads; part += heads)
         attend_heads(work, part, tp__min(heads, work->task->heads - part), &k_in, &v_in, next, state);
     for (int64_t part = 0; !together && part < work->task->heads; part++) {
-        aim(&k_ahead, work, part, k_row + last, next, &tensors->k, problem->head_dim_qk, problem->k_dtype);
-        aim(&v_ahead, work, part, v_row + last, next, &tensors->v, problem->head_dim_v, problem->v_dtype);
+        aim(&k_ahead, work, part, k_row + last, next, 0);
+        aim(&v_ahead, work, part, v_row + last, next, 1);
         attend_head(work, part, key, &k_in, &v_in, block_class, state);
     }
     scratch->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);

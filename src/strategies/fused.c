@@ -58,9 +58,9 @@ static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernel
     scratch.whole = tp__state_take(arena, rows, f->ldo);
     scratch.chunk = tp__row_keys_max(p) > chunk || p->cascade > 0 ? tp__state_take(arena, rows, f->ldo) : scratch.whole;
     scratch.visibility = tp__visibility_take(arena, p, rows, f->tile_rows, (int)block);
-    int64_t ahead = tp__max(TP__AHEAD_KEYS, f->decode_block);
-    scratch.k_row = TP_TAKE(arena, const char *, block + ahead);
-    scratch.v_row = TP_TAKE(arena, const char *, block + ahead);
+    int64_t places = block + tp__max(TP__AHEAD_KEYS, f->decode_block) + f->key_scales;
+    scratch.k_row = TP_TAKE(arena, const char *, places);
+    scratch.v_row = TP_TAKE(arena, const char *, places);
     return scratch;
 }
 
@@ -75,6 +75,8 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
     f.block = tp_block_keys(dim);
     f.decode_block = tp_decode_block_keys(dim, (tp_dtype)problem->k_dtype);
     f.tile_rows = kernels->tile_rows;
+    if (problem->k_scales != 0 || problem->v_scales != 0) /* behind all places that keys can have */
+        f.key_scales = tp__max(f.block, f.decode_block) + tp__max(TP__AHEAD_KEYS, f.decode_block);
     f.cut.range_rows = prefill_rows(&f, kernels->mr);
     f.schedule.task = TP_TAKE(arena, tp__task, tp__schedule_bound(&f.cut));
     f.scratch = TP_TAKE(arena, tp__scratch, threads);
@@ -328,6 +330,7 @@ static void run_task(tp__fused *f, tp__scratch *scratch, const tp__task *task) {
                      .task = task,
                      .scratch = scratch,
                      .keys = tp__keys_of(problem, f->job->tensors, task->seq, segment == NULL ? task->first / group : 0)};
+    work.keys.scales = f->key_scales;
     work.from = segment != NULL ? segment->from : f->cascade.levels > 0 ? f->cascade.cut[task->seq] : 0;
     work.to = segment != NULL ? segment->to : work.keys.count;
     tp__visibility_open(&scratch->visibility, f->job, &work.keys, task->head, task->heads,

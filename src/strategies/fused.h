@@ -24,7 +24,7 @@ typedef struct tp__scratch {
     float *s;
     tp__state whole, chunk;
     tp__visibility visibility;
-    const char **k_row, **v_row; /* where the keys of a block lie, and those ahead */
+    const char **k_row, **v_row; /* where the keys of a block lie, and those ahead; behind them, their scales */
 } tp__scratch;
 
 typedef struct tp__fused {
@@ -33,6 +33,7 @@ typedef struct tp__fused {
     tp__cut cut;
     int64_t ldq, ldo;
     int block, decode_block, tile_rows;
+    int64_t key_scales; /* tp__keys.scales; 0: k and v have none */
     tp__scratch *scratch;
     tp__split_kv *split;
     tp__cascade cascade;

@@ -3,6 +3,7 @@
 #ifndef TP_STRATEGIES_KEYS_H
 #define TP_STRATEGIES_KEYS_H
 
+#include "kernels/kernel.h"
 #include "problem/sequence.h"
 
 typedef struct tp__keys {
@@ -12,15 +13,26 @@ typedef struct tp__keys {
     int64_t index; /* of the sequence */
     int64_t token; /* whose list it is, when there are lists */
     int64_t count; /* of keys: those of the sequence, or those listed */
+    int64_t scales; /* set by whoever wants them: the functions below also say where the scales of keys lie, so many places behind
+                       the keys themselves, where there are any; 0: not wanted */
 } tp__keys;
 
 /* The keys that this token of the sequence meets; without lists, all tokens meet the same. */
 tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t token);
 
+/* Where this KV head lies in the rows of k, or of v, and in those of their scales. */
+void tp__keys_head(const tp__keys *keys, int of_v, int64_t head, tp__keys_in *in);
+
+/* Bytes from one head of a token to the next, in k or v. */
+int64_t tp__head_step(const tp_problem *problem, const tp_tensors *tensors, int of_v);
+
 /* Where head 0 of keys key..key+count-1 lies, in k and in v. Keys from `end` on may not be looked at: they
    get the place of the last one before. */
 void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end, const char **k,
                    const char **v);
+
+/* Keys first..end-1, which may not be looked at, get the place of one that may. */
+void tp__keys_repeat(const tp__keys *keys, const char **k, const char **v, int64_t first, int64_t end, int64_t place);
 
 /* Where keys first..last-1 of the block of keys from `key` on lie, of which those with a bit in `seen`, such
    as `first`, may be looked at. The others' pages may be of no pool: they get the place of the first. */

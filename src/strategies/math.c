@@ -70,8 +70,10 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernel_set *ke
         }
         if (problem->bias_dtype != 0) one.bias = TP_TAKE(arena, const void *, rows);
         one.drop = problem->dropout > 0 ? TP_TAKE(arena, tp__dropout_row, rows) : NULL;
-        one.k_row = TP_TAKE(arena, const char *, w->lds);
-        one.v_row = TP_TAKE(arena, const char *, w->lds);
+        int scales = problem->k_scales != 0 || problem->v_scales != 0; /* behind keys */
+        int64_t places = tp__times(w->lds, scales ? 2 : 1);
+        one.k_row = TP_TAKE(arena, const char *, places);
+        one.v_row = TP_TAKE(arena, const char *, places);
         if (arena->base != NULL) w->slots[i] = one;
     }
 }
@@ -165,7 +167,6 @@ static tp__modify look_at_scores(const work *w, const scratch *slot, const rows_
    masked like the others, from a place that may be read. Returns whether a value is not finite. */
 static int pack(const work *w, const scratch *slot, const rows_at *at, tp__interval any) {
     const tp_problem *problem = w->job->problem;
-    const tp_tensors *tensors = w->job->tensors;
     const tp__kernel_set *kernels = w->job->kernels;
     int64_t kv_head = at->head / (problem->q_heads / problem->kv_heads), count = at->keys.count;
     tp__ahead none = {0};
@@ -174,18 +175,15 @@ static int pack(const work *w, const scratch *slot, const rows_at *at, tp__inter
     else
         tp__keys_rows(&at->keys, any.lo, any.hi - any.lo, any.hi, slot->k_row + any.lo,
                       slot->v_row + any.lo);
-    for (int64_t key = 0; key < count; key++) {
-        if (key >= any.lo && key < any.hi) continue;
-        slot->k_row[key] = slot->k_row[any.lo];
-        slot->v_row[key] = slot->v_row[any.lo];
-    }
-    tp__keys_in in = {(const char *const *)slot->k_row,
-                      kv_head * tensors->k.stride[2] * (int64_t)tp_dtype_bytes(problem->k_dtype), 0, count,
-                      &none};
-    kernels->pack_k[problem->k_dtype](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
+    tp__keys_repeat(&at->keys, slot->k_row, slot->v_row, 0, any.lo, any.lo);
+    tp__keys_repeat(&at->keys, slot->k_row, slot->v_row, any.hi, count, any.lo);
+    tp__keys_in in = {(const char *const *)slot->k_row, 0, 0, count, &none, 0, 0};
+    tp__keys_head(&at->keys, 0, kv_head, &in);
+    kernels->pack_k[tp__stored_as(problem->k_dtype, problem->k_scales)](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
     in.row = (const char *const *)slot->v_row;
-    in.offset = kv_head * tensors->v.stride[2] * (int64_t)tp_dtype_bytes(problem->v_dtype);
-    return kernels->pack_v[problem->v_dtype](slot->trace, slot->v, &in, w->lds, problem->head_dim_v);
+    tp__keys_head(&at->keys, 1, kv_head, &in);
+    return kernels->pack_v[tp__stored_as(problem->v_dtype, problem->v_scales)](slot->trace, slot->v, &in, w->lds,
+                                                                                 problem->head_dim_v);
 }
 
 static void run_rows(const work *w, const scratch *slot, int64_t index, int64_t head, int64_t first,
@@ -194,6 +192,7 @@ static void run_rows(const work *w, const scratch *slot, int64_t index, int64_t 
     const tp_tensors *tensors = w->job->tensors;
     const tp__kernel_set *kernels = w->job->kernels;
     rows_at at = {head, first, count, tp__keys_of(problem, tensors, index, first), {0}};
+    if (problem->k_scales != 0 || problem->v_scales != 0) at.keys.scales = w->lds;
     const tp__sequence *seq = &at.keys.seq;
     tp__rows rows = {first, count, 1, tensors->q.stride[1], tensors->q.stride[2]};
     at.view = tp__prepared_view(w->job, seq);

@@ -12,30 +12,28 @@
 static void attend_block(const tp__work *work, int64_t key, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
-    const tp_tensors *tensors = f->job->tensors;
     const tp__kernel_set *kernels = f->job->kernels;
     const tp__task *task = work->task;
     tp__scratch *scratch = work->scratch;
     int64_t first, last;
     tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
     if (block_class == TP__BLOCK_HIDDEN) return; /* neither read nor packed */
-    int64_t k_size = (int64_t)tp_dtype_bytes(problem->k_dtype);
-    int64_t v_size = (int64_t)tp_dtype_bytes(problem->v_dtype);
     tp__work_keys(work, key, first, last, TP__AHEAD_KEYS);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
-    int64_t k_offset = task->head * tensors->k.stride[2] * k_size;
-    int64_t v_offset = task->head * tensors->v.stride[2] * v_size;
     int64_t early = tp__min(first + TP__AHEAD_KEYS, last);
-    tp__ahead k_ahead = {k_row + early, k_row + last + TP__AHEAD_KEYS, NULL, k_offset,
-                         (problem->head_dim_qk * k_size + TP__LINE - 1) / TP__LINE, 0};
-    tp__ahead v_ahead = {v_row + early, v_row + last + TP__AHEAD_KEYS, NULL, v_offset,
-                         (problem->head_dim_v * v_size + TP__LINE - 1) / TP__LINE, 0};
-    tp__keys_in k_in = {k_row, k_offset, first, last, &k_ahead};
-    tp__keys_in v_in = {v_row, v_offset, first, last, &v_ahead};
-    int k_found =
-        kernels->pack_k[problem->k_dtype](scratch->trace, scratch->k, &k_in, f->block, problem->head_dim_qk);
-    int v_found =
-        kernels->pack_v[problem->v_dtype](scratch->trace, scratch->v, &v_in, f->block, problem->head_dim_v);
+    int64_t k_bytes = tp__units_bytes(problem->k_dtype, tp__row_units(problem->k_scales, problem->head_dim_qk));
+    int64_t v_bytes = tp__units_bytes(problem->v_dtype, tp__row_units(problem->v_scales, problem->head_dim_v));
+    tp__ahead k_ahead = {k_row + early, k_row + last + TP__AHEAD_KEYS, NULL, 0, (k_bytes + TP__LINE - 1) / TP__LINE, 0};
+    tp__ahead v_ahead = {v_row + early, v_row + last + TP__AHEAD_KEYS, NULL, 0, (v_bytes + TP__LINE - 1) / TP__LINE, 0};
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0};
+    tp__keys_head(&work->keys, 0, task->head, &k_in);
+    tp__keys_head(&work->keys, 1, task->head, &v_in);
+    k_ahead.offset = k_in.offset;
+    v_ahead.offset = v_in.offset;
+    int k_found = kernels->pack_k[tp__stored_as(problem->k_dtype, problem->k_scales)](scratch->trace, scratch->k, &k_in, f->block,
+                                                                                      problem->head_dim_qk);
+    int v_found = kernels->pack_v[tp__stored_as(problem->v_dtype, problem->v_scales)](scratch->trace, scratch->v, &v_in, f->block,
+                                                                                      problem->head_dim_v);
     scratch->trace->bytes += (last - first) * tp__key_bytes(problem);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);

@@ -11,7 +11,21 @@
 
 #define SLOTS ((int)(sizeof(((tp_receipt *)0)->function_id) / sizeof(uint16_t)))
 #define NAMES ((int)(sizeof(((tp_receipt *)0)->launch_name) / sizeof(char *)))
-_Static_assert((int)TP__FUNCTIONS_PER_SET <= SLOTS, "a receipt has a slot for every function of a kernel set");
+/* A run calls one function of each op, which are as many as have one of f32. */
+#define IS_f32 1
+#define IS_f16 0
+#define IS_bf16 0
+#define IS_e4m3 0
+#define IS_i8 0
+#define IS_i4 0
+#define IS_q8_0 0
+#define TP_FUNCTION(op, dtype, slot, forms) +IS_##dtype
+enum {
+    OPS = 0
+#include "kernels/functions.inc"
+};
+#undef TP_FUNCTION
+_Static_assert((int)OPS <= SLOTS, "a receipt has a slot for every op of a kernel set");
 
 void tp_receipt_init_sized(tp_receipt *receipt, size_t size) {
     static const tp_receipt none;
@@ -116,6 +130,8 @@ void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_
     size_t id = strlen(decision->numerics_id), max = sizeof receipt->numerics_id - 1;
     memcpy(receipt->numerics_id, decision->numerics_id, id < max ? id : max);
     receipt->arithmetic = decision->arithmetic;
+    if (problem->k_scales != 0) receipt->lossy |= 1 << problem->k_dtype;
+    if (problem->v_scales != 0) receipt->lossy |= 1 << problem->v_dtype;
 }
 
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,

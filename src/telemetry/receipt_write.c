@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A receipt as people and as programs read it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/structs.h"
@@ -15,12 +16,22 @@
 
 static int on_device(const tp_receipt *r) { return strcmp(r->device, "cpu") != 0; }
 
+/* "exact", or "lossy:i8" of a quantised cache: "lossy:i8,i4". */
+static const char *loss_of(const tp_receipt *r, char text[48]) {
+    size_t used = (size_t)snprintf(text, 48, "%s", r->lossy ? "lossy" : "exact");
+    for (int dtype = TP_F32, n = 0; r->lossy && dtype <= TP_I4; dtype++)
+        if (r->lossy >> dtype & 1)
+            used += (size_t)snprintf(text + used, 48 - used, "%c%s", n++ > 0 ? ',' : ':', tp_dtype_name((tp_dtype)dtype));
+    return text;
+}
+
 static void write_text(tp__emit *e, const tp_receipt *r) {
     tp__emit_text(e, "problem          %s\n", r->problem);
     tp__emit_text(e, "kernel           %s%s\n", r->kernel, r->fallback ? ", a FALLBACK" : "");
     if (on_device(r)) tp__emit_text(e, "device           %s\n", r->device);
     if (r->status != TP_OK) tp__emit_text(e, "status           %s\n", tp_status_name((tp_status)r->status));
-    tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, r->lossy ? "lossy" : "exact");
+    char loss[48];
+    tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, loss_of(r, loss));
     const char *function;
     int64_t calls;
     for (int i = 0; tp_receipt_function(r, i, &function, &calls); i++)
@@ -54,6 +65,8 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_string(e, "numerics_id", r->numerics_id);
     tp__json_string(e, "arithmetic", tp_arithmetic_name((tp_arithmetic)r->arithmetic));
     tp__json_bool(e, "lossy", r->lossy);
+    char loss[48];
+    tp__json_string(e, "stored", loss_of(r, loss));
     tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_open(e, "functions", '{');
     const char *function;

@@ -49,8 +49,8 @@ static void test_rules(void **state) {
     REFUSED(k_dtype, 99, TP_INVALID, "k_dtype", "is 99", "1..7");
     REFUSED(v_dtype, -3, TP_INVALID, "v_dtype", "is -3", "1..7");
     REFUSED(o_dtype, 8, TP_INVALID, "o_dtype", "is 8", "1..7");
-    REFUSED(k_dtype, TP_E4M3, TP_UNSUPPORTED, "k_dtype", "e4m3", "f32, f16 and bf16");
-    REFUSED(v_dtype, TP_I4, TP_UNSUPPORTED, "v_dtype", "i4", "f32, f16 and bf16");
+    REFUSED(k_dtype, TP_E5M2, TP_UNSUPPORTED, "k_dtype", "e5m2", "f32, f16 and bf16");
+    REFUSED(v_dtype, TP_I4, TP_INVALID, "v_scales is none (0) with v_dtype i4", "group", "its scales are");
     REFUSED(q_layout, 2, TP_INVALID, "q_layout", "is 2", "TP_PACKED");
     REFUSED(kv_layout, -1, TP_INVALID, "kv_layout", "is -1", "TP_PACKED");
     REFUSED(align, 7, TP_INVALID, "align", "is 7", "TP_TOP_LEFT");

@@ -36,6 +36,10 @@ static const struct function {
 #define f32 TP_F32
 #define f16 TP_F16
 #define bf16 TP_BF16
+#define e4m3 TP_E4M3
+#define i8 TP_I8
+#define i4 TP_I4
+#define q8_0 (tp_dtype)TP__Q8_0 /* tp__stored_as */
 #define TP_FUNCTION(op, dtype, ...) {dtype, test_##op},
 #include "kernels/functions.inc"
 #undef TP_FUNCTION

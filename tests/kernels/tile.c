@@ -131,7 +131,7 @@ int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, 
     for (int64_t j = 0; j < tile->keys; j++) row[j] = held + (size_t)(j * d) * unit;
     tp__trace trace = {0};
     tp__ahead ahead = {.row = row, .end = row};
-    const tp__keys_in in = {row, 0, 0, tile->keys, &ahead};
+    const tp__keys_in in = {row, 0, 0, tile->keys, &ahead, 0, 0};
     int found = (as_values ? t->set->pack_v : t->set->pack_k)[dtype](&trace, to, &in, tile->block, d);
     free(row);
     free(held);

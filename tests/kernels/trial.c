@@ -195,5 +195,5 @@ void keys_make(struct trial *t, struct keys *keys, tp_dtype dtype, int64_t count
         }
     }
     keys->ahead = (tp__ahead){.row = keys->row + first, .end = keys->row + last, .offset = offset, .lines = (d * unit + 63) / 64};
-    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead};
+    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead, 0, 0};
 }

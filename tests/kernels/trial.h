@@ -99,6 +99,8 @@ struct keys {
     float *value; /* [count][d], as they are held */
 };
 void keys_make(struct trial *t, struct keys *keys, tp_dtype dtype, int64_t count, int64_t first, int64_t last, int64_t d);
+/* The same of codes: dtype is one of tp__stored_as. What they are held as is code * scale, rounded to a float. */
+void codes_make(struct trial *t, struct keys *keys, int dtype, int64_t count, int64_t first, int64_t last, int64_t d);
 
 /* Every op of functions.inc. */
 #define TP_FUNCTION(op, dtype, ...) void test_##op(struct trial *t);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tp_cache refuses: each with a status and a text that names value and rule, and nothing has changed. */
+#include <math.h>
+
 #include "support/call.h"
 #include "support/kv.h"
 
@@ -15,7 +17,7 @@ static void refused(tp_status status, tp_status expected, const tp_error *error,
 
 static void options_that_break_a_rule(void **state) {
     (void)state;
-    tp_cache_layer layers[2], good = {2, 16, 16, TP_F16, TP_F16, 0, 0, {0, 0}};
+    tp_cache_layer layers[2], good = {2, 16, 16, TP_F16, TP_F16, 0, 0, 0, 0, 0, 0};
     tp_cache_options options = TP_CACHE_OPTIONS_INIT, sound;
     tp_cache_capacity capacity;
     tp_cache *cache = (tp_cache *)&options;
@@ -54,17 +56,30 @@ static void options_that_break_a_rule(void **state) {
     BAD((layers[0].latent = 1, layers[0].head_dim_v = 17), "layers[0].head_dim_v is 17: it must be in 1..16");
     BAD((layers[0].latent = 1, layers[0].v_dtype = TP_F32), "layers[0].v_dtype is f32 and k's f16: latent needs them equal");
     BAD(layers[1].reserved = 1, "layers[1].reserved is 1");
-    BAD(layers[1].reserved2[0] = 1, "layers[1].reserved2[0] is 1");
-    BAD(layers[1].reserved2[1] = 1, "layers[1].reserved2[1] is 1");
+    BAD(layers[1].k_scales = TP_SCALES_TOKEN, "layers[1].k_scales is token (2) with f16: its scales are none");
+    BAD(layers[1].v_dtype = TP_I8, "layers[1].v_scales is none (0) with i8: its scales are token or q8_0");
+    BAD((layers[0].k_dtype = TP_I4, layers[0].k_scales = TP_SCALES_TOKEN),
+        "layers[0].k_scales is token (2) with i4: its scales are group");
+    BAD((layers[0].k_dtype = TP_E4M3, layers[0].k_scales = TP_SCALES_TENSOR),
+        "layers[0].k_scale is 0 with scales tensor: it must be positive and finite; greatest |value| / 448");
+    BAD((layers[0].k_dtype = TP_E4M3, layers[0].k_scales = TP_SCALES_TENSOR, layers[0].k_scale = INFINITY), "k_scale is inf");
+    BAD(layers[1].v_scale = 1, "layers[1].v_scale is 1 with scales none: it must be 0");
+    BAD((layers[1].v_dtype = TP_I4, layers[1].v_scales = TP_SCALES_GROUP, layers[1].head_dim_v = 15),
+        "layers[1].v_dtype is i4 with head dim 15: it must be even");
+    BAD((layers[0].k_dtype = TP_I8, layers[0].k_scales = TP_SCALES_Q8_0),
+        "layers[0].k_scales is q8_0 with head dim 16: it must be a multiple of 32");
+    BAD((layers[0].latent = 1, layers[0].k_dtype = layers[0].v_dtype = TP_E4M3, layers[0].k_scales = TP_SCALES_TOKEN,
+         layers[0].v_scales = TP_SCALES_TENSOR, layers[0].v_scale = 1),
+        "layers[0].v_scales is tensor (1) and k's token (0): latent needs them equal");
     BAD(layers[0].kv_heads = layers[1].kv_heads = 0, "kv_heads is 0 in all of them");
     BAD(options.name = "", "name has 0 characters: it must have 1..63");
     BAD(options.name = "0123456789012345678901234567890123456789012345678901234567890123", "name has 64 characters");
     BAD(options.name = "a\n", "name has the byte 10 at 1: it must be printable ASCII");
 #undef BAD
     tp_error why = TP_ERROR_INIT;
-    layers[1].v_dtype = TP_I8;
+    layers[1].v_dtype = TP_E5M2;
     refused(tp_cache_plan(&options, &capacity, &why), TP_UNSUPPORTED, &why,
-            "layers[1].v_dtype is i8: a cache keeps f32, f16 or bf16");
+            "layers[1].v_dtype is e5m2: a cache keeps f32, f16 or bf16, and with scales i8, i4 or e4m3");
     layers[1] = good;
     tp_allocator allocator = TP_ALLOCATOR_INIT;
     options.allocator = &allocator;
@@ -205,8 +220,8 @@ static void rows_that_do_not_fit(void **state) {
         REFUSED(tp_cache_append(h.cache, (layer), &rows, &error), text);                                                         \
         rows = sound;                                                                                                            \
     } while (0)
-    BAD((void)0, -1, "layer is -1: the cache has layers 0..3");
-    BAD((void)0, 4, "layer is 4: the cache has layers 0..3");
+    BAD((void)0, -1, "layer is -1: the cache has layers 0..5");
+    BAD((void)0, 6, "layer is 6: the cache has layers 0..5");
     BAD((void)0, 2, "layer 2 keeps nothing: its kv_heads is 0");
     BAD((void)0, 1, "layer 1 is latent, and keeps k alone");
     BAD(rows.dtype = 0, 0, "rows.dtype is dtype?: it must be f32, f16 or bf16");

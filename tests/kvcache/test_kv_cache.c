@@ -137,7 +137,7 @@ static void pages_are_neighbours(void **state) {
 static void pages_stay_together(void **state) {
     (void)state;
     enum { SEQUENCES = 48, PAGES = 3000, STEPS = 6000 };
-    tp_cache_layer layer = {1, 1, 1, TP_F16, TP_F16, 1, 0, {0, 0}};
+    tp_cache_layer layer = {1, 1, 1, TP_F16, TP_F16, 1, 0, 0, 0, 0, 0};
     tp_cache_options options = TP_CACHE_OPTIONS_INIT;
     tp_error error = TP_ERROR_INIT;
     uint64_t random = 1;
@@ -238,8 +238,10 @@ enum { ROWS = 3, HEADS = 6 };
 /* The run of slots 1..3, of which the second has no rows, and a gathered batch in another order: the bits of plain tensors. */
 static void attention_reads_it(void **state) {
     (void)state;
-    static float q[3 * ROWS * HEADS * 8], o[3 * ROWS * HEADS * 8], gathered[3 * ROWS * HEADS * 8], plain[ROWS * HEADS * 8];
-    static float keys[KV_TOKENS * 3 * 8], values[KV_TOKENS * 3 * 8];
+    enum { DIM = 34 };
+    static float q[3 * ROWS * HEADS * DIM], o[3 * ROWS * HEADS * DIM];
+    static float gathered[3 * ROWS * HEADS * DIM], plain[ROWS * HEADS * DIM];
+    static float keys[KV_TOKENS * 3 * DIM], values[KV_TOKENS * 3 * DIM];
     tp_error error = TP_ERROR_INIT;
     tp_context *context = call_context_new(1);
     for (int i = 0; i < COUNT(q); i++) q[i] = sinf((float)i);
@@ -284,11 +286,11 @@ static void attention_reads_it(void **state) {
                 tp_problem_causal(&alone);
                 for (int64_t n = 0; n < m->length; n++)
                     for (int64_t h = 0; h < is->kv_heads; h++) {
-                        for (int64_t x = 0; x < is->head_dim_qk; x++)
-                            keys[(n * is->kv_heads + h) * is->head_dim_qk + x] = kv_element(m->stamps[n], layer, 0, h, x);
-                        for (int64_t x = 0; x < is->head_dim_v; x++)
-                            values[(n * is->kv_heads + h) * is->head_dim_v + x] =
-                                kv_element(m->stamps[n], layer, !is->latent, h, x);
+                        float row[KV_ROW];
+                        kv_stored(layer, 0, m->stamps[n], h, row);
+                        memcpy(keys + (n * is->kv_heads + h) * is->head_dim_qk, row, (size_t)is->head_dim_qk * sizeof *row);
+                        kv_stored(layer, !is->latent, m->stamps[n], h, row);
+                        memcpy(values + (n * is->kv_heads + h) * is->head_dim_v, row, (size_t)is->head_dim_v * sizeof *row);
                     }
                 tp_tensors p;
                 tp_tensors_init(&p, &alone, q + which * q_size, keys, values, plain);
@@ -357,10 +359,11 @@ static void metrics_are_prometheus_text(void **state) {
         "_pages_copied_total{cache=\"a \\\"main\\\" one\"} 1\n",
         "# TYPE tileproof_cache_refusals_total counter\n",
         "_refusals_total{cache=\"a \\\"main\\\" one\"} 2\n",
+        "# TYPE tileproof_cache_loss gauge\ntileproof_cache_loss{cache=\"a \\\"main\\\" one\"} 0.0",
     };
     for (int i = 0; i < COUNT(lines); i++)
         if (times_in(out->text, lines[i]) != 1) fail_msg("not there once: %s in %s", lines[i], out->text);
-    assert_int_equal(lines_of(out->text), 3 * 12);
+    assert_int_equal(lines_of(out->text), 3 * 13);
     *out = (sink){.stop_at = 3};
     assert_int_equal(tp_cache_metrics_write(cache, collect, out), TP_INVALID);
     assert_int_equal(out->pieces, 3);

@@ -44,7 +44,7 @@ static tp_rotary *rotary_of(int kind) {
 }
 
 static tp_cache *cache_of(int32_t dtype, int layout) {
-    tp_cache_layer layer = {KV_HEADS, DIM, DIM, dtype, dtype, 0, 0, {0, 0}};
+    tp_cache_layer layer = {KV_HEADS, DIM, DIM, dtype, dtype, 0, 0, 0, 0, 0, 0};
     tp_cache_options options = TP_CACHE_OPTIONS_INIT;
     tp_cache *cache;
     options.layers = &layer, options.layer_count = 2, options.same = 1, options.layout = layout, options.page_size = 7;

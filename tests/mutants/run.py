@@ -51,6 +51,7 @@ NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  #
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 TORCH = ("patch", "transformers", "watch", "flash")  # parts of python/tests/run.py, as tests named torch_...
 FIRST = [
+    ("codes-", "quant_attention|kernel_functions"),
     ("index-in-32-bits", "strides"),
     ("key-offset-in-32-bits", "strides"),
     ("full-tile-counted", "masks"),

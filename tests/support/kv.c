@@ -2,11 +2,57 @@
 #include "support/kv.h"
 
 const tp_cache_layer kv_layers[KV_LAYERS] = {
-    {2, 6, 5, TP_F32, TP_F32, 0, 0, {0, 0}},
-    {1, 8, 6, TP_BF16, TP_BF16, 1, 0, {0, 0}},
-    {0, 0, 0, 0, 0, 0, 0, {0, 0}},
-    {3, 4, 8, TP_F16, TP_BF16, 0, 0, {0, 0}},
+    {2, 6, 5, TP_F32, TP_F32, 0, 0, 0, 0, 0, 0},
+    {1, 8, 6, TP_BF16, TP_BF16, 1, 0, 0, 0, 0, 0},
+    {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {3, 4, 8, TP_F16, TP_BF16, 0, 0, 0, 0, 0, 0},
+    {2, 5, 34, TP_I8, TP_I4, 0, 0, TP_SCALES_TOKEN, TP_SCALES_GROUP, 0, 0},
+    {1, 6, 32, TP_E4M3, TP_I8, 0, 0, TP_SCALES_TENSOR, TP_SCALES_Q8_0, 0.0625f, 0},
 };
+
+void kv_stored(int layer, int part, uint64_t stamp, int64_t head, float *row) {
+    const tp_cache_layer *is = &kv_layers[layer];
+    const int64_t dim = part ? is->head_dim_v : is->head_dim_qk;
+    uint64_t scales[8], codes[16];
+    float one = part ? is->v_scale : is->k_scale;
+    for (int64_t x = 0; x < dim; x++) row[x] = kv_element(stamp, layer, part, head, x);
+    tp_quantised q = TP_QUANTISED_INIT;
+    q.dtype = part ? is->v_dtype : is->k_dtype;
+    q.kind = part ? is->v_scales : is->k_scales;
+    q.rows = 1;
+    q.dim = dim;
+    q.values = row;
+    q.codes = codes;
+    q.scales = q.kind == TP_SCALES_TENSOR ? (void *)&one : scales;
+    if (q.kind == TP_SCALES_NONE) return;
+    KV_CHECK(tp_quantise(&q, NULL, NULL) == TP_OK && tp_dequantise(&q, NULL) == TP_OK, "a row of layer %d", layer);
+}
+
+/* A row of the tensors, as floats. */
+static void read_row(const tp_cache_layer *is, int part, const tp_tensors *t, int64_t page, int64_t token, int64_t head,
+                     float *row) {
+    const tp_tensor *tensor = part ? &t->v : &t->k, *scales = part ? &t->v_scales : &t->k_scales;
+    const tp_dtype dtype = (tp_dtype)(part ? is->v_dtype : is->k_dtype);
+    const int64_t dim = part ? is->head_dim_v : is->head_dim_qk;
+    int64_t at = page * tensor->stride[0] + token * tensor->stride[1] + head * tensor->stride[2];
+    tp_quantised q = TP_QUANTISED_INIT;
+    q.dtype = dtype;
+    q.kind = part ? is->v_scales : is->k_scales;
+    q.rows = 1;
+    q.dim = dim;
+    q.values = row;
+    if (q.kind == TP_SCALES_NONE) {
+        for (int64_t x = 0; x < dim; x++)
+            row[x] = tp_to_float(dtype, (const char *)tensor->data + (size_t)(at + x) * tp_dtype_bytes(dtype));
+        return;
+    }
+    q.codes = (char *)tensor->data + (dtype == TP_I4 ? at / 2 : at);
+    at = page * scales->stride[0] + token * scales->stride[1] + head * scales->stride[2];
+    q.scales = q.kind == TP_SCALES_TENSOR || q.kind == TP_SCALES_Q8_0
+                   ? scales->data
+                   : (char *)scales->data + at * (q.kind == TP_SCALES_GROUP ? 2 : 4);
+    KV_CHECK(tp_dequantise(&q, NULL) == TP_OK, "a stored row");
+}
 
 tp_cache_options kv_options(int64_t page_size, int layout, int index_type, int64_t sequences, int64_t pages) {
     tp_cache_options options = TP_CACHE_OPTIONS_INIT;
@@ -110,21 +156,18 @@ void kv_verify(const tp_cache *cache, const kv_model *model) {
         KV_CHECK(tp_cache_tensors(cache, layer, slot, 1, &t, &error) == TP_OK, "%s", error.text);
         KV_CHECK(index_at(&t, t.kv_lens, 0) == model->length && t.batch == 1, "kv_lens");
         for (int part = 0; part < (is->latent ? 1 : 2); part++) {
-            const tp_tensor *tensor = part ? &t.v : &t.k;
-            const tp_dtype dtype = (tp_dtype)(part ? is->v_dtype : is->k_dtype);
             const int64_t dim = part ? is->head_dim_v : is->head_dim_qk;
             for (int64_t n = 0; n < model->length; n++) {
                 int64_t page = index_at(&t, t.k_pages, n / problem.page_size);
                 KV_CHECK(page >= 0 && page < t.pages, "page %lld", (long long)page);
-                for (int64_t h = 0; h < is->kv_heads; h++)
-                    for (int64_t x = 0; x < dim; x++) {
-                        int64_t at =
-                            page * tensor->stride[0] + n % problem.page_size * tensor->stride[1] + h * tensor->stride[2] + x;
-                        float is_there = tp_to_float(dtype, (const char *)tensor->data + (size_t)at * tp_dtype_bytes(dtype));
-                        KV_CHECK(is_there == kv_element(model->stamps[n], layer, part, h, x),
-                                 "token %lld of %lld, layer %d, %c, head %lld, element %lld", (long long)n,
-                                 (long long)model->length, layer, "kv"[part], (long long)h, (long long)x);
-                    }
+                for (int64_t h = 0; h < is->kv_heads; h++) {
+                    float there[KV_ROW], expected[KV_ROW];
+                    read_row(is, part, &t, page, n % problem.page_size, h, there);
+                    kv_stored(layer, part, model->stamps[n], h, expected);
+                    for (int64_t x = 0; x < dim; x++)
+                        KV_CHECK(there[x] == expected[x], "token %lld of %lld, layer %d, %c, head %lld, element %lld",
+                                 (long long)n, (long long)model->length, layer, "kv"[part], (long long)h, (long long)x);
+                }
             }
         }
     }

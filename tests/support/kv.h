@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cache beside its model: plain arrays of stamps, one for each token of each sequence. A stamp gives every element of the
- * token's rows, in every layer, exactly in each dtype; so a row that was lost, mixed up or written twice shows.
+ * token's rows, in every layer, exactly in each dtype, or as tp_quantise has it; so a row that was lost, mixed up or written
+ * twice shows.
  */
 #ifndef TP_TESTS_SUPPORT_KV_H
 #define TP_TESTS_SUPPORT_KV_H
@@ -22,8 +23,8 @@
         abort();                                                                                                                 \
     } while (0)
 
-enum { KV_LAYERS = 4, KV_TOKENS = 160, KV_STEP = 64, KV_ROW = 24 /* elements of a token in a layer, at most */ };
-/* Different heads, dims and dtypes; a latent one; one that keeps nothing. */
+enum { KV_LAYERS = 6, KV_TOKENS = 160, KV_STEP = 64, KV_ROW = 128 /* elements of a token in a layer, at most */ };
+/* Different heads, dims and dtypes; a latent one; one that keeps nothing; quantised ones, with every kind of scales. */
 extern const tp_cache_layer kv_layers[KV_LAYERS];
 /* Of these layers, with a page size, a layout, an index type, sequences, and bytes for about this many pages. */
 tp_cache_options kv_options(int64_t page_size, int layout, int index_type, int64_t sequences, int64_t pages);
@@ -35,6 +36,8 @@ typedef struct kv_model {
 } kv_model;
 
 float kv_element(uint64_t stamp, int layer, int part, int64_t head, int64_t x);
+/* A row of k or v as the cache must have it: a quantised layer's is what tp_quantise makes of the elements. */
+void kv_stored(int layer, int part, uint64_t stamp, int64_t head, float *row);
 /* Appends the stamps of tokens from..from+count-1 of each sequence to one layer, given as this dtype, in one call. */
 tp_status kv_append(tp_cache *cache, int layer, int64_t count, kv_model *const *models, const int64_t *from,
                     const int64_t *tokens, int dtype, tp_error *error);

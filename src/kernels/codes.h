@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rows of codes as kernel functions meet them. An element is code * scale. Where groups of a row have scales of 16 bits, that
+ * product is exact. Where a row has one float32 scale it is rounded once, but scores of few rows are sums of q * code,
+ * multiplied by the scale at the end. A scale that is not finite makes its elements NaN.
+ */
+#ifndef TP_KERNELS_CODES_H
+#define TP_KERNELS_CODES_H
+
+#include "base/codes.h"
+#include "kernels/function.h"
+#include "kernels/vec/vec_codes.h"
+
+/* Where a key's codes lie, and its scales, if they lie elsewhere. */
+typedef struct code_row {
+    const uint8_t *codes;
+    const char *scales;
+} code_row;
+
+VEC_INLINE code_row code_row_at(const tp__keys_in *keys, int64_t key) {
+    return (code_row){(const uint8_t *)keys->row[key] + keys->offset,
+                      keys->scales > 0 ? keys->row[key + keys->scales] + keys->scales_offset : NULL};
+}
+
+/* Infinity becomes NaN, everything else stays. */
+VEC_INLINE float finite_scale(float scale) { return scale + scale * 0.0f; }
+
+VEC_INLINE float row_scale(const code_row *row) { return finite_scale(*(const float *)row->scales); }
+
+/* Of the group that element x belongs to. */
+VEC_INLINE float group_scale_i4(const code_row *row, int64_t x) {
+    return finite_scale(vec_one_f16(((const uint16_t *)row->scales)[x / TP__GROUP]));
+}
+VEC_INLINE const uint8_t *q8_0_block(const code_row *row, int64_t x) { return row->codes + x / TP__GROUP * TP__Q8_0_BYTES; }
+VEC_INLINE float group_scale_q8_0(const code_row *row, int64_t x) {
+    uint16_t scale;
+    memcpy(&scale, q8_0_block(row, x), sizeof scale);
+    return finite_scale(vec_one_f16(scale));
+}
+VEC_INLINE const uint8_t *q8_0_code(const code_row *row, int64_t x) { return q8_0_block(row, x) + 2 + x % TP__GROUP; }
+
+#endif

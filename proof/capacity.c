@@ -181,8 +181,8 @@ static tp_status build(tp_capacity *c, tp_error *error) {
     TP_TRY(check_options(c->model, &c->options, error));
     if (!c->options.threads) c->options.threads = tp_context_threads(c->context);
     if (!c->options.cache_dtype) c->options.cache_dtype = usual_dtype(c->model);
-    if (!tp_dtype_bytes((tp_dtype)c->options.cache_dtype))
-        return tp__proof_fail(error, TP_UNSUPPORTED, "cache_dtype is %s: only f32, f16 and bf16 have kernels",
+    if (c->options.cache_dtype > TP_BF16)
+        return tp__proof_fail(error, TP_UNSUPPORTED, "cache_dtype is %s: capacity counts caches of f32, f16 and bf16 only",
                               tp_dtype_name((tp_dtype)c->options.cache_dtype));
     TP_TRY(count_groups(c, error));
     return find_fits(c, error);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/structs.h"
 #include "support/call.h"
 
 typedef struct capacity {
@@ -279,7 +280,7 @@ static void bad_receipts_and_errors(void **state) {
     capacity r;
     set_up(&r);
     tp_error error = TP_ERROR_INIT;
-    r.receipt.struct_size = r.before.struct_size = sizeof r.receipt - 1;
+    r.receipt.struct_size = r.before.struct_size = TP__FIRST_tp_receipt - 1;
     expect_run(&r, &r.exec, &r.c->tensors, TP_INVALID, "tp_receipt.struct_size");
     tp_status got = tp_attention(r.context, &r.c->problem, NULL, &r.c->tensors, &r.receipt, &error);
     expect_text(&error, got, TP_INVALID, "tp_receipt", "tp_attention");
@@ -287,7 +288,7 @@ static void bad_receipts_and_errors(void **state) {
     /* an error that is too small is left alone; the status comes all the same */
     tp_error small, before;
     memset(&small, 0x5a, sizeof small);
-    small.struct_size = sizeof small - 1;
+    small.struct_size = TP__FIRST_tp_error - 1;
     before = small;
     assert_int_equal(tp_plan_run(r.plan, NULL, &r.exec, NULL, &small), TP_INVALID);
     assert_memory_equal(&small, &before, sizeof small);
@@ -405,10 +406,10 @@ static void structs_that_are_too_small(void **state) {
     capacity r;
     set_up(&r);
     tp_counters counters;
-    assert_int_equal(tp_context_counters_sized(r.context, &counters, sizeof counters - 1), TP_INVALID);
+    assert_int_equal(tp_context_counters_sized(r.context, &counters, TP__FIRST_tp_counters - 1), TP_INVALID);
     tp_machine machine = *tp_context_machine(r.context);
     char text[256];
-    machine.struct_size = sizeof machine - 1;
+    machine.struct_size = TP__FIRST_tp_machine - 1;
     assert_int_equal(tp_machine_print(&machine, text, sizeof text), TP_INVALID);
     tp_problem p = r.c->problem;
     p.struct_size = 4;

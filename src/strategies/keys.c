@@ -20,12 +20,15 @@ static const char *scales_at(const tp_tensor *tensor, int32_t kind, int64_t plac
     return (const char *)tensor->data + (kind == TP_SCALES_TENSOR ? 0 : place * size);
 }
 
+/* Bytes from one of `count` to the next. A stride that is never taken may be any number. */
+static int64_t step(int32_t dtype, int64_t stride, int64_t count) { return count > 1 ? tp__units_bytes(dtype, stride) : 0; }
+
 /* `count` keys that lie a stride apart, from this place on. */
 static void put_run(const tp__keys *keys, tp__key_place at, int64_t count, const char **k, const char **v) {
     const tp_problem *p = keys->problem;
     const tp_tensors *t = keys->tensors;
     const char *k0 = row_at(&t->k, p->k_dtype, at.k), *v0 = row_at(&t->v, p->v_dtype, at.v);
-    int64_t k_step = tp__units_bytes(p->k_dtype, t->k.stride[1]), v_step = tp__units_bytes(p->v_dtype, t->v.stride[1]);
+    int64_t k_step = step(p->k_dtype, t->k.stride[1], count), v_step = step(p->v_dtype, t->v.stride[1], count);
     for (int64_t i = 0; i < count; i++) {
         k[i] = k0 + i * k_step;
         v[i] = v0 + i * v_step;
@@ -69,8 +72,8 @@ void tp__keys_repeat(const tp__keys *keys, const char **k, const char **v, int64
 }
 
 int64_t tp__head_step(const tp_problem *problem, const tp_tensors *tensors, int of_v) {
-    return of_v ? tp__units_bytes(problem->v_dtype, tensors->v.stride[2])
-                : tp__units_bytes(problem->k_dtype, tensors->k.stride[2]);
+    return of_v ? step(problem->v_dtype, tensors->v.stride[2], problem->kv_heads)
+                : step(problem->k_dtype, tensors->k.stride[2], problem->kv_heads);
 }
 
 void tp__keys_head(const tp__keys *keys, int of_v, int64_t head, tp__keys_in *in) {

@@ -190,6 +190,31 @@ static void scales_that_are_not_finite(void **state) {
     tp_context_destroy(context);
 }
 
+/* One key of one head: no stride of k, v and their scales is ever taken, so each may be any number, and nothing may be
+   computed with it. */
+static void strides_that_are_never_taken(void **state) {
+    (void)state;
+    tp_context *context = call_context_new(1);
+    for (int format = 0; format < 5; format++)
+        for (int n = 0; call_kernel(n) != NULL; n++) {
+            subject *near = subject_of(format, 1), *far = subject_of(format, 1);
+            tp_choice choice = TP_CHOICE_INIT;
+            choice.kernel = call_kernel(n), choice.policy = TP_PERMIT;
+            near->problem.q_heads = near->problem.kv_heads = near->problem.kv_len = 1;
+            far->problem = near->problem;
+            near->tensors.kv_len = far->tensors.kv_len = 1;
+            tp_tensor *const of[] = {&far->tensors.k, &far->tensors.v, &far->tensors.k_scales, &far->tensors.v_scales};
+            for (int i = 0; i < 12; i++) of[i / 3]->stride[i % 3] = INT64_MAX;
+            run(context, near, &choice, NULL);
+            run(context, far, &choice, NULL);
+            assert_memory_equal(near->o, far->o, sizeof near->o);
+            assert_memory_equal(near->lse, far->lse, sizeof near->lse);
+            free(near);
+            free(far);
+        }
+    tp_context_destroy(context);
+}
+
 static void tensors_that_break_a_rule(void **state) {
     (void)state;
     tp_context *context = call_context_new(1);
@@ -273,6 +298,6 @@ static void latent_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(words), cmocka_unit_test(it_is_attention_on_what_is_stored),
                                        cmocka_unit_test(scales_that_are_not_finite), cmocka_unit_test(tensors_that_break_a_rule),
-                                       cmocka_unit_test(latent_rows)};
+                                       cmocka_unit_test(strides_that_are_never_taken), cmocka_unit_test(latent_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

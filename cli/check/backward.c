@@ -348,6 +348,8 @@ void check_add_backward(struct check_list *list) {
                   "backward h4/2 seqs=1x90/200,3x5/20,1x0/3,1x130/130 d16 %s packed causal alibi sinks bias=f32 dropout=0.2", d);
         /* no row sees anything, and slopes have gradients all the same: 0 */
         check_add(list, "hostile", "gradient-threads", threads, unseeing, "backward h2/1 q2 k40 d8 %s alibi bias=f32", d);
+        /* more heads than a tile has rows: what is looked at once for all of them has room for one */
+        check_add(list, "hostile", "gradient-threads", threads, plain, "backward h512/64 q7 k7 d1 %s alibi", d);
         for (size_t i = 0; i < COUNT(hiding); i++)
             check_add(list, "hostile", "gradient-hidden", hidden, plain, "backward h2/1 q%d k%d d24 %s %s",
                       i == 2 ? 150 : 60, i == 2 ? 60 : 150, d, hiding[i]);

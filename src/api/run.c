@@ -99,11 +99,15 @@ static tp_status run(const tp_plan *plan, const tp_problem *bounds, const tp_ten
         .trace = &trace,
     };
     tp__prepare(&job);
-    TP_TRY(tp__prepared_check(&job, error));
-    tp__control saved = tp__control_take(); /* it computes outside its tasks, too */
-    job.units = tp__units_of(&plan->problem);
-    plan->strategy->run(&job);
-    tp__control_restore(saved);
+    tp_status status = tp__prepared_check(&job, error);
+    if (status == TP_OK) {
+        tp__control saved = tp__control_take(); /* it computes outside its tasks, too */
+        job.units = tp__units_of(&plan->problem);
+        plan->strategy->run(&job);
+        tp__control_restore(saved);
+    }
+    tp__arena_open(exec->workspace, need);
+    if (status != TP_OK) return status;
     told->kernel = tp__trace_kernel(&trace);
     if (trace.pairs_shared > 0) atomic_fetch_add(&context->pairs_shared, trace.pairs_shared);
     told->amounts = (tp__amounts){tp__now_ns() - start, trace.bytes, (int64_t)need};

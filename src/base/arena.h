@@ -11,19 +11,37 @@
 
 #define TP__ALIGN 64
 
+/* With the address sanitizer what is taken ends at a fence: one array that runs into the next is seen, as one that runs out of
+   the workspace would be. tp__arena_open takes the fences down before the memory goes back to its owner. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define TP__FENCE 64
+static inline void tp__fence(char *at, size_t inside, size_t all) {
+    ASAN_UNPOISON_MEMORY_REGION(at, inside);
+    ASAN_POISON_MEMORY_REGION(at + inside, all - inside);
+}
+static inline void tp__arena_open(void *base, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(base, bytes); }
+#else
+#define TP__FENCE 0
+static inline void tp__fence(char *at, size_t inside, size_t all) { (void)at, (void)inside, (void)all; }
+static inline void tp__arena_open(void *base, size_t bytes) { (void)base, (void)bytes; }
+#endif
+
 typedef struct tp__arena {
     char *base;  /* NULL: only counting */
     size_t used; /* SIZE_MAX: more than can be addressed */
+    int fenced;  /* a workspace: its arrays end at fences, where there are any */
 } tp__arena;
 
 static inline void *tp__take(tp__arena *arena, int64_t count, size_t element) {
-    size_t bytes, end;
+    size_t bytes, end, fence = arena->fenced ? TP__FENCE : 0;
     char *at = arena->base != NULL ? arena->base + arena->used : NULL;
     if (count < 0 || __builtin_mul_overflow((size_t)count, element, &bytes) ||
-        __builtin_add_overflow(bytes, (size_t)(TP__ALIGN - 1), &bytes) ||
+        __builtin_add_overflow(bytes, fence + TP__ALIGN - 1, &bytes) ||
         __builtin_add_overflow(arena->used, bytes / TP__ALIGN * TP__ALIGN, &end) ||
         end > PTRDIFF_MAX)
         end = SIZE_MAX;
+    if (at != NULL && fence > 0) tp__fence(at, (size_t)count * element, end - arena->used);
     arena->used = end;
     return at;
 }

@@ -152,7 +152,7 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
 }
 
 static size_t size_of(const tp_cache_options *o, int64_t pages) {
-    tp__arena arena = {NULL, 0};
+    tp__arena arena = {0};
     lay_out(o, &arena, pages);
     return arena.used;
 }
@@ -223,7 +223,7 @@ tp_status tp_cache_create(const tp_cache_options *options, tp_cache **cache, tp_
     }
     TP_TRY(plan(options, &capacity, error));
     TP_TRY(allocate(&allocator, &capacity, &memory, error));
-    tp__arena arena = {memory, 0};
+    tp__arena arena = {.base = memory};
     tp_cache *made = lay_out(options, &arena, capacity.pages);
     made->options = *options;
     made->options.layers = NULL; /* the caller's */

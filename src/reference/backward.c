@@ -56,7 +56,7 @@ static tp_status check_arguments(const job *j, tp_error *error) {
 
 /* The first walk counts bytes, the second sets pointers. */
 static size_t lay_out(job *j, void *memory) {
-    tp__arena arena = {memory, 0};
+    tp__arena arena = {.base = memory};
     int64_t keys = j->sequence.kv_len, d = j->problem->head_dim_qk, dv = j->problem->head_dim_v;
     void *row = tp__take(&arena, (int64_t)tp__row_scratch(j->problem, keys), 1);
     j->at.d_o = TP_TAKE(&arena, double, dv);

@@ -24,7 +24,7 @@
 #define LOOK_TILES 64 /* that one thread looks at, at a time */
 
 static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
-    tp__arena arena = {NULL, 0};
+    tp__arena arena = {NULL, 0, 1};
     tp__backward b = {0};
     (void)path;
     tp__back_lay_out(&b, problem, kernels, threads, &arena);
@@ -45,7 +45,7 @@ static void look_at_tiles(const tp__backward *b, tp__backward_scratch *scratch, 
     tp__keys keys = tp__keys_of(p, b->job->tensors, seq, 0);
     int64_t rows = keys.seq.q_len * (p->q_heads / p->kv_heads), end = tile + LOOK_TILES;
     if (tile * TP__BACK_ROWS >= rows) return;
-    tp__visibility_open(&scratch->visibility, b->job, &keys, 0, p->kv_heads, b->block);
+    tp__visibility_open(&scratch->visibility, b->job, &keys, 0, 1, b->block); /* all heads see the same */
     for (; tile < end && tile * TP__BACK_ROWS < rows; tile++) {
         int64_t first = tile * TP__BACK_ROWS, count = tp__min(TP__BACK_ROWS, rows - first);
         int64_t strips = (count + b->job->kernels->mr - 1) / b->job->kernels->mr;
@@ -275,7 +275,7 @@ static void run_tasks(void *context, size_t index) {
 }
 
 static void run(const tp__job *job) {
-    tp__arena arena = {job->workspace, 0};
+    tp__arena arena = {job->workspace, 0, 1};
     tp__backward b = {.job = job, .gradients = job->tensors->gradients};
     int64_t batch = job->tensors->batch;
     tp__back_lay_out(&b, job->problem, job->kernels, job->threads, &arena);

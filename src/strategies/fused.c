@@ -96,7 +96,7 @@ static tp__fused lay_out(const tp_problem *problem, const tp__kernel_set *kernel
 }
 
 static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
-    tp__arena arena = {NULL, 0};
+    tp__arena arena = {NULL, 0, 1};
     lay_out(problem, kernels, path, threads, &arena);
     return arena.used;
 }
@@ -357,7 +357,7 @@ static void run_tasks(void *context, size_t index) {
 }
 
 static void run(const tp__job *job) {
-    tp__arena arena = {job->workspace, 0};
+    tp__arena arena = {job->workspace, 0, 1};
     tp__fused f = lay_out(job->problem, job->kernels, job->path, job->threads, &arena);
     f.job = job;
     f.cut.cascade = &f.cascade;

@@ -80,7 +80,7 @@ static void lay_out(work *w, const tp_problem *problem, const tp__kernel_set *ke
 
 static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels, int path, int threads) {
     (void)path;
-    tp__arena arena = {NULL, 0};
+    tp__arena arena = {NULL, 0, 1};
     work w;
     lay_out(&w, problem, kernels, threads, &arena);
     return arena.used;
@@ -255,7 +255,7 @@ static void run_task(void *context, size_t index) {
 }
 
 static void run(const tp__job *job) {
-    tp__arena arena = {job->workspace, 0};
+    tp__arena arena = {job->workspace, 0, 1};
     work w = {.job = job};
     atomic_init(&w.ticket, 0);
     lay_out(&w, job->problem, job->kernels, job->threads, &arena);

@@ -25,7 +25,7 @@ static void lay_out(tp__prepared *p, const tp_problem *problem, tp__arena *arena
 }
 
 size_t tp__prepare_bytes(const tp_problem *problem) {
-    tp__arena arena = {NULL, 0};
+    tp__arena arena = {NULL, 0, 1};
     tp__prepared p;
     lay_out(&p, problem, &arena);
     return arena.used;
@@ -68,7 +68,7 @@ static void ask(void *context, size_t index) {
 }
 
 void tp__prepare(tp__job *job) {
-    tp__arena arena = {job->workspace, 0};
+    tp__arena arena = {job->workspace, 0, 1};
     lay_out(&job->prepared, job->problem, &arena);
     job->workspace += arena.used;
     if (job->prepared.seen != NULL)

@@ -4,8 +4,9 @@
 
     run.py [--jobs N] [--only REGEX] [--changed] [--record] [--list] [--sample SECONDS [--seed N]]
 
---sample takes mutants in an order drawn by the seed, by default the day's date, and begins no new one after so many
-seconds; it trusts that the tests pass without a mutant, which `make test` shows.
+--sample takes mutants that were found before, in an order drawn by the seed, by default the day's date, and begins no new one
+after so many seconds: it shows that tests still find what they found. It trusts that they pass without a mutant, which
+`make test` shows.
 
 killed.tsv says which test last found each mutant, and of which file: that test alone is asked first. --record keeps it, as
 `make mutants` does. --changed takes only those that were never found, or whose file or text has changed since; that a test
@@ -344,6 +345,11 @@ def main():
     if options.list:
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))
         return 0
+    if options.sample:
+        known = [m for m in mutants if Worker.killed.test(m)]
+        if len(known) < len(mutants):
+            print(f"mutants: not run here: {len(mutants) - len(known)} that were never found (make mutants)", file=sys.stderr)
+        mutants = known
     if not mutants and options.changed:
         print("mutants: none has changed since it was found")
         return 0

@@ -7,7 +7,8 @@
  * because a probability is computed anew from an lse that is stored as a float, times log2(e), and from a score
  * relative to it: each can be off by half an ulp of |lse|, which naive's distance from the maximum is not.
  * size is what one pair can bring: scale * |dO|.|v| * max|k| for d_q, the same with max|q| for d_k, and max|dO| for
- * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v. Rounding errors add like the steps of
+ * d_v, where |dO|.|v| is the root mean square of both times the root of head_dim_v; with dropout both are divided by its
+ * 1 - p, as a pair that is kept is. Rounding errors add like the steps of
  * a random walk, and 4 ulp are one of 16 pairs: where a sequence has more than 16 rows for each key, d_k and d_v are
  * allowed sqrt(rows / keys) / 4 times as much. Gradients of the bias, slopes and sinks are compared with naive only where
  * o is a float. Of slopes and sinks there is one value a head, and naive's error in it is a matter of luck: four times as

@@ -72,12 +72,13 @@ tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct 
     const tp_problem *p = &tensors->problem;
     double scale = p->scale_set ? fabs((double)p->scale) : 1 / sqrt((double)p->head_dim_qk);
     *oracle = (struct gradients_oracle){.count = tensors->sequences * p->kv_heads * 2};
-    oracle->pair = sqrt((double)p->head_dim_v) * root_mean_square(&gradients->held, TENSOR_O) *
+    double kept = 1 / (1 - (double)p->dropout); /* what a pair that is not dropped is multiplied by */
+    oracle->pair = kept * sqrt((double)p->head_dim_v) * root_mean_square(&gradients->held, TENSOR_O) *
                   root_mean_square(tensors, TENSOR_V);
     if (gradients->call.d_lse.data) oracle->pair += tensors_max(&gradients->held, TENSOR_LSE);
     oracle->size[0] = scale * oracle->pair * tensors_max(tensors, TENSOR_K);
     oracle->size[1] = scale * oracle->pair * tensors_max(tensors, TENSOR_Q);
-    oracle->size[2] = tensors_max(&gradients->held, TENSOR_O);
+    oracle->size[2] = kept * tensors_max(&gradients->held, TENSOR_O);
     oracle->head = calloc((size_t)oracle->count + 1, sizeof *oracle->head);
     tp_status status = oracle->head ? find_max_lse(oracle, tensors, error) : TP_NO_MEMORY;
     for (int64_t i = 0; status == TP_OK && i < oracle->count; i++) {

@@ -148,7 +148,7 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
             if (layer.pool[part].heads > 0) layer.pool[part].data = tp__take(arena, pages, (size_t)layer.pool[part].page);
         if (arena->base != NULL) cache->layers[i] = layer;
     }
-    return arena->base != NULL ? cache : NULL;
+    return (tp_cache *)(void *)arena->base;
 }
 
 static size_t size_of(const tp_cache_options *o, int64_t pages) {

@@ -26,11 +26,11 @@ static double probability_error(const tp__reference_row *row, const tp__key *key
     return p * (gap > row->rounding->lowest ? fmax(up, 1) : up);
 }
 
-/* Of softcap's derivative 1 - t^2. */
+/* Of softcap's derivative 1 - t^2. tanh is flat far out: it moves most when its argument is off towards 0. */
 static double cap_error(const tp__reference_row *row, const tp__key *key, double t) {
     double cap = row->problem->softcap, x = fabs(row->row_scale * key->plain / cap);
-    double error = fmin(LN_2 * key->plain_error / cap + 3 * UNIT * x, 2) +
-                   (TANH_ERROR + UNIT) * fabs(t) + TINY;
+    double off = LN_2 * key->plain_error / cap + 3 * UNIT * x;
+    double error = fmin(tanh(x) - tanh(x - off), 2) + (TANH_ERROR + UNIT) * fabs(t) + TINY;
     return 2 * fabs(t) * error + error * error + 3 * UNIT;
 }
 

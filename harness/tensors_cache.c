@@ -193,7 +193,7 @@ static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) 
                 seen[key / tensors->problem.page_size] = 1;
 }
 
-/* Who begins as whom. Trees: any earlier sequence, and often all that both have. */
+/* Which sequence begins with the keys of which earlier one, and with how many of them: often with all that both have. */
 static void fill_prefixes(struct tensors *tensors, uint64_t seed) {
     for (int64_t s = 0; s < tensors->sequences; s++) {
         uint64_t bits = random_bits(seed, STREAM_PREFIXES, (uint64_t)s);

@@ -150,7 +150,7 @@ typedef enum tp_scales {
     TP_SCALES_NONE = 0,
     TP_SCALES_TENSOR = 1, /* one float32 for a whole tensor */
     TP_SCALES_TOKEN = 2,  /* one float32 for each token and KV head */
-    TP_SCALES_GROUP = 3,  /* one f16 for each 32 elements of a row, the last of which may be fewer */
+    TP_SCALES_GROUP = 3,  /* one f16 for each 32 elements of a row; the last group may have fewer */
     TP_SCALES_Q8_0 = 4    /* ggml's q8_0 blocks: an f16 scale, then 32 codes, 34 bytes. Strides count bytes */
 } tp_scales;
 TP_API const char *tp_scales_name(tp_scales kind); /* "token"; "scales?" when unknown */
@@ -390,7 +390,7 @@ TP_API void tp_problem_dtype(tp_problem *problem, tp_dtype all); /* q, k, v and 
    tp_problem_check explains what is wrong with a problem. */
 TP_API tp_status tp_problem_causal(tp_problem *problem);
 TP_API tp_status tp_problem_window(tp_problem *problem, int64_t left, int64_t right);
-/* Join one more kind with the tree so far by TP_MASK_AND or TP_MASK_OR; the first one just stands:
+/* Join one more kind with the tree so far by TP_MASK_AND or TP_MASK_OR. The first kind of a problem is joined with nothing:
    (causal AND window) OR spans is three calls. TP_INVALID as above. */
 TP_API tp_status tp_problem_mask(tp_problem *problem, tp_mask_kind join, tp_mask_kind kind, int64_t a,
                                  int64_t b);
@@ -484,7 +484,7 @@ typedef struct tp_tensors {
                                                  own (key q_pos, without positions); none there: of no
                                                  document                                            */
     const void *q_spans, *k_spans;            /* ids, likewise; or instead a list of spans: */
-    const void *spans, *span_offsets;         /* [n][2] start, end of positions, ascending and apart;
+    const void *spans, *span_offsets;         /* [n][2] start, end of positions, ascending, no overlap;
                                                  sequence s has spans offsets[s]..offsets[s+1]-1     */
     const void *parents;                      /* by row: an earlier row of the sequence, or -1       */
     const void *bits;                         /* bit key%8 of byte key/8 of a row: tp_mask_pack      */
@@ -948,7 +948,7 @@ typedef enum tp_lock_status {
     TP_LOCK_ABSENT = 0,        /* nothing is known                                                */
     TP_LOCK_MATCHES = 1,       /* it vouches for this host, library and model                     */
     TP_LOCK_STALE = 2,         /* another host, library or declared version                       */
-    TP_LOCK_OTHER_CONFIG = 3,  /* the lock has the model with another config                      */
+    TP_LOCK_OTHER_CONFIG = 3,  /* the lock has the model with another config or cache             */
     TP_LOCK_UNKNOWN_MODEL = 4, /* the lock does not have the model                                */
     TP_LOCK_REFUSED = 5,       /* a cell of the model did not pass, or is not there               */
     TP_LOCK_UNREADABLE = 6,    /* lock or config could not be read                                */
@@ -1022,11 +1022,10 @@ typedef struct tp_row {
 /* Computes the chosen rows only, so that a check can use real lengths:
        o[i*head_dim_v + x], lse[i]        for i in 0..count-1
    bound[i] receives the derived absolute error bound of row i's output for a kernel of this arithmetic
-   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse: infinity where a float of the kernel or
-   the output
-   dtype may overflow, 0 for rows that are empty, NaN or have only a sink, which must match as such; columns that are not
-   finite are left out. Each of the four may be NULL. Reads q, k, v of the tensors; o and lse of the
-   tensors are not touched. No SIMD, one thread, always in the library. */
+   (tp_receipt.arithmetic) that follows docs/maths.md, and lse_bound[i] that of its lse. A bound is infinity where a float of the
+   kernel or the output dtype may overflow. It is 0 for rows that are empty, NaN or have only a sink: such rows must be equal.
+   Columns that are not finite have no part in a bound. Each of the four outputs may be NULL. Reads q, k, v of the tensors; o and
+   lse of the tensors are not touched. No SIMD, one thread, always in the library. */
 TP_API tp_status tp_reference(const tp_problem *problem, const tp_tensors *tensors,
                               tp_precision precision, tp_arithmetic arithmetic, int64_t count,
                               const tp_row *rows, double *o, double *lse, double *bound,
@@ -1116,7 +1115,7 @@ typedef struct tp_mask_info {
     uint32_t struct_size;
     int32_t kind;         /* tp_mask_kind */
     const char *name;     /* "window" */
-    const char *words;    /* of the text form, apart by blanks: "window=L,R", "prefix=N prefix" */
+    const char *words;    /* of the text form, separated by blanks: "window=L,R", "prefix=N prefix" */
     const char *examples; /* the same with numbers: "window=19,5", "prefix=33 prefix" */
     const char *value[2]; /* what its values are called: "left", "right" */
     int64_t min[2];       /* the least that each may be; the greatest is 2^40 */

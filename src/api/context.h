@@ -63,7 +63,7 @@ tp__cache *tp__cache_create(int max);
 void tp__cache_destroy(tp__cache *cache);
 
 /* Checks choice and problem, decides, and fills in *plan; tp_plan_create without the allocation. When the
-   decision was to refuse, only the plan's decision is set; NULL: there is none. Whoever has the plan lets go of it. */
+   decision was to refuse, only the plan's decision is set; NULL: there is none. The caller releases it with the plan. */
 tp_status tp__plan_make(tp_context *context, const tp_problem *problem, const tp_choice *choice,
                         tp_plan *plan, tp_error *error);
 

@@ -25,12 +25,12 @@ void tp__flight_init(tp__flight *flight, const tp_plan *plan, void (*landed)(tp_
 /* What a run of the CPU checks, and what belongs to a device. */
 tp_status tp__flight_check(const tp_plan *plan, const tp_problem *bounds, const tp_tensors *tensors, const tp_exec *exec,
                            tp_error *error);
-/* A call that was checked. TP_OK: it will land, or has done so. */
+/* Begins a call that was checked. TP_OK: it will be marked as done, or is already. */
 tp_status tp__flight_submit(tp__flight *flight, const tp_problem *bounds, const tp_tensors *tensors, const tp_exec *exec,
                             void **event, tp_error *error);
-/* It is done: wakes who waits. */
+/* Marks the call as done and wakes the threads that wait for it. */
 void tp__flight_land(tp__flight *flight);
-/* 0 when the time is over first; negative: no limit. */
+/* Waits until it is done; 0 when the time was over first. A negative time is no limit. */
 int tp__flight_wait(tp__flight *flight, int64_t timeout_ns);
 /* What tp__flight_init took. */
 void tp__flight_end(tp__flight *flight);

@@ -6,7 +6,7 @@
  *     m' = max(m, max s)              over the keys the row sees
  *     p  = 2^((s - m') unit)          exactly 0 for a key it does not see
  *     l' = l*c + sum p                c = 2^((m - m') unit), exactly 1 when the maximum stands
- *     o' = o*c + p v                  p as dropout leaves it
+ *     o' = o*c + p v                  p as dropout leaves it, times the key's v_scale
  *
  * For few rows dots has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip
  * computes only the panels its rows see, and only panels that some row sees in part are masked. Rows that see
@@ -30,6 +30,13 @@ static void careful_values(const tp__row_tile *t, const strip *s, const float *c
     }
 }
 
+/* As pv has them of codes. A weight of 0 stays 0: scales are finite. */
+static void scale_weights(const tp__row_tile *t, const strip *s) {
+    for (int64_t r = s->first; r < s->first + s->mr; r++)
+        for (int64_t j = s->lo / VEC_LANES * VEC_LANES; j < s->hi; j += VEC_LANES)
+            vec_store(t->s + r * t->lds + j, vec_load(t->s + r * t->lds + j) * vec_load(t->v_scale + j));
+}
+
 void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     strip strips[VEC_STRIPS];
     strip_bits bits[VEC_STRIPS];
@@ -42,6 +49,7 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     for (int i = 0; i < n; i++) strip_softmax(t, &strips[i], c + strips[i].first, WEIGHTS_F32);
 
     if (t->v == NULL) return;
+    for (int i = 0; i < n && t->v_scale != NULL; i++) scale_weights(t, &strips[i]);
 
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows of codes as kernel functions meet them. An element is code * scale. Where groups of a row have scales of 16 bits, that
- * product is exact. Where a row has one float32 scale it is rounded once, but scores of few rows are sums of q * code,
- * multiplied by the scale at the end. A scale that is not finite makes its elements NaN.
+ * product is exact. Where a row has one float32 scale, packing rounds it once; few rows do without it: their scores are sums of
+ * q * code, multiplied by the scale at the end, and their weights are multiplied by the scale before they meet the codes of a
+ * value. A scale that is not finite makes its elements NaN.
  */
 #ifndef TP_KERNELS_CODES_H
 #define TP_KERNELS_CODES_H
@@ -17,15 +18,30 @@ typedef struct code_row {
     const char *scales;
 } code_row;
 
+VEC_INLINE const char *scales_at(const tp__keys_in *keys, int64_t key) {
+    return keys->row[key + keys->scales] + keys->scales_offset;
+}
+
 VEC_INLINE code_row code_row_at(const tp__keys_in *keys, int64_t key) {
-    return (code_row){(const uint8_t *)keys->row[key] + keys->offset,
-                      keys->scales > 0 ? keys->row[key + keys->scales] + keys->scales_offset : NULL};
+    return (code_row){(const uint8_t *)keys->row[key] + keys->offset, keys->scales > 0 ? scales_at(keys, key) : NULL};
 }
 
 /* Infinity becomes NaN, everything else stays. */
 VEC_INLINE float finite_scale(float scale) { return scale + scale * 0.0f; }
 
 VEC_INLINE float row_scale(const code_row *row) { return finite_scale(*(const float *)row->scales); }
+
+/* Of keys first..last-1; of those beside them, to whole groups of 16, 0. */
+VEC_INLINE void row_scales(const tp__keys_in *keys, float scale[TP__FEW_KEYS]) {
+    const int64_t first = keys->first / 16 * 16, last = (keys->last + 15) / 16 * 16;
+    for (int64_t j = first; j < keys->first; j++) scale[j] = 0;
+    for (int64_t j = keys->first; j < keys->last; j++) scale[j] = *(const float *)scales_at(keys, j);
+    for (int64_t j = keys->last; j < last; j++) scale[j] = 0;
+    for (int64_t j = first; j < last; j += VEC_LANES) {
+        vec_f by = vec_load(scale + j);
+        vec_store(scale + j, by + by * 0.0f); /* finite_scale */
+    }
+}
 
 /* Of the group that element x belongs to. */
 VEC_INLINE float group_scale_i4(const code_row *row, int64_t x) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* o = o*c + p v for few rows, straight from codes: the bits are the same as by way of the packed form. */
+/* o = o*c + p v for few rows, straight from codes: the bits are the same as by way of packed codes and tp__row_tile's v_scale. */
 #include "kernels/codes.h"
 
 /* Vectors of o at a time: as many as leave the accumulators in registers. */

@@ -62,7 +62,8 @@ enum {
     TP__FUNCTION_COUNT = TP__FUNCTIONS_PER_SET * TP__SETS,
     TP__TILE_ROWS = 96,  /* most rows of a tile, on any ISA */
     TP__BACK_ROWS = 96,  /* rows of a tile of backward, on every ISA: part of its numerics */
-    TP__BLOCK_WORDS = 8  /* of 64 keys: most keys of a block, at any head dim */
+    TP__BLOCK_WORDS = 8, /* of 64 keys: most keys of a block, at any head dim */
+    TP__FEW_KEYS = 128   /* most keys of a block of decode, at any head dim: qk and pv get no more */
 };
 
 /* What kernel functions did; one per task. Each counts itself under its own number. */
@@ -169,6 +170,7 @@ typedef struct tp__keys_in {
     tp__ahead *ahead;    /* as many lines are asked for as are read */
     int64_t scales;        /* the scales of key j lie at row[j + scales] + scales_offset; 0: there are none, or among codes */
     int64_t scales_offset;
+    float *apart;          /* not NULL, [block]: pack_v leaves the scales of whole rows here, finite ones, and packs codes */
 } tp__keys_in;
 
 /* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:
@@ -231,6 +233,7 @@ typedef struct tp__row_tile {
     int64_t bit_words;
     const tp__modify *modify;  /* NULL: scores stay as they are */
     const tp__drop *drop;      /* NULL: every p meets its v; l knows nothing of it */
+    const float *v_scale;      /* not NULL, [block]: p is multiplied by it before it meets v; l knows nothing of it */
 } tp__row_tile;
 typedef void tp__attend_fn(tp__trace *, const tp__row_tile *);
 

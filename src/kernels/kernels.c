@@ -67,7 +67,7 @@ int tp_block_keys(int64_t head_dim) {
 /* As tp_block_keys, for few rows. Measured: the block and the next one, of all KV heads, should stay near. */
 int tp_decode_block_keys(int64_t head_dim, tp_dtype k_dtype) {
     int64_t bytes = head_dim * (int64_t)tp_dtype_bytes(k_dtype);
-    return bytes <= 128 ? 128 : bytes <= 256 ? 64 : 32;
+    return bytes <= 128 ? TP__FEW_KEYS : bytes <= 256 ? 64 : 32;
 }
 
 /* Up to here prefill's packing does not pay. Also part of the contract: it decides by which loop a row goes. */

@@ -21,7 +21,7 @@ typedef struct trial {
     pthread_mutex_t *gate; /* closed until all have been tried */
     pthread_t thread;
     long id;               /* the kernel's */
-    char capacity[192];        /* a pool takes about as much for a thread: given back before one is made */
+    char memory[192];      /* a pool takes about as much for a thread: given back before one is made */
 } trial;
 
 static void *wait_at_the_gate(void *one) {

@@ -48,9 +48,8 @@ const tp_mask_info *tp_mask_at(int index) {
 }
 
 const tp__mask_kind *tp__mask_kind_of(int32_t kind) {
-    for (int i = 0; i < KINDS; i++)
-        if (kinds[i].info.kind == kind) return &kinds[i];
-    return NULL;
+    int64_t i = (int64_t)kind - kinds[0].info.kind; /* the table has them by number, one after another */
+    return i >= 0 && i < KINDS && kinds[i].info.kind == kind ? &kinds[i] : NULL;
 }
 
 static int joins(int32_t kind) { return kind == TP_MASK_AND || kind == TP_MASK_OR; }

@@ -118,13 +118,13 @@ int64_t tp__mask_first_position(const tp_problem *problem, int64_t q_len, int64_
 
 /* A view without data, of a sequence of these lengths. */
 tp__mask_view tp__mask_view_plain(const tp_problem *problem, int64_t q_len, int64_t kv_len);
-/* Finds out what of the data is in order; O(keys). Until then nothing is taken to be. */
+/* Finds out which arrays ascend; O(keys). Before this call none is assumed to. */
 void tp__mask_look(tp__mask_view *view);
 
 /* Whether the whole tree shows one pair. Kinds whose data is not there allow what the others do. */
 int tp__mask_allowed(tp__mask_view *view, int64_t head, int64_t row, int64_t key);
 
-/* The union of intervals, ascending and apart, within which the row sees keys; returns whether it sees all
+/* The union of intervals, ascending and without overlap, within which the row sees keys; returns whether it sees all
    of these. Kinds whose data is not there are left out. */
 typedef struct tp__parts {
     int count;
@@ -138,6 +138,8 @@ void tp__mask_words(tp__mask_view *view, int64_t head, int64_t row, int64_t key,
 
 /* Without data, the hull of the keys [lo, hi) that the row at q_pos sees, within 0..kv_len. */
 tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t kv_len);
+/* The same for a row of a view, where the tree is plain: for those who ask for many rows. */
+tp__interval tp__mask_plain(tp__mask_view *view, int64_t row);
 
 /* From the first key that any row of the sequence sees to the last, of a plain mask. */
 tp__interval tp__mask_hull(const tp_problem *problem, int64_t q_len, int64_t kv_len);

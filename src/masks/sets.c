@@ -42,8 +42,26 @@ static int leaf_keys(tp__mask_view *view, const tp__mask_kind *kind, const tp_ma
     return tp__mask_keys_at(view, kind->reach(view, node, row), keys);
 }
 
+/* Under ANDs alone, which is the common case. */
+static int one_part(tp__mask_view *view, int64_t row, tp__parts *parts) {
+    const tp_problem *problem = view->problem;
+    tp__interval seen = {0, view->kv_len}, keys;
+    int exact = 1;
+    for (int i = 0; i < problem->mask_nodes; i++) {
+        const tp_mask_node *node = &problem->mask[i];
+        if (node->kind == TP_MASK_AND || (view->tensors == NULL && tp__mask_node_reads(node))) continue;
+        exact &= leaf_keys(view, tp__mask_kind_of(node->kind), node, row, &keys);
+        if (keys.lo > seen.lo) seen.lo = keys.lo;
+        if (keys.hi < seen.hi) seen.hi = keys.hi;
+    }
+    parts->count = 0;
+    add(parts, seen);
+    return exact;
+}
+
 int tp__mask_parts(tp__mask_view *view, int64_t row, tp__parts *parts) {
     const tp_problem *problem = view->problem;
+    if (tp__mask_parts_max(problem) == 1) return one_part(view, row, parts);
     tp__parts stack[TP__MASK_PARTS];
     int depth = 0, exact = 1;
     for (int i = 0; i < problem->mask_nodes; i++) {
@@ -110,21 +128,24 @@ void tp__mask_words(tp__mask_view *view, int64_t head, int64_t row, int64_t key,
     memcpy(words, stack[0], (size_t)((count + 63) / 64) * sizeof *words);
 }
 
-tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t kv_len) {
-    tp__mask_view view = {.problem = problem, .q_len = 1, .kv_len = kv_len, .first = q_pos};
-    tp__interval seen = {0, kv_len};
-    if (!tp__mask_is_plain(problem)) {
-        tp__parts parts;
-        tp__mask_parts(&view, 0, &parts);
-        if (parts.count == 0) return (tp__interval){0, 0};
-        return (tp__interval){parts.part[0].lo, parts.part[parts.count - 1].hi};
-    }
-    for (int i = 0; i < problem->mask_nodes; i++) { /* the common case, asked for once a row */
+tp__interval tp__mask_plain(tp__mask_view *view, int64_t row) {
+    const tp_problem *problem = view->problem;
+    tp__interval seen = {0, view->kv_len};
+    for (int i = 0; i < problem->mask_nodes; i++) {
         if (problem->mask[i].kind == TP_MASK_AND) continue;
-        tp__interval one = tp__mask_kind_of(problem->mask[i].kind)->reach(&view, &problem->mask[i], 0);
+        tp__interval one = tp__mask_kind_of(problem->mask[i].kind)->reach(view, &problem->mask[i], row);
         if (one.lo > seen.lo) seen.lo = one.lo;
         if (one.hi < seen.hi) seen.hi = one.hi;
     }
     if (seen.hi <= seen.lo) seen = (tp__interval){0, 0};
     return seen;
+}
+
+tp__interval tp__mask_interval(const tp_problem *problem, int64_t q_pos, int64_t kv_len) {
+    tp__mask_view view = {.problem = problem, .q_len = 1, .kv_len = kv_len, .first = q_pos};
+    tp__parts parts;
+    if (tp__mask_is_plain(problem)) return tp__mask_plain(&view, 0);
+    tp__mask_parts(&view, 0, &parts);
+    if (parts.count == 0) return (tp__interval){0, 0};
+    return (tp__interval){parts.part[0].lo, parts.part[parts.count - 1].hi};
 }

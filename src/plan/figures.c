@@ -7,8 +7,9 @@
 #include "masks/mask.h"
 #include "strategies/prepare.h"
 
-/* Raised whenever a change to the leaves changes bits. */
+/* Raised whenever a change to the kernel functions changes bits. */
 #define NUMERICS_VERSION 2
+#define CODES_VERSION 2 /* the same for what concerns quantised k and v alone */
 
 static double times(int64_t a, int64_t b) { return (double)a * (double)b; }
 
@@ -24,10 +25,11 @@ static const char *fused_id(const tp_problem *p, tp__path path, const char *isa,
                              TP_CHUNK_KEYS, tp_decode_rows((tp_dtype)p->k_dtype), few, TP_DECODE_CHUNK_KEYS);
 }
 
-/* " i8:token" and so on; "" for what is not quantised. */
+/* " k=i8/token-2" and so on; "" for what is not quantised. */
 static const char *stored_id(const char *name, int32_t dtype, int32_t scales, tp_decision *decision) {
     if (scales == TP_SCALES_NONE) return "";
-    return tp__decision_text(decision, " %s=%s/%s", name, tp_dtype_name((tp_dtype)dtype), tp_scales_name((tp_scales)scales));
+    return tp__decision_text(decision, " %s=%s/%s-%d", name, tp_dtype_name((tp_dtype)dtype), tp_scales_name((tp_scales)scales),
+                             CODES_VERSION);
 }
 
 /* What else decides bits. */

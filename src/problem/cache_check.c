@@ -151,7 +151,7 @@ static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error 
     TP_REQUIRE(t->sparse_stride >= 0 && !__builtin_mul_overflow(t->sparse_stride, rows, &reach) &&
                    reach <= (int64_t)1 << 58,
                error, TP_INVALID, "sparse_stride is %lld for %lld tokens: it must be at least 0, and the "
-               "lists addressable", (long long)t->sparse_stride, (long long)rows);
+               "sparse indices addressable", (long long)t->sparse_stride, (long long)rows);
     TP_TRY(check_array(t, "sparse_indices", t->sparse_indices, error));
     if (!tp__reads_indices(t)) {
         TP_REQUIRE(rows == 0 || t->sparse_indices != NULL, error, TP_INVALID,

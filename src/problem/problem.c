@@ -168,9 +168,9 @@ static tp_status check_cache(const tp_problem *p, tp_error *error) {
     TP_TRY(check_either("invariant", p->invariant, "0 or 1", error));
     TP_REQUIRE(p->reserved == 0, error, TP_INVALID, "reserved is %d: it must be 0", p->reserved);
     TP_REQUIRE(!p->sparse_sorted || p->sparse_len > 0, error, TP_INVALID,
-               "sparse_sorted is 1 with sparse_len 0: there are no lists");
+               "sparse_sorted is 1 with sparse_len 0: there are no sparse indices");
     TP_REQUIRE(p->sparse_len == 0 || p->sparse_sorted || p->mask_nodes == 0, error, TP_INVALID,
-               "mask_nodes is %d with lists that are not sorted: a mask needs sparse_sorted",
+               "mask_nodes is %d with sparse indices that are not sorted: a mask needs sparse_sorted",
                p->mask_nodes);
     TP_REQUIRE(!p->latent || (p->k_dtype == p->v_dtype && p->head_dim_v <= p->head_dim_qk), error,
                TP_INVALID,
@@ -217,7 +217,7 @@ static tp_status check_lists(const tp_problem *p, tp_error *error) {
         if (!(info->traits & TP_MASK_MONOTONE)) found = info->name;
     }
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
-               "%s with lists of %lld keys: lists go with causal, window, softcap, sinks and qscale only",
+               "%s with sparse indices of %lld keys: they go with causal, window, softcap, sinks and qscale only",
                found, (long long)p->sparse_len);
     return TP_OK;
 }
@@ -228,7 +228,7 @@ static tp_status check_cascade(const tp_problem *p, tp_error *error) {
     if (p->cascade == 0) return TP_OK;
     TP_REQUIRE(p->kv_layout == TP_PAGED, error, TP_INVALID,
                "cascade is %lld though kv_layout is not TP_PAGED: sequences share keys by their pages", (long long)p->cascade);
-    const char *found = p->sparse_len > 0         ? "lists"
+    const char *found = p->sparse_len > 0         ? "sparse indices"
                         : p->positions            ? "positions"
                         : p->alibi                ? "alibi"
                         : p->bias_dtype           ? "bias"
@@ -246,13 +246,13 @@ static tp_status check_backward(const tp_problem *p, tp_error *error) {
     if (p->op != TP_BACKWARD) return TP_OK;
     const char *found = p->k_scales != 0 || p->v_scales != 0 ? "a quantised k or v"
                         : p->kv_layout == TP_PAGED ? "paged"
-                        : p->sparse_len > 0        ? "lists"
+                        : p->sparse_len > 0        ? "sparse indices"
                         : p->latent              ? "latent"
                         : p->invariant           ? "invariant"
                                                  : NULL;
     TP_REQUIRE(found == NULL, error, TP_UNSUPPORTED,
-               "%s with op TP_BACKWARD: gradients go through plain batches, used lengths and packed sequences only",
-               found);
+               "%s with op TP_BACKWARD: gradients go through k and v of f32, f16 and bf16, in plain batches, used lengths and "
+               "packed sequences, only", found);
     return TP_OK;
 }
 

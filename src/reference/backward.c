@@ -29,7 +29,7 @@ typedef struct job {
 
 static tp_status check_served(const tp_problem *problem, tp_error *error) {
     const char *found = problem->kv_layout == TP_PAGED ? "a paged layout"
-                        : problem->sparse_len > 0        ? "lists of keys"
+                        : problem->sparse_len > 0        ? "sparse indices"
                         : problem->latent              ? "a latent cache"
                         : problem->k_scales != 0 || problem->v_scales != 0 ? "a quantised k or v"
                                                        : NULL;

@@ -21,7 +21,8 @@
 #define EXACT_INT 0x1p24 /* integers below are floats */
 #define LANES     16
 
-/* Before the loop over columns, whose arrays lie apart: they are too many for a compiler to ask. */
+/* Stands before the loop over columns. Its arrays do not overlap, and there are too many of them for the compiler to test that
+   before it vectorises. */
 #ifdef __clang__
 #define NO_ALIAS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -33,6 +34,7 @@ typedef struct growth {
     double log;      /* of that factor, whatever its size */
 } growth;
 
+#define LARGEST_CODE 448.0
 #define LOG_MAX 600.0 /* the exponential of more is not computed */
 
 /* Which of decode's chains meets element x of a key: bf16 elements are loaded two by two. */
@@ -42,14 +44,14 @@ static int chain_of(const tp_problem *problem, int64_t x) {
 }
 
 /* What a key's scale adds to the error of its score, in units of log2: prefill rounds each element code * scale, decode sums
-   q * code and rounds the product with the scale. Sums of codes, and elements, must not overflow. */
+   q * code, of e4m3 in units of 2^-8, and rounds the product with the scale. Sums of codes, and elements, must not overflow. */
 static double scaled_error(const tp__reference_row *row, const tp__key *key, double sum, double size, double queries,
                            double largest, double *reach) {
-    const double limit = 448; /* no code is greater */
-    double d = (double)row->problem->head_dim_qk, scale = tp__row_k_scale(row, key->index);
+    const double units = row->problem->k_dtype == TP_E4M3 ? 0x1p8 : 1;
+    double d = (double)row->problem->head_dim_qk, scale = tp__code_scale(row, 0, key->index);
     if (!tp__scales_by_row(row->problem->k_scales)) return 0;
-    *reach = fmax(*reach, fmax(queries * LN_2 * limit, largest));
-    return UNIT * (size + fabs(sum)) + (queries + 2 * d * scale) * TINY;
+    *reach = fmax(*reach, fmax(queries * LN_2 * LARGEST_CODE, largest));
+    return UNIT * (size + fabs(sum)) + (queries + 2 * d * scale * units) * TINY;
 }
 
 /* Of one score, in units of log2; *reach, in natural ones, is the largest magnitude its sums can have. */
@@ -221,6 +223,7 @@ typedef struct walk {
     double sum_walk;         /* as tp__columns.walk, for the row sum */
     double steps, sum_steps; /* roundings that one key's share can pass through */
     double log;              /* the greatest of a key's factor */
+    double reach;            /* the largest element that a code could be, with its key's scale */
 } walk;
 
 /* The best key's score, and how far it may fall. */
@@ -305,6 +308,8 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
             c->chunk[x] = 0;
         }
     }
+    for (int64_t i = 0; i < row->count && row->keys[i].index != TP__SINK; i++)
+        w.reach = fmax(w.reach, LARGEST_CODE * tp__code_scale(row, 1, row->keys[i].index));
     /* a cut rescales and merges once more, wherever it is: at most all there is */
     w.sum_walk += g->cuts * 4 * total;
     for (int64_t x = 0; x < dv && g->cuts > 0; x++) c->walk[x] += g->cuts * 5 * c->size[x];
@@ -317,19 +322,19 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
 static double column_bound(const tp__reference_row *row, int64_t x, const walk *w, double sum_error) {
     const tp__columns *c = &row->columns;
     double min = fmax(w->shrunk, DBL_MIN), o = row->o[x], unit = row->rounding->sum;
-    int scaled = tp__scales_by_row(row->problem->v_scales); /* each element is rounded */
+    int scaled = tp__scales_by_row(row->problem->v_scales); /* each element is rounded, or each weight times its scale */
     double operands = tp__product_error(row->rounding->weight, row->rounding->value + (scaled ? UNIT : 0));
     double weights = fmin(c->spread[x] / min, c->farthest[x]);
     double sums =
         unit * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * unit) / min;
     sums = fmin(sums, 2 * w->steps * unit * c->largest[x]);
     if (operands > 0) sums += operands * fmin((c->size[x] + c->shift[x]) / min, 2 * c->largest[x]);
-    sums += ((scaled ? 3 : 2) * (double)row->count + 2 * w->steps) * TINY;
+    sums += ((scaled ? 2 + LARGEST_CODE : 2) * (double)row->count + 2 * w->steps) * TINY;
     double error = weights + (sums + (fabs(o) + weights) * sum_error) / (1 - sum_error);
     error *= SECOND_ORDER;
     error += (row->problem->dropout > 0 ? 5 : 2) * UNIT * (fabs(o) + error) + TINY;
     /* the sum of weight * v is at most count * |v|, whatever maximum it is relative to */
-    if (!((double)row->count * c->largest[x] * SECOND_ORDER < FLT_MAX)) return INFINITY;
+    if (!((double)row->count * c->largest[x] * SECOND_ORDER < FLT_MAX && w->reach < FLT_MAX)) return INFINITY;
     return c->largest[x] == 0 ? 0 : error + tp__store_error(row->problem->o_dtype, fabs(o) + error);
 }
 

@@ -75,8 +75,8 @@ void tp__row_place(tp__reference_row *row, const tp_row *chosen);
 /* A key's k, and its v, which is 0 for the sink: in the row's memory until the next of these calls. */
 const double *tp__row_k(const tp__reference_row *row, int64_t key);
 const double *tp__row_v(const tp__reference_row *row, const tp__key *key);
-/* The size of the scale that all of a key's k have; 1 where groups have their own, or nothing is scaled. */
-double tp__row_k_scale(const tp__reference_row *row, int64_t key);
+/* The size of the scale that all of a key's k, or v, have; 1 where groups have their own, or nothing is scaled. */
+double tp__code_scale(const tp__reference_row *row, int of_v, int64_t key);
 float tp__rounded(int32_t dtype, float value);
 /* What a score loses or gains by ALiBi, and its bias: -inf hides the key. */
 double tp__alibi_at(const tp__reference_row *row, int64_t key);

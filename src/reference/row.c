@@ -63,9 +63,10 @@ static void load_stored(const tp__reference_row *row, int of_v, int64_t key, dou
     for (int64_t x = 0; x < dim; x++) to[x] = tp__stored(dtype, kind, codes, scales, x);
 }
 
-double tp__row_k_scale(const tp__reference_row *row, int64_t key) {
-    if (!tp__scales_by_row(row->problem->k_scales)) return 1;
-    return fabs((double)*(const float *)scales_of(row, 0, place_of(row, key).k_scales));
+double tp__code_scale(const tp__reference_row *row, int of_v, int64_t key) {
+    if (!tp__scales_by_row(of_v ? row->problem->v_scales : row->problem->k_scales)) return 1;
+    tp__key_place place = place_of(row, key);
+    return fabs((double)*(const float *)scales_of(row, of_v, of_v ? place.v_scales : place.k_scales));
 }
 
 const double *tp__row_k(const tp__reference_row *row, int64_t key) {

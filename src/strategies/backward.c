@@ -118,7 +118,7 @@ static void pack_block(const tp__backward *b, const tp__back_task *task, tp__bac
     tp__ahead none = {0};
     tp__keys_rows(&task->keys, key + first, last - first, key + last, scratch->k_row + first, scratch->v_row + first);
     tp__keys_in in = {(const char *const *)scratch->k_row,
-                      task->head * t->k.stride[2] * (int64_t)tp_dtype_bytes(p->k_dtype), first, last, &none, 0, 0};
+                      task->head * t->k.stride[2] * (int64_t)tp_dtype_bytes(p->k_dtype), first, last, &none, 0, 0, NULL};
     scratch->k_found = kernels->pack_k[p->k_dtype](scratch->trace, scratch->k, &in, b->block, p->head_dim_qk);
     scratch->k_found |= kernels->pack_v[p->k_dtype](scratch->trace, scratch->k_rows, &in, b->block, p->head_dim_qk);
     in.row = (const char *const *)scratch->v_row;

@@ -14,6 +14,8 @@
  * all, the sum of each. A softmax of few rows is mostly its fixed cost. Where rows see different keys of the block, V is
  * packed as in prefill, so that what a row does not see cannot reach it; the bits are the same.
  */
+#include <string.h>
+
 #include "strategies/fused.h"
 
 /* At head number `part` of the task: what to ask for in each token of the next block. That is, at the first head, all lines
@@ -89,6 +91,8 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     tp__keys_head(&work->keys, 0, task->head + part, k_in);
     tp__keys_head(&work->keys, 1, task->head + part, v_in);
     int packed = 0, v_found = 0;
+    float v_scale[TP__FEW_KEYS];
+    v_in->apart = tp__scales_by_row(problem->v_scales) ? v_scale : NULL;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__row_tile tile = tp__work_tile(work, part, row, rows, state);
@@ -106,10 +110,12 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
                                            c, tile.o, tile.ldo);
             continue;
         }
+        if (!packed && v_in->apart != NULL) memset(v_scale, 0, sizeof v_scale);
         if (!packed++)
             v_found = kernels->pack_v[v_as](scratch->trace, scratch->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
         tile.v_found = v_found;
+        tile.v_scale = v_in->apart;
         kernels->attend(scratch->trace, &tile);
     }
 }
@@ -125,7 +131,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     tp__work_keys(work, key, first, last, next);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead, v_ahead;
-    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0};
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0, NULL}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0, NULL};
     int64_t heads = f->tile_rows / work->task->count; /* that go together */
     int together = heads > 0 && block_class == TP__BLOCK_FULL && !tp__modifies_scores(problem) && problem->dropout <= 0;
     for (int64_t part = 0; together && part < work->task->heads; part += heads)

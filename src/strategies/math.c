@@ -177,7 +177,7 @@ static int pack(const work *w, const scratch *slot, const rows_at *at, tp__inter
                       slot->v_row + any.lo);
     tp__keys_repeat(&at->keys, slot->k_row, slot->v_row, 0, any.lo, any.lo);
     tp__keys_repeat(&at->keys, slot->k_row, slot->v_row, any.hi, count, any.lo);
-    tp__keys_in in = {(const char *const *)slot->k_row, 0, 0, count, &none, 0, 0};
+    tp__keys_in in = {(const char *const *)slot->k_row, 0, 0, count, &none, 0, 0, NULL};
     tp__keys_head(&at->keys, 0, kv_head, &in);
     kernels->pack_k[tp__stored_as(problem->k_dtype, problem->k_scales)](slot->trace, slot->k, &in, w->lds, problem->head_dim_qk);
     in.row = (const char *const *)slot->v_row;

@@ -25,7 +25,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     int64_t v_bytes = tp__units_bytes(problem->v_dtype, tp__row_units(problem->v_scales, problem->head_dim_v));
     tp__ahead k_ahead = {k_row + early, k_row + last + TP__AHEAD_KEYS, NULL, 0, (k_bytes + TP__LINE - 1) / TP__LINE, 0};
     tp__ahead v_ahead = {v_row + early, v_row + last + TP__AHEAD_KEYS, NULL, 0, (v_bytes + TP__LINE - 1) / TP__LINE, 0};
-    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0};
+    tp__keys_in k_in = {k_row, 0, first, last, &k_ahead, 0, 0, NULL}, v_in = {v_row, 0, first, last, &v_ahead, 0, 0, NULL};
     tp__keys_head(&work->keys, 0, task->head, &k_in);
     tp__keys_head(&work->keys, 1, task->head, &v_in);
     k_ahead.offset = k_in.offset;

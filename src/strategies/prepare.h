@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a mask needs before any tile, once a call: the callback's answers, and room to note which keys are
-   seen. It lies at the start of the workspace. */
+/* What a mask needs before any tile, once a call: the callback's answers, and bits that note which keys
+   are seen. It lies at the start of the workspace. */
 #ifndef TP_STRATEGIES_PREPARE_H
 #define TP_STRATEGIES_PREPARE_H
 
@@ -10,7 +10,7 @@
 /* Bytes of workspace for any call within the problem's bounds; SIZE_MAX: cannot be addressed. 0 for plain
    masks. */
 size_t tp__prepare_bytes(const tp_problem *problem);
-/* With it, all the workspace that a strategy's run needs. */
+/* All the workspace that a run of a strategy needs, this part included. */
 size_t tp__workspace(const tp__strategy *strategy, const tp_problem *problem, const tp__kernel_set *kernels,
                      int path, int threads);
 /* Takes them from the job's workspace, asks the callback, clears the notes. */

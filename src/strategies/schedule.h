@@ -2,8 +2,7 @@
 /*
  * Cutting a call into tasks, most costly first, claimed by an ascending ticket. A task is a range of merged
  * rows of some KV heads of one sequence, or of all that share a segment (cascade.h), and all the keys they see or one chunk
- * of them. How a call is cut
- * changes no bit of the result, so the cut may follow the number of threads.
+ * of them. How a call is cut changes no bit of the result, so the cut may follow the number of threads.
  *
  * Where rows and heads are too few for the threads, a range is split into its chunks: a *split range*, whose tasks
  * hand over their chunks' states in order. They stand in order among the tickets, so a task waits only for
@@ -73,11 +72,11 @@ int64_t tp__chunk_keys(int decode);
 /* Whether the heads of a token lie apart and the tokens of a head together: [head][token][dim], HND in pages. */
 static inline int tp__heads_lie_apart(const tp_tensor *tensor) { return tensor->stride[2] > tensor->stride[1]; }
 
-/* Most tasks, and most relays, that a call within the problem's bounds can have. */
+/* The greatest number of tasks, and of splits, that a call within the problem's bounds can have. */
 int64_t tp__schedule_bound(const tp__cut *cut);
 int tp__split_kv_bound(const tp__cut *cut);
 
-/* Fills in the tasks, which has room for tp__schedule_bound of them. */
+/* Fills in the tasks; the array has tp__schedule_bound places. */
 void tp__schedule_build(tp__schedule *schedule, const tp__cut *cut, const tp_tensors *tensors);
 
 /* The next task, or NULL when none is left. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A strategy is the loop around the tiles: it cuts a call into tasks, lays out the workspace and calls
- * leaves. It allocates nothing and decides nothing: problem, kernels and threads come in.
+ * kernel functions. It allocates nothing and decides nothing: problem, kernels and threads come in.
  */
 #ifndef TP_STRATEGIES_STRATEGY_H
 #define TP_STRATEGIES_STRATEGY_H

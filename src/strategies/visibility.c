@@ -56,12 +56,15 @@ tp__interval tp__visibility_plain(const tp__keys *keys, int64_t q_pos) {
 static int64_t look_plain(tp__visibility *visibility, const tp__keys *keys) {
     int64_t position = tp__mask_first_position(visibility->problem, keys->seq.q_len, keys->seq.kv_len);
     int64_t group = visibility->group, token = visibility->first / group, head = visibility->first % group, pairs = 0;
+    tp__mask_view view = tp__mask_view_plain(visibility->problem, keys->seq.q_len, keys->seq.kv_len);
     tp__interval seen = tp__visibility_plain(keys, position + token);
     tp__interval any = {INT64_MAX, 0}, every = {0, INT64_MAX};
     for (int64_t i = 0; i < visibility->count; i++) {
         if (head == group) {
             head = 0;
-            seen = tp__visibility_plain(keys, position + ++token);
+            token++;
+            seen = visibility->problem->sparse_len > 0 ? tp__visibility_plain(keys, position + token)
+                                                       : tp__mask_plain(&view, token);
         }
         head++;
         visibility->lo[i] = seen.lo;

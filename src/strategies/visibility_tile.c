@@ -33,7 +33,8 @@ static int rows_leave_gap(const tp__visibility *visibility, int64_t rows) {
     return 0;
 }
 
-/* Bits only where some row meets more than one of its parts here, or neighbours are apart. */
+/* A tile gets bits only where intervals do not describe it: a row has several intervals in it, or neighbouring rows have
+   intervals that do not meet. */
 static int tile_parts(const tp__visibility *visibility, tp__row_tile *tile, int64_t row, int64_t key, int64_t last) {
     int any = 0, holes = 0;
     if (!tp__tile_meets(visibility, row, key)) return 0;

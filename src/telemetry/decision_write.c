@@ -21,7 +21,7 @@ static void write_text(tp__emit *e, const tp_decision *d) {
         tp__emit_text(e, "kernel     none: %s\n", tp_status_name((tp_status)d->status));
     for (int i = 0; i < d->candidate_count; i++) {
         const tp_candidate *c = tp_decision_candidate(d, i);
-        tp__emit_text(e, "  %-8s %-8s %-10s %s", c->kernel, c->strategy, tier_name(c->tier),
+        tp__emit_text(e, "  %-11s %-8s %-10s %s", c->kernel, c->strategy, tier_name(c->tier),
                       c->chosen ? "taken" : "refused:");
         const tp_reason *why;
         for (int r = 0; (why = tp_candidate_reason(c, r)) != NULL; r++)

@@ -14,8 +14,8 @@ typedef struct tp__locks {
     atomic_llong scratch, canary;
 } tp__locks;
 
-/* The state of a model takes away that of all models, and the other way round. Times and bytes that a model's state does
-   not know stay. */
+/* A model's state replaces the one state of all models, and the other way round. Times and bytes that the new state does not
+   know keep their values. */
 void tp__locks_set(tp__locks *locks, int model, const tp_lock_state *state);
 /* That of the model or, where it has none, the worst that there is. */
 tp_lock_status tp__locks_of(const tp__locks *locks, const tp__counts *counts, int model);

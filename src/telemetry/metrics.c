@@ -23,7 +23,7 @@ typedef struct family {
 
 #define FIGURE(field) offsetof(tp_count, field)
 static const family families[] = {
-    {"tileproof_calls_total", "counter", "Completed calls, by the kernel whose leaf did the scores.",
+    {"tileproof_calls_total", "counter", "Completed calls, by the kernel that computed the scores.",
      TP_COUNT_CALLS, FIGURE(count), 0},
     {"tileproof_call_seconds_total", "counter", "Wall time of completed calls.", TP_COUNT_CALLS,
      FIGURE(time_ns), 1},

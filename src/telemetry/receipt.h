@@ -21,12 +21,12 @@ void tp__receipt_outcome(tp_receipt *receipt, const tp__device *device, const tp
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,
                       const tp_decision *decision, const tp__trace *trace, int64_t keys_seen);
 
-/* A receipt of the caller's, NULL or of any size that is one: what a run fills in its place. Left as it is where its
-   size is the library's; otherwise *filled becomes here, and tp__receipt_out copies that to the caller's. */
+/* The caller's receipt may be NULL or have the size of another version. *filled is what a run writes to: the caller's own
+   receipt if it has this library's size, otherwise `here`, which tp__receipt_out then copies to the caller's. */
 tp_status tp__receipt_in(tp_receipt **filled, tp_receipt *here, tp_error *error);
 void tp__receipt_out(tp_receipt *receipt, const tp_receipt *filled);
 
-/* The option whose leaf did the scores, told by the leaves alone; "none" when there were no scores. */
+/* The kernel whose functions computed the scores, told by these functions alone; "none" when there were no scores. */
 const char *tp__trace_kernel(const tp__trace *trace);
 
 #endif

@@ -32,7 +32,7 @@ int tp__first_reason(const tp_decision *decision);
 int tp__record_send(const tp__record *record, const char *problem, const tp_decision *decision, tp_write write,
                     void *cookie);
 
-/* The problem in words, or in words that it has too many. */
+/* The text form of the problem; where that is too long, a short text that says so. */
 void tp__bounds_text(const tp_problem *problem, char text[512]);
 
 typedef struct tp__recorder tp__recorder;

@@ -229,7 +229,7 @@ static void wrong_prefixes_are_refused(void **state) {
         {"paged=8 cascade=8 bias=f32", "bias with cascade"},
         {"paged=8 cascade=8 positions", "positions with cascade"},
         {"paged=8 cascade=8 dropout=0.1", "dropout with cascade"},
-        {"paged=8 cascade=8 sparse=4", "lists with cascade"},
+        {"paged=8 cascade=8 sparse=4", "sparse indices with cascade"},
         {"paged=8 cascade=8 tree", "a mask that may leave holes with cascade"},
         {"paged=8 cascade=0", "word 'cascade=0': it takes one whole number in 1..2^40"}};
     for (int i = 0; i < COUNT(words); i++) {

@@ -100,7 +100,7 @@ static void keys_are_read_once(void **state) {
     }
 }
 
-/* Relays: a sequence's chunks on several threads, in whatever order the tasks run. */
+/* Split-KV: a sequence's chunks on several threads, in whatever order the tasks run. */
 static void same_bits_however_split(void **state) {
     (void)state;
     static const char *const texts[] = {

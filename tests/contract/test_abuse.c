@@ -8,16 +8,16 @@
 #include "base/structs.h"
 #include "support/call.h"
 
-typedef struct capacity {
+typedef struct fixture {
     call *c;
     tp_context *context;
     tp_plan *plan;
     tp_exec exec;
     tp_receipt receipt, before;
-} capacity;
+} fixture;
 
 /* Everything that a good run needs; outputs and receipt hold a pattern. */
-static void set_up(capacity *r) {
+static void set_up(fixture *r) {
     r->c = call_new("b2 h4/2 q9 k12 d8 f32 causal", NULL);
     r->context = call_context_new(1);
     assert_int_equal(tp_plan_create(r->context, &r->c->problem, NULL, &r->plan, NULL), TP_OK);
@@ -31,14 +31,14 @@ static void set_up(capacity *r) {
     r->before = r->receipt;
 }
 
-static void tear_down(capacity *r) {
+static void tear_down(fixture *r) {
     free(r->exec.workspace);
     tp_plan_destroy(r->plan);
     tp_context_destroy(r->context);
     call_free(r->c);
 }
 
-static void expect_untouched(const capacity *r, const char *what) {
+static void expect_untouched(const fixture *r, const char *what) {
     for (int i = CALL_O; i <= CALL_LSE; i++)
         for (size_t b = 0; b < r->c->capacity[i].bytes; b++)
             if (r->c->capacity[i].memory[b] != 0x5a) fail_msg("%s: wrote to an output", what);
@@ -56,7 +56,7 @@ static void expect_text(const tp_error *error, tp_status got, tp_status expected
 }
 
 /* A run with this exec must fail so, with and without a tp_error. */
-static void expect_run(capacity *r, const tp_exec *exec, const tp_tensors *tensors, tp_status expected,
+static void expect_run(fixture *r, const tp_exec *exec, const tp_tensors *tensors, tp_status expected,
                        const char *names) {
     tp_error error = TP_ERROR_INIT;
     tp_status got = tp_plan_run(r->plan, tensors, exec, &r->receipt, &error);
@@ -67,7 +67,7 @@ static void expect_run(capacity *r, const tp_exec *exec, const tp_tensors *tenso
 
 static void bad_workspaces(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     const tp_tensors *t = &r.c->tensors;
     char size[32];
@@ -96,7 +96,7 @@ static void bad_workspaces(void **state) {
 
 static void bad_execs(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     const tp_tensors *t = &r.c->tensors;
     tp_exec exec = r.exec;
@@ -149,7 +149,7 @@ static void bad_tensors(void **state) {
     };
     static const int32_t lens[] = {3, 13};
     for (int n = 0; n < COUNT(cases); n++) {
-        capacity r;
+        fixture r;
         tp_error error = TP_ERROR_INIT;
         set_up(&r);
         tp_tensors t = r.c->tensors;
@@ -218,7 +218,7 @@ static void bad_options(void **state) {
 
 static void bad_choices_and_problems(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     static const struct {
         tp_choice choice;
@@ -277,7 +277,7 @@ static void bad_choices_and_problems(void **state) {
 
 static void bad_receipts_and_errors(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     tp_error error = TP_ERROR_INIT;
     r.receipt.struct_size = r.before.struct_size = TP__FIRST_tp_receipt - 1;
@@ -309,7 +309,7 @@ static void null_pointers(void **state) {
     tp_tensors no_problem;
     tp_tensors_init(&no_problem, NULL, NULL, NULL, NULL, NULL);
     assert_int_equal(no_problem.struct_size, sizeof no_problem);
-    capacity r;
+    fixture r;
     set_up(&r);
     const tp_problem *p = &r.c->problem;
     const tp_tensors *t = &r.c->tensors;
@@ -403,7 +403,7 @@ static void null_pointers(void **state) {
 
 static void structs_that_are_too_small(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     tp_counters counters;
     assert_int_equal(tp_context_counters_sized(r.context, &counters, TP__FIRST_tp_counters - 1), TP_INVALID);
@@ -422,7 +422,7 @@ static void structs_that_are_too_small(void **state) {
 /* A newer caller's structs are longer: what lies beyond must be 0, and is 0 in what is filled. */
 static void structs_that_are_larger(void **state) {
     (void)state;
-    capacity r;
+    fixture r;
     set_up(&r);
     struct {
         tp_problem it;

@@ -33,6 +33,10 @@ void test_attend(struct trial *t) {
     enum way way = t->bench ? PACKED : (enum way)roll_below(t, WAYS);
     tile_make(t, &tile, t->set->tile_rows, 512, 1);
     int64_t wide = up(tile.dv, t->set->row_step), ldo = wide + t->set->row_step * roll_below(t, 2), lds = up(tile.block, 16);
+    if (t->set->arithmetic == TP_ARITHMETIC_F32 && !t->bench && one_in(t, 3)) {
+        tile.v_scale = input(t, tile.block, 4);
+        for (int64_t j = 0; j < tile.block; j++) tile.v_scale[j] = j < tile.keys ? ordinary(t) : 0;
+    }
     tp__row_tile a = tile_of(&tile);
     float *m1 = input(t, tile.rows, 4), *l1 = input(t, tile.rows, 4), *o1 = input(t, tile.rows * ldo, 4);
     float *m = output(t, tile.rows, 4), *l = output(t, tile.rows, 4), *o = output(t, tile.rows * ldo, 4);

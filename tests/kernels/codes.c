@@ -66,5 +66,5 @@ void codes_make(struct trial *t, struct keys *keys, int dtype, int64_t count, in
         }
     }
     keys->ahead = (tp__ahead){.row = keys->row + first, .end = keys->row + last, .offset = offset, .lines = (bytes + 63) / 64};
-    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead, blocks ? 0 : count, blocks ? 0 : skipped * unit};
+    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead, blocks ? 0 : count, blocks ? 0 : skipped * unit, NULL};
 }

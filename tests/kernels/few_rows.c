@@ -62,16 +62,23 @@ void test_pack_v(struct trial *t) {
     make(t, &keys, &block, 128);
     int64_t wide = up(keys.d, t->set->row_step);
     void *packed = packed_make(t, form, block * wide);
+    int apart = (t->dtype == TP_I8 || t->dtype == TP_E4M3) && one_in(t, 2);
+    keys.in.apart = apart ? output_floats(t, block) : NULL;
     RUN(t,
         got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
     for (int64_t j = keys.in.first / group * group; j < up(keys.in.last, group); j++)
         for (int64_t x = 0; x < wide; x++) {
             int64_t panel = x / nr * nr, width = wide - panel < nr ? wide - panel : nr;
             int there = x < keys.d && j >= keys.in.first && j < keys.in.last;
+            float by = there && apart ? keys.in.apart[j] : 1.0f;
             expect_same(t, "packed v", j, x,
-                        packed_at(form, packed, panel * block + j / group * group * width + (x - panel) * group + j % group),
+                        packed_at(form, packed, panel * block + j / group * group * width + (x - panel) * group + j % group) * by,
                         there ? keys.value[j * keys.d + x] : 0.0f);
         }
+    for (int64_t j = keys.in.first; j < keys.in.last && apart; j++) {
+        float scale = *(const float *)(const void *)(keys.row[j + keys.in.scales] + keys.in.scales_offset);
+        expect_same(t, "scale apart", j, 0, keys.in.apart[j], isfinite(scale) ? scale : 1.0f);
+    }
     expect_found(t, &keys, group == 2, 1, got);
 }
 
@@ -86,7 +93,8 @@ void test_qk(struct trial *t) {
         memcpy(plain + i * d, q + i * ldq, (size_t)d * sizeof(float));
     }
     if (t->dtype == TP_BF16) tp__pair_rows(q, ldq, rows, d);
-    const double smallest = t->dtype > TP_BF16 ? 0x1p-143 : 0x1p-149; /* scales multiply what was lost */
+    /* scales multiply what was lost, of e4m3 in units of 2^-8 */
+    const double smallest = t->dtype == TP_E4M3 ? 0x1p-135 : t->dtype > TP_BF16 ? 0x1p-143 : 0x1p-149;
     RUN(t, (keys.ahead.row = keys.row + keys.in.first, t->set->qk[t->dtype](&t->trace, q, ldq, rows, &keys.in, d, s, lds)));
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < lds; j++) {
@@ -114,7 +122,11 @@ void test_pv(struct trial *t) {
     int64_t d = values.d, wide = up(d, t->set->row_step), ldo = wide + roll_below(t, 3), lds = block + roll_below(t, 3);
     float *p = input_floats(t, rows * lds), *c = input_floats(t, rows), *o = output(t, (rows - 1) * ldo + wide, 4);
     float *before = input_floats(t, (rows - 1) * ldo + wide);
+    /* codes multiply what a weight times its scale has lost */
+    const double smallest = t->dtype == TP_E4M3 || t->dtype == TP_I8 ? 448 * 0x1p-149 : 0x1p-149;
     memcpy(o, before, (size_t)((rows - 1) * ldo + wide) * sizeof(float));
+    for (int64_t i = 0; i < rows * lds && t->dtype == TP_E4M3; i++) /* weights are at most 1: times a scale, then times 2^8 */
+        if (fabsf(p[i]) > 1) p[i] = 1 / p[i];
     RUN(t, (values.ahead.row = values.row + values.in.first,
             t->set->pv[t->dtype](&t->trace, p, lds, rows, &values.in, d, c, o, ldo)));
     for (int64_t i = 0; i < rows; i++)
@@ -128,6 +140,6 @@ void test_pv(struct trial *t) {
                 size += fabs(product);
             }
             expect_near(t, "o", i, x, o[i * ldo + x], size < 3e38 ? sum : isnan(sum) ? sum : 0,
-                        size < 3e38 ? size * sum_error(block) + (double)block * 0x1p-149 : INFINITY);
+                        size < 3e38 ? size * sum_error(block) + (double)block * smallest : INFINITY);
         }
 }

@@ -131,7 +131,7 @@ int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, 
     for (int64_t j = 0; j < tile->keys; j++) row[j] = held + (size_t)(j * d) * unit;
     tp__trace trace = {0};
     tp__ahead ahead = {.row = row, .end = row};
-    const tp__keys_in in = {row, 0, 0, tile->keys, &ahead, 0, 0};
+    const tp__keys_in in = {row, 0, 0, tile->keys, &ahead, 0, 0, NULL};
     int found = (as_values ? t->set->pack_v : t->set->pack_k)[dtype](&trace, to, &in, tile->block, d);
     free(row);
     free(held);
@@ -143,7 +143,8 @@ tp__row_tile tile_of(const struct tile *tile) {
     return (tp__row_tile){.unit = tile->unit, .q = tile->q, .ldq = tile->ldq, .k = tile->packed_k, .v = tile->packed_v,
                           .lo = tile->lo, .hi = tile->hi, .rows = tile->rows, .d = tile->d, .dv = tile->dv, .block = tile->block,
                           .k_found = tile->k_found, .v_found = tile->v_found, .bits = tile->bits, .bit_words = tile->bit_words,
-                          .modify = tile->modifies ? &tile->modify : NULL, .drop = tile->drops ? &tile->drop : NULL};
+                          .modify = tile->modifies ? &tile->modify : NULL, .drop = tile->drops ? &tile->drop : NULL,
+                          .v_scale = tile->v_scale};
 }
 
 static double bias_of(const struct tile *tile, int64_t row, int64_t key) {
@@ -220,7 +221,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
         out->l += p;
         out->l_error += p * wide + tile->least;
         for (int64_t x = 0; x < tile->dv; x++) {
-            double v = (double)tile->v[j * tile->dv + x];
+            double v = (double)tile->v[j * tile->dv + x] * (tile->v_scale ? (double)tile->v_scale[j] : 1);
             if (!tile_stays(tile, row, j)) {
                 if (!isfinite(v)) out->o[x] = NAN; /* 0 times that */
                 continue;

@@ -17,6 +17,7 @@ struct tile {
     float *q;                              /* [rows][ldq], zeros behind d */
     float *k, *v;                          /* [keys][d], [keys][dv]: as they are packed */
     void *packed_k, *packed_v;
+    float *v_scale;                        /* [block]; NULL: none */
     int k_found, v_found;
     double p_error; /* relative, of weights as they meet v */
     double least;   /* smaller weights may be 0 */

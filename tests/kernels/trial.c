@@ -34,7 +34,7 @@ float any_value(struct trial *t) {
     uint64_t drawn = roll(t);
     float value = ordinary(t);
     if (t->content == ORDINARY || t->bench) return value;
-    if (t->content == WITH_NAN) return drawn % 61 ? value : bad[drawn >> 60 & 3];
+    if (t->content == WITH_NAN) return drawn % 61 == 0 ? bad[drawn >> 60 & 3] : drawn % 7 ? value : drawn & 8 ? 0.0f : -0.0f;
     if (drawn % 3) return value;
     return t->content == WITH_SUBNORMALS ? value * (drawn & 4 ? 0x1p-148f : 0x1p-130f) : value * (drawn & 4 ? 0x1p124f : 0x1p60f);
 }
@@ -195,5 +195,5 @@ void keys_make(struct trial *t, struct keys *keys, tp_dtype dtype, int64_t count
         }
     }
     keys->ahead = (tp__ahead){.row = keys->row + first, .end = keys->row + last, .offset = offset, .lines = (d * unit + 63) / 64};
-    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead, 0, 0};
+    keys->in = (tp__keys_in){keys->row, offset, first, last, &keys->ahead, 0, 0, NULL};
 }

@@ -19,7 +19,7 @@
 enum { MAX_ZONES = 40 };
 
 /* What is in the floats of a trial, beside ordinary numbers. */
-enum content { ORDINARY, WITH_NAN, WITH_SUBNORMALS, WITH_LARGE, CONTENTS };
+enum content { ORDINARY, WITH_NAN /* and zeros, which NaN meets */, WITH_SUBNORMALS, WITH_LARGE, CONTENTS };
 
 struct zone {
     guard memory;

@@ -30,7 +30,7 @@ expect() { # NAME PATTERN COMMAND...
     echo "ok $name"
 }
 expect help 'dilated=N,OFFSET' ./tileproof --help
-expect info 'masks .*dilated' ./tileproof info
+expect info ', dilated$' ./tileproof info
 expect pairs 'on 715 visible pairs' ./tileproof explain q64 k64 d64 causal dilated=3,0
 expect estimate 'on about [0-9]+ visible pairs' ./tileproof explain q1m d64 causal dilated=3,0
 expect definition 'passed +hostile/definition .*dilated=3,1' ./tileproof check --mask dilated --case definition -v

@@ -204,7 +204,7 @@ static void refused(void **state) {
         tp_status status;
     } bad[] = {
         {"backward h2 q4 k40 d8 f32 paged=16", "paged with op TP_BACKWARD", TP_UNSUPPORTED},
-        {"backward h2 q4 k40 d8 f32 sparse=16", "lists with op TP_BACKWARD", TP_UNSUPPORTED},
+        {"backward h2 q4 k40 d8 f32 sparse=16", "sparse indices with op TP_BACKWARD", TP_UNSUPPORTED},
         {"backward h2 q4 k40 d8 f32 latent", "latent with op TP_BACKWARD", TP_UNSUPPORTED},
         {"backward h2 q4 k40 d8 f32 invariant", "invariant with op TP_BACKWARD", TP_UNSUPPORTED},
         {"backward prefill h2 q40 k40 d8 f32", "repeated", TP_INVALID},

@@ -213,7 +213,7 @@ static void the_rate_is_right(void **state) {
     }
 }
 
-/* Indices beyond 2^32, straight at the leaf: no tensor is that long. */
+/* Indices beyond 2^32, straight at the kernel function: no tensor is that long. */
 static void large_indices(void **state) {
     (void)state;
     static const int64_t keys[] = {0,
@@ -297,7 +297,7 @@ static void wrong_values_are_named(void **state) {
     assert_non_null(strstr(error.text, "dropout=1"));
     assert_int_equal(tp_problem_parse("q5 d8 f32 sparse=4 dropout=0.5", &p, NULL, &error),
                      TP_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "dropout with lists"));
+    assert_non_null(strstr(error.text, "dropout with sparse indices"));
 }
 
 int main(void) {

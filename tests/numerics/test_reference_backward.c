@@ -231,7 +231,7 @@ static void wrong_arguments_are_named(void **state) {
     FAILS(TP_UNSUPPORTED, "latent cache",
           tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->latent = 0, p->sparse_len = 3;
-    FAILS(TP_UNSUPPORTED, "lists", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
+    FAILS(TP_UNSUPPORTED, "sparse indices", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->sparse_len = 0, p->kv_layout = TP_PAGED, p->page_size = 16;
     FAILS(TP_UNSUPPORTED, "paged", tp_reference_backward(p, t, TP_DOUBLE, 0, 0, &b.out, &error));
     p->kv_layout = TP_BATCH, p->page_size = 0, p->dropout = 1;

@@ -2,13 +2,14 @@
 /*
  * Codes of quantised caches as floats, which hold them exactly: VEC_LANES of them in order.
  *
- *     vec_load_i8, vec_load_e4m3     from as many bytes
+ *     vec_load_i8                    from as many bytes
+ *     vec_load_e4m3                  the same, each times 2^-8
  *     vec_load_i4                    from half as many, the first of two in the low half
  *
  *     vec_one_f16                    one number of 16 bits
  *
  * e4m3: exponent and fraction stand where f16 has them, 8 powers of two too low, and f16 has all that are below the normal ones,
- * too; 0x7f and 0xff are NaN.
+ * too. 0x7f and 0xff are NaN: one more in the last place carries into the exponent's highest bit, which makes them f16's.
  */
 #ifndef TP_VEC_CODES_H
 #define TP_VEC_CODES_H
@@ -22,17 +23,18 @@ VEC_INLINE __m512i vec_bytes(const uint8_t *p) { return _mm512_cvtepi8_epi32(_mm
 VEC_INLINE vec_f vec_load_i8(const uint8_t *p) { return _mm512_cvtepi32_ps(vec_bytes(p)); }
 
 VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
-    __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), size = _mm256_set1_epi16(0x7f);
-    __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(code, size), size);
-    __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16((int16_t)0xbf80));
-    return _mm512_cvtph_ps(_mm256_mask_mov_epi16(half, nan, _mm256_set1_epi16(0x7e00))) * 256.0f;
+    __m256i code = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), 7);
+    __m256i half = _mm256_and_si256(code, _mm256_set1_epi16((int16_t)0xbf80));
+    __m256i nan = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+    return _mm512_cvtph_ps(_mm256_or_si256(half, nan));
 }
 
-/* Each byte in 64 bits; its upper half moves to the next lane. */
+/* Halves as bytes, in order; a table of 16 bytes gives them their sign. */
 VEC_INLINE vec_f vec_load_i4(const uint8_t *p) {
-    __m512i both = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)p));
-    both = _mm512_or_si512(both, _mm512_slli_epi64(both, 28));
-    return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(both, 28), 28));
+    const __m128i sign = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    __m128i both = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i half = _mm_and_si128(_mm_or_si128(both, _mm_slli_epi16(both, 4)), _mm_set1_epi8(0x0f));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(sign, half)));
 }
 
 VEC_INLINE float vec_one_f16(uint16_t half) { return _cvtsh_ss(half); }
@@ -44,18 +46,19 @@ VEC_INLINE __m256i vec_bytes(const uint8_t *p) { return _mm256_cvtepi8_epi32(_mm
 VEC_INLINE vec_f vec_load_i8(const uint8_t *p) { return _mm256_cvtepi32_ps(vec_bytes(p)); }
 
 VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
-    __m128i code = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), size = _mm_set1_epi16(0x7f);
-    __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(_mm_and_si128(code, size), size), _mm_set1_epi16(0x7e00));
-    __m128i half = _mm_and_si128(_mm_slli_epi16(code, 7), _mm_set1_epi16((int16_t)0xbf80));
-    return _mm256_cvtph_ps(_mm_or_si128(half, nan)) * 256.0f;
+    __m128i code = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), 7);
+    __m128i half = _mm_and_si128(code, _mm_set1_epi16((int16_t)0xbf80));
+    __m128i nan = _mm_and_si128(_mm_add_epi16(half, _mm_set1_epi16(0x80)), _mm_set1_epi16(0x4000));
+    return _mm256_cvtph_ps(_mm_or_si128(half, nan));
 }
 
 VEC_INLINE vec_f vec_load_i4(const uint8_t *p) {
+    const __m128i sign = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     int32_t word;
     memcpy(&word, p, sizeof word);
-    __m256i both = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(word));
-    both = _mm256_or_si256(both, _mm256_slli_epi64(both, 28));
-    return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(both, 28), 28));
+    __m128i both = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(word));
+    __m128i half = _mm_and_si128(_mm_or_si128(both, _mm_slli_epi16(both, 4)), _mm_set1_epi8(0x0f));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_shuffle_epi8(sign, half)));
 }
 
 VEC_INLINE float vec_one_f16(uint16_t half) { return _cvtsh_ss(half); }
@@ -72,7 +75,7 @@ VEC_INLINE vec_f vec_load_i8(const uint8_t *p) {
 
 VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
     vec_f x;
-    for (int i = 0; i < VEC_LANES; i++) x[i] = tp__from_e4m3(p[i]);
+    for (int i = 0; i < VEC_LANES; i++) x[i] = tp__from_e4m3(p[i]) * 0x1p-8f;
     return x;
 }
 

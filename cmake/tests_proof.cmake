@@ -54,6 +54,8 @@ if(TILEPROOF_CLI)
     ${CMAKE_SOURCE_DIR}/models)
   add_test(NAME replay_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/replay.sh $<TARGET_FILE:tileproof_cli>
     ${CMAKE_SOURCE_DIR}/models)
+  add_test(NAME kv_cache_cli COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/kv_cache.sh $<TARGET_FILE:tileproof_cli>
+    ${CMAKE_SOURCE_DIR}/models)
   # Alerts on metrics of a server in each state of an incident. Says "not run here" where promtool is missing.
   add_executable(ops_server ${CMAKE_SOURCE_DIR}/tests/ops/server.c)
   target_link_libraries(ops_server PRIVATE tileproof_proof_static)

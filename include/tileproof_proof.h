@@ -110,6 +110,8 @@ typedef struct tp_model {
     const char *assumed;           /* tp_model_options.assume, where it was needed; "" otherwise */
     const char *label;             /* what locks and reports call it: the name without folders, and " (as llama)" where a
                                       family was assumed */
+    const char *cache;             /* the format that the file wants keys and values kept in, "e4m3/tensor"; "": it says nothing.
+                                      Nothing follows from it until somebody asks for that format */
 } tp_model;
 
 typedef struct tp_model_options {
@@ -158,12 +160,26 @@ TP_API tp_status tp_layer_group_layers(const tp_layer_group *group, char *text, 
    q_len is 1. TP_UNSUPPORTED for layers out of scope. */
 TP_API tp_status tp_layer_group_problem(const tp_layer_group *group, int64_t batch, int64_t q_len,
                                         int64_t kv_len, char *text, size_t size);
+/* The same of a call that reads a cache of this format, which tp_cache_format_name explains: "decode ... bf16:i8:i8->bf16 ...".
+   Layers that keep nothing are plain in any, and so is prefill of latent attention, whose keys are made of the latents before
+   the call. A file that names no dtype is taken as bf16 where the format is not plain. TP_INVALID too for what is no format. */
+TP_API tp_status tp_layer_group_problem_in(const tp_layer_group *group, const char *cache, int64_t batch, int64_t q_len,
+                                           int64_t kv_len, char *text, size_t size);
 /* Lengths that suit a group's prefill or decode, at most 4096. Decode is 0 and 0 where a part has none. */
 TP_API void tp_layer_group_lengths(const tp_layer_group *group, int decode, int64_t *q_len,
                                    int64_t *kv_len);
 
 TP_API tp_status tp_model_write(const tp_model *model, tp_format format, tp_write write,
                                 void *cookie);
+
+/* The format of a cache: how keys and values are kept (docs/quantised.md). "plain": as the model's dtype says. "i8/token",
+   "i8/q8_0", "i4/group", "e4m3/tensor", "e4m3/token": as codes with scales, which loses something. Two of these as K:V:
+   "e4m3/token:i4/group", "plain:i8/token". Scales may be left out: i8, i4 and e4m3 are the first, third and fourth of these.
+   NULL and "" are plain. Writes the whole name, that of locks and reports; 64 bytes are enough. */
+TP_API tp_status tp_cache_format_name(const char *cache, char *text, size_t size, tp_error *error);
+/* Rows of layers, as tp_cache_from_model wrote them, in this format. Rows that keep nothing stay as they are. The scale of a
+   layer that has one for all its rows (e4m3/tensor) is the caller's to choose: here it becomes 1. */
+TP_API tp_status tp_cache_format_layers(const char *cache, tp_cache_layer *layers, int64_t count, tp_error *error);
 
 /* ------------------------------------------------------------------------------------------
  * Cells: calls that qualify a layer group, and what was seen. docs/qualify.md
@@ -232,7 +248,8 @@ typedef struct tp_cell {
     int32_t empty_rows;       /* tp_kept: a row that sees no key is 0 */
     int32_t reserved;         /* 0 */
     int64_t temporary;        /* peak bytes besides inputs and outputs; 0: not measured */
-    double loss;              /* of a lossy cache: largest error of a stored key or value; not part of `error` */
+    double loss;              /* of a lossy cache: the largest error of any row of k or v that was stored, as tp_quantise says it;
+                                 not part of `error` */
 } tp_cell;
 #define TP_CELL_INIT                                                                                           \
     { sizeof(tp_cell), TP_CELL_NOT_RUN, 0, 0, "", "", "", 1, "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, "", "", \
@@ -276,7 +293,8 @@ typedef struct tp_identity {
     const char *engine;    /* "tileproof", "torch", "vllm"; "": tileproof */
     const char *mode;      /* "eager", "compiled", "graph" where an engine has such; "" */
     const char *device;    /* "cpu", or a backend and its device: "opencl:NAME", "cuda:NVIDIA H100"; "": cpu */
-    const char *cache;     /* how keys and values are stored: "i8:token", "q8_0"; "plain" or "": as the problem's dtypes say */
+    const char *cache;     /* how keys and values are kept: the name of tp_cache_format_name; "": plain. Where a lock is asked and
+                              not changed, "any": whatever a revision has */
     /* More that makes it stale: lines of name=value. Names are letters, digits and . _ + -, values up to 255 bytes. */
     const char *versions;  /* of the engine: "torch=2.9.0\ncuda=13.0\ncudnn=9.1" */
     const char *host;      /* "gpu=NVIDIA H100\ndriver=580.65" */
@@ -320,7 +338,7 @@ TP_API tp_status tp_lock_revision_cell(const tp_lock *lock, int64_t revision, in
                                        tp_lock_use *use);
 /* The uses of all revisions, one after another. */
 TP_API tp_status tp_lock_use_at(const tp_lock *lock, int64_t index, tp_lock_use *use);
-/* Cells of this library on CPUs of an ISA, each problem once: of several revisions with one problem the last. */
+/* Cells of this library on CPUs of an ISA, with any cache, each problem once: of several revisions with one problem the last. */
 TP_API tp_status tp_lock_cell_at(const tp_lock *lock, const char *isa, int64_t index, tp_cell *cell);
 TP_API tp_status tp_lock_cell_find(const tp_lock *lock, const char *isa, const char *problem,
                                    tp_cell *cell);
@@ -401,8 +419,10 @@ typedef struct tp_qualify_options {
     int32_t dtype;     /* tp_dtype of models whose file names none; 0: bf16 */
     int64_t page_size; /* tokens of a page in cells with pages, 1..4096; 0: 16 */
     int64_t max_cells; /* of a layer group in a phase: its first ones, the main cell before all; 0: no limit */
+    const char *cache; /* the format of the cache that the cells read (tp_cache_format_name); NULL: plain, and TP_INVALID for a
+                          model whose file names another. Only calls that read the cache change: tp_layer_group_problem_in */
 } tp_qualify_options;
-#define TP_QUALIFY_OPTIONS_INIT { sizeof(tp_qualify_options), 0, 0, 0, 0, 0 }
+#define TP_QUALIFY_OPTIONS_INIT { sizeof(tp_qualify_options), 0, 0, 0, 0, 0, NULL }
 
 /* The cells of models; options may be NULL. A problem that several layer groups ask for is one cell with several uses.
    Cells whose words the core does not read, and cells that would take too much memory, are TP_CELL_UNSUPPORTED from the
@@ -530,7 +550,10 @@ TP_API tp_status tp_qualify_run_cell(tp_qualification *q, int64_t cell, tp_conte
    it: same library, host, options. TP_UNSUPPORTED: no such cell waits for a result. */
 TP_API tp_status tp_qualify_restore(tp_qualification *q, const tp_cell *cell, tp_error *error);
 
-/* Compares what was seen with a lock. TP_OK: this identity is one of the lock's, the lock has every model with this config,
+/* Below, the identity's cache may be "" or plain: it is that of the options with which the qualification was made. Another
+   one is TP_INVALID.
+
+   Compares what was seen with a lock. TP_OK: this identity is one of the lock's, the lock has every model with this config,
    and every cell does what the lock says. TP_NOT_LOCKED: something differs. Cells that differ then have the status and the
    reason of tp_cell_compare; what differs of the lock as a whole is in the notes; the error has the first of all these. A cell
    without a result gives TP_INVALID. Comparing again starts from what was seen. */
@@ -568,7 +591,7 @@ typedef struct tp_capacity tp_capacity;
 
 typedef struct tp_capacity_options {
     uint32_t struct_size;
-    int32_t cache_dtype; /* tp_dtype in which keys and values are kept; 0: the file's, and bf16 where it names none */
+    int32_t cache_dtype; /* f32, f16 or bf16, in which keys and values are kept; 0: the file's, and bf16 where it names none */
     int64_t context;     /* tokens of a sequence: prompt and output together */
     int64_t concurrency; /* sequences at once */
     int64_t page_size;   /* tokens of a page, 1..4096; 0: no pages, the tokens of a sequence lie in one piece */
@@ -578,8 +601,10 @@ typedef struct tp_capacity_options {
     double gflops, read_gbps; /* what the host does at best, in 1e9 a second (tp_measure_fma, tp_measure_read); 0: not known */
     int32_t device;      /* that serves: TP_CPU, or the context's backend, whose kernels alone count */
     int32_t reserved_too; /* 0 */
+    const char *cache;   /* the format of the cache (tp_cache_format_name), codes and scales counted; NULL: plain, in cache_dtype,
+                            and TP_INVALID for a model whose file names another. cache_dtype is that of what is plain */
 } tp_capacity_options;
-#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define TP_CAPACITY_OPTIONS_INIT { sizeof(tp_capacity_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL }
 
 /* Refers to the model, which must outlive it; of the context it needs the planning alone, and counts as plans there.
        TP_INVALID           an option breaks a rule: more tokens than the model takes, a limit that holds none, bytes beyond int64
@@ -592,7 +617,7 @@ TP_API void tp_capacity_destroy(tp_capacity *capacity);
 /* What is kept for sequences of `context` tokens. */
 typedef struct tp_capacity_cache {
     uint32_t struct_size;
-    int32_t dtype;          /* tp_dtype of keys and values */
+    int32_t dtype;          /* tp_dtype of keys and values that are plain */
     int64_t layers;         /* that keep keys and values of their own */
     int64_t tokens;         /* of a sequence that a layer keeps; of all groups: the most */
     int64_t token_bytes;    /* that one more token of a sequence takes */
@@ -630,6 +655,7 @@ TP_API tp_status tp_capacity_work_at(const tp_capacity *capacity, int group, int
    which has room for so many (TP_MODEL_MAX_LAYERS is always enough), and sets layers, layer_count, same and, if the file says it,
    sequence_tokens of the options. dtype 0: the file's, and bf16 where it names none. Groups may differ in heads, dims and dtype.
    Layers with latents keep those; with a window, every token; out of scope, or with the keys of an earlier layer, nothing.
+   tp_cache_format_layers then makes a quantised cache of them.
    TP_PART_CROSS: a second cache, of the encoder's keys. TP_UNSUPPORTED: no layer of the part generates. */
 TP_API tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtype, tp_cache_layer *layers, int64_t room,
                                      tp_cache_options *options, tp_error *error);
@@ -642,6 +668,18 @@ TP_API tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dty
    tp_identity_detect. */
 TP_API tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
                               const char *declared, tp_error *error);
+typedef struct tp_preflight_options {
+    uint32_t struct_size;
+    uint32_t reserved;     /* 0 */
+    const char *declared;  /* as for tp_identity_detect; NULL: none */
+    const char *cache;     /* the format of the cache that will be served from (tp_cache_format_name); NULL: plain, and TP_INVALID
+                              for a model whose file names another */
+} tp_preflight_options;
+#define TP_PREFLIGHT_OPTIONS_INIT { sizeof(tp_preflight_options), 0, NULL, NULL }
+/* The same by the lock's revision with that cache: what was qualified with another says nothing of it. A server that reads two
+   kinds of cache asks for both, and has the permits of both. Options may be NULL. */
+TP_API tp_status tp_preflight_with(tp_context *context, const tp_lock *lock, const tp_model *model,
+                                   const tp_preflight_options *options, tp_error *error);
 
 #ifdef __cplusplus
 }

@@ -124,6 +124,7 @@ tp_status tp__builder_finish(tp__builder *builder, const char *model_type, tp_mo
     model->model_type = strdup(model_type);
     model->ignored = join_keys(builder->source->ignored);
     model->config_hash = strdup(builder->source->hash);
+    model->cache = builder->source->cache ? builder->source->cache : "";
     if (!model->name || !model->model_type || !model->ignored || !model->config_hash || !model->assumed || !model->label) {
         tp_model_destroy(model);
         return no_memory(builder);

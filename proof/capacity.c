@@ -182,8 +182,10 @@ static tp_status build(tp_capacity *c, tp_error *error) {
     if (!c->options.threads) c->options.threads = tp_context_threads(c->context);
     if (!c->options.cache_dtype) c->options.cache_dtype = usual_dtype(c->model);
     if (c->options.cache_dtype > TP_BF16)
-        return tp__proof_fail(error, TP_UNSUPPORTED, "cache_dtype is %s: capacity counts caches of f32, f16 and bf16 only",
+        return tp__proof_fail(error, TP_UNSUPPORTED,
+                              "cache_dtype is %s: it must be f32, f16 or bf16; codes and their scales are a format of the cache",
                               tp_dtype_name((tp_dtype)c->options.cache_dtype));
+    TP_TRY(tp__format_for(c->model, c->options.cache, &c->format, error));
     TP_TRY(count_groups(c, error));
     return find_fits(c, error);
 }

@@ -6,6 +6,7 @@
 #ifndef TP_PROOF_CAPACITY_H
 #define TP_PROOF_CAPACITY_H
 
+#include "cache_format.h"
 #include "sized.h"
 
 /* How many tokens and sequences are asked about. */
@@ -22,6 +23,7 @@ struct tp_capacity {
     const tp_model *model;
     tp_context *context;
     tp_capacity_options options; /* threads and cache_dtype are known here */
+    tp__format format;
     tp__capacity_group all;
     tp__capacity_group *groups;  /* as many as the model has */
 };

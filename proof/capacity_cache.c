@@ -8,10 +8,13 @@ int tp__group_caches(const tp_layer_group *group) {
     return q_len > 0; /* it generates */
 }
 
-/* Of one token in one layer: of keys and values, or of the latents, of which v's rows are parts. */
-static int64_t token_elements(const tp_layer_group *group) {
-    if (group->decode_dim_qk) return group->decode_kv_heads * group->decode_dim_qk;
-    return group->kv_heads * (group->head_dim_qk + group->head_dim_v);
+/* Of one token in one layer: of keys and values, or of the latents, of which v's rows are parts; scales beside codes, too. */
+static int64_t token_bytes_of(const tp_capacity *capacity, const tp_layer_group *group) {
+    const tp__format *format = &capacity->format;
+    int32_t dtype = capacity->options.cache_dtype;
+    if (group->decode_dim_qk) return group->decode_kv_heads * tp__side_bytes(&format->k, dtype, group->decode_dim_qk);
+    return group->kv_heads *
+           (tp__side_bytes(&format->k, dtype, group->head_dim_qk) + tp__side_bytes(&format->v, dtype, group->head_dim_v));
 }
 
 /* Which keys of a sequence later rows can still see: some at its beginning, and some that slide along with the row. */
@@ -53,7 +56,7 @@ static int64_t pages_at_worst(const seen *s, int64_t page) {
 int tp__cache_count(const tp_capacity *capacity, const tp_layer_group *group, const tp__load *load, int evicts,
                     tp_capacity_cache *cache) {
     const tp_capacity_options *options = &capacity->options;
-    int64_t page = options->page_size, unit = page ? page : 1, units, elements = token_elements(group);
+    int64_t page = options->page_size, unit = page ? page : 1, units;
     int64_t context = group->part == TP_PART_CROSS ? group->kv_max : load->context;
     int beyond = 0;
     *cache = (tp_capacity_cache)TP_CAPACITY_CACHE_INIT;
@@ -64,7 +67,7 @@ int tp__cache_count(const tp_capacity *capacity, const tp_layer_group *group, co
     cache->layers = group->layer_count - group->kv_shared;
     cache->tokens = min(context, s.fixed + s.sliding);
     /* of one layer */
-    int64_t token_bytes = elements * (int64_t)tp_dtype_bytes((tp_dtype)options->cache_dtype);
+    int64_t token_bytes = token_bytes_of(capacity, group);
     units = pages_for(context, unit);
     if (cache->tokens < context) units = min(units, pages_at_worst(&s, unit));
     beyond |= __builtin_mul_overflow(unit * token_bytes, units, &cache->sequence_bytes);

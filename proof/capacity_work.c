@@ -17,7 +17,10 @@ static tp_status make_problem(const tp_capacity *capacity, const tp_layer_group 
     TP_TRY(tp_problem_parse(text, problem, &lengths, error));
     tp_problem_dtype(problem, (tp_dtype)(group->dtype ? group->dtype : options->cache_dtype));
     if (!cached) return TP_OK;
-    problem->k_dtype = problem->v_dtype = options->cache_dtype;
+    const tp__side *k = &capacity->format.k, *v = &capacity->format.v;
+    problem->k_dtype = k->dtype ? k->dtype : options->cache_dtype;
+    problem->v_dtype = v->dtype ? v->dtype : options->cache_dtype;
+    problem->k_scales = k->scales, problem->v_scales = v->scales;
     problem->latent = latent;
     if (options->page_size) {
         problem->kv_layout = TP_PAGED;

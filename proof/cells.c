@@ -15,8 +15,8 @@ static const double max_bytes = 192e6, max_flops = 12e9, max_flops_quick = 3e9;
 enum { EDGE_ROWS = 33, PAST_EDGE = 16, LONG_PREFILL = 16385, LONG_DECODE = 32769 };
 
 typedef struct maker {
-    const tp_layer_group *group;
-    tp_dtype dtype;
+    const tp_layer_group *group; /* with a dtype */
+    const char *cache;
     uint32_t phases;
     int quick;
     int64_t page_size, max_cells;
@@ -88,11 +88,18 @@ static int is_length(const char *word) {
     return strchr("bqk", word[0]) && word[1] >= '0' && word[1] <= '9';
 }
 
+/* "bf16", "bf16:i8:i8->bf16". */
+static int is_dtype(const maker *m, const char *word) {
+    const char *name = tp_dtype_name((tp_dtype)m->group->dtype);
+    size_t length = strcspn(word, ":");
+    return strlen(name) == length && !memcmp(word, name, length);
+}
+
 /* The words of the group's own text, with other lengths and layout. */
 static void compose(const maker *m, const wish *w, int one_head, words *out) {
     char raw[512], lengths[160], heads[48], *state = NULL;
     int64_t rows = w->one_row ? 1 : 64;
-    tp_layer_group_problem(m->group, 1, rows, 64, raw, sizeof raw);
+    tp_layer_group_problem_in(m->group, m->cache, 1, rows, 64, raw, sizeof raw);
     snprintf(lengths, sizeof lengths, "b%lld q%lld k%lld", (long long)w->batch, (long long)w->q,
              (long long)w->k);
     strtok_r(raw, " ", &state); /* the phase */
@@ -107,10 +114,7 @@ static void compose(const maker *m, const wish *w, int one_head, words *out) {
             continue;
         }
         put(out, word);
-        int dim = word[0] == 'd' && word[1] >= '0' && word[1] <= '9';
-        if (dim && !m->group->dtype) put(out, tp_dtype_name(m->dtype));
-        int dtype = m->group->dtype ? !strcmp(word, tp_dtype_name((tp_dtype)m->group->dtype)) : dim;
-        if (dtype && w->layout) put(out, w->layout);
+        if (is_dtype(m, word) && w->layout) put(out, w->layout);
     }
 }
 
@@ -294,8 +298,10 @@ static void add_multimodal(maker *m) {
 
 tp_status tp__group_cells(const tp_layer_group *group, const tp_qualify_options *options, tp__cell_taker *take, void *user,
                           tp_error *error) {
-    maker m = {.group = group,
-               .dtype = (tp_dtype)options->dtype,
+    tp_layer_group known = *group;
+    if (!known.dtype) known.dtype = options->dtype;
+    maker m = {.group = &known,
+               .cache = options->cache,
                .phases = options->phases,
                .quick = options->quick,
                .page_size = options->page_size,

@@ -74,8 +74,13 @@ static void put_factors(tp__dense *d, const struct tensors *t) {
 }
 
 static const char *untold(const tp_problem *p) {
-    return p->op != TP_FORWARD ? "gradients" : p->positions ? "positions" : p->bias_dtype ? "a bias" : p->dropout > 0 ? "dropout"
-           : p->align != TP_BOTTOM_RIGHT ? "top-left" : NULL;
+    return p->op != TP_FORWARD           ? "gradients"
+           : p->k_scales || p->v_scales  ? "a quantised cache"
+           : p->positions                ? "positions"
+           : p->bias_dtype               ? "a bias"
+           : p->dropout > 0              ? "dropout"
+           : p->align != TP_BOTTOM_RIGHT ? "top-left"
+                                         : NULL;
 }
 
 static int allocate(tp__dense *d, const struct tensors *t) {

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sized.h"
+#include "cache_format.h"
+#include "capacity.h"
 #include "words.h"
 
 const char *tp_part_name(tp_part part) {
@@ -110,23 +111,28 @@ static void put_scale(printer *p, double scale) {
     put(p, " scale=%s", text);
 }
 
-tp_status tp_layer_group_problem(const tp_layer_group *given, int64_t batch, int64_t q_len,
-                                 int64_t kv_len, char *text, size_t size) {
+static tp_status print_problem(const tp_layer_group *given, const tp__format *cache, int64_t batch, int64_t q_len, int64_t kv_len,
+                               char *text, size_t size) {
     tp_layer_group whole, *group = &whole;
     printer p;
-    char extra[192] = "";
+    char extra[192] = "", dtypes[TP__FORMAT_TEXT] = "", scales[TP__FORMAT_TEXT] = "";
     if (begin(&p, given, group, text, size) != TP_OK) return TP_INVALID;
     if (group->out_of_scope) return TP_UNSUPPORTED;
     int one_row = q_len == 1, latent = one_row && group->decode_dim_qk;
+    int reads = !tp__format_is_plain(cache) && tp__group_caches(group) && (latent || !group->decode_dim_qk);
     int64_t kv_heads = latent ? group->decode_kv_heads : group->kv_heads;
     int64_t qk = latent ? group->decode_dim_qk : group->head_dim_qk;
     int64_t v = latent ? group->decode_dim_v : group->head_dim_v;
+    if (reads)
+        tp__format_words(cache, group->dtype ? group->dtype : TP_BF16, dtypes, scales);
+    else if (group->dtype)
+        snprintf(dtypes, sizeof dtypes, "%s", tp_dtype_name((tp_dtype)group->dtype));
     /* the phase as tileproof.h derives it */
     put(&p, "%s", one_row || (q_len <= 16 && kv_len > q_len) ? "decode" : "prefill");
     put(&p, " b%lld h%lld/%lld q%lld k%lld", (long long)batch, (long long)group->q_heads,
         (long long)kv_heads, (long long)q_len, (long long)kv_len);
     put_dims(&p, qk, v);
-    if (group->dtype) put(&p, " %s", tp_dtype_name((tp_dtype)group->dtype));
+    put(&p, "%s%s%s", *dtypes ? " " : "", dtypes, scales);
     if (group->all_of & TP_TERM_SEGMENT) put(&p, " packed");
     /* with so few keys every one is chosen */
     if (group->sparse && group->sparse < kv_len) put(&p, " sparse-sorted=%lld", (long long)group->sparse);
@@ -138,6 +144,20 @@ tp_status tp_layer_group_problem(const tp_layer_group *given, int64_t batch, int
     put(&p, "%s", extra);
     if ((float)group->scale != (float)(1 / sqrt((double)qk))) put_scale(&p, group->scale);
     return printed(&p);
+}
+
+tp_status tp_layer_group_problem(const tp_layer_group *group, int64_t batch, int64_t q_len, int64_t kv_len, char *text,
+                                 size_t size) {
+    static const tp__format plain = {{0, 0}, {0, 0}};
+    return print_problem(group, &plain, batch, q_len, kv_len, text, size);
+}
+
+tp_status tp_layer_group_problem_in(const tp_layer_group *group, const char *cache, int64_t batch, int64_t q_len, int64_t kv_len,
+                                    char *text, size_t size) {
+    tp__format format;
+    if (text && size) text[0] = 0;
+    TP_TRY(tp__format_read(cache, &format, NULL));
+    return print_problem(group, &format, batch, q_len, kv_len, text, size);
 }
 
 void tp_layer_group_lengths(const tp_layer_group *given, int decode, int64_t *q_len,

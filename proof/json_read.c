@@ -12,7 +12,7 @@
 typedef struct reader {
     const char *at, *end, *line_start;
     int line, depth, max;
-    char *capacity; /* a token without escapes, with its 0 */
+    char *token; /* a token without escapes, with its 0 */
     size_t size;
     tp__json_error *error;
 } reader;
@@ -53,9 +53,9 @@ static char skip_blanks(reader *r) {
 
 static int ensure(reader *r, size_t size) {
     if (size <= r->size) return 1;
-    char *capacity = realloc(r->capacity, size);
-    if (!capacity) return 0;
-    r->capacity = capacity;
+    char *token = realloc(r->token, size);
+    if (!token) return 0;
+    r->token = token;
     r->size = size;
     return 1;
 }
@@ -110,12 +110,12 @@ static char *read_escape(reader *r, char *to) {
     return put_code(to, code);
 }
 
-/* A string into room; its length, or SIZE_MAX. */
+/* A string into token; its length, or SIZE_MAX. */
 static size_t read_text(reader *r) {
     const char *start = ++r->at, *close = start;
     while (close < r->end && *close != '"') close += *close == '\\' && close + 1 < r->end ? 2 : 1;
     if (!ensure(r, (size_t)(close - start) + 1)) return no_memory(r), SIZE_MAX;
-    char *to = r->capacity;
+    char *to = r->token;
     while (r->at < r->end && *r->at != '"') {
         if ((unsigned char)*r->at < 0x20) return wrong(r, "a control character in a string"), SIZE_MAX;
         if (*r->at != '\\') {
@@ -126,9 +126,9 @@ static size_t read_text(reader *r) {
         if (!(to = read_escape(r, to))) return SIZE_MAX;
     }
     if (r->at >= r->end) return wrong(r, "a string does not end"), SIZE_MAX;
-    size_t length = (size_t)(to - r->capacity);
+    size_t length = (size_t)(to - r->token);
     *to = 0;
-    if (!tp__is_utf8(r->capacity, length)) return wrong(r, "a string that is not UTF-8"), SIZE_MAX;
+    if (!tp__is_utf8(r->token, length)) return wrong(r, "a string that is not UTF-8"), SIZE_MAX;
     r->at++;
     return length;
 }
@@ -136,7 +136,7 @@ static size_t read_text(reader *r) {
 static json_t *read_string(reader *r) {
     size_t length = read_text(r);
     if (length == SIZE_MAX) return NULL;
-    json_t *value = json_stringn_nocheck(r->capacity, length);
+    json_t *value = json_stringn_nocheck(r->token, length);
     return value ? value : no_memory(r);
 }
 
@@ -157,16 +157,16 @@ static json_t *make_number(reader *r, const char *start, size_t point, int real)
     const char *dot = localeconv()->decimal_point;
     size_t length = (size_t)(r->at - start), extra = strlen(dot);
     if (!ensure(r, length + extra + 1)) return no_memory(r);
-    memcpy(r->capacity, start, length);
-    r->capacity[length] = 0;
+    memcpy(r->token, start, length);
+    r->token[length] = 0;
     if (point) {
-        memcpy(r->capacity + point, dot, extra);
-        memcpy(r->capacity + point + extra, start + point + 1, length - point - 1);
-        r->capacity[length + extra - 1] = 0;
+        memcpy(r->token + point, dot, extra);
+        memcpy(r->token + point + extra, start + point + 1, length - point - 1);
+        r->token[length + extra - 1] = 0;
     }
     errno = 0;
-    json_int_t whole = real ? 0 : strtoll(r->capacity, NULL, 10);
-    double number = real ? strtod(r->capacity, NULL) : 0;
+    json_int_t whole = real ? 0 : strtoll(r->token, NULL, 10);
+    double number = real ? strtod(r->token, NULL) : 0;
     if (!real && errno == ERANGE) return beyond(r, number_wrong(r, start, "a whole number must fit 64 bits"));
     if (!isfinite(number)) return beyond(r, number_wrong(r, start, "a number must be below 1.8e308"));
     json_t *value = real ? json_real(number) : json_integer(whole);
@@ -229,7 +229,7 @@ static json_t *read_members(reader *r, json_t *object) {
                 return wrong(r, json_object_size(object) ? "a key must stand here" : "a key must stand here, or '}'");
             const char *start = r->at;
             if (read_text(r) == SIZE_MAX) return NULL;
-            char *key = strdup(r->capacity); /* the value takes the room */
+            char *key = strdup(r->token); /* reading the value writes over the token */
             if (!key) return no_memory(r);
             json_t *value = NULL;
             if (json_object_get(object, key))
@@ -277,7 +277,7 @@ json_t *tp__json_read(const char *text, size_t size, int max, tp__json_error *er
         r.at = r.line_start = text;
         value = beyond(&r, wrong(&r, "it must be an object"));
     }
-    free(r.capacity);
+    free(r.token);
     return value;
 }
 

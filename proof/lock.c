@@ -36,7 +36,11 @@ tp_lock_revision tp__lock_head(const json_t *entry) {
 
 int tp__lock_same_engine(const tp_lock_revision *a, const tp_lock_revision *b) {
     return !strcmp(a->engine, b->engine) && !strcmp(a->mode, b->mode) && !strcmp(a->device, b->device) &&
-           !strcmp(a->isa, b->isa) && !strcmp(a->cache, b->cache);
+           !strcmp(a->isa, b->isa) && tp__lock_same_cache(a->cache, b->cache);
+}
+
+int tp__lock_same_cache(const char *a, const char *b) {
+    return !strcmp(a, b) || !strcmp(a, "any") || !strcmp(b, "any");
 }
 
 static int64_t count_cells(const json_t *entry) {
@@ -49,10 +53,11 @@ static int64_t count_cells(const json_t *entry) {
 }
 
 /* Is it new among those of its engine that were met? 1, 0, or -1: out of memory. */
-static int is_first(json_t *met, const json_t *entry, const json_t *cell) {
+static int is_first(json_t *met, const json_t *entry, const json_t *cell, int any_cache) {
     tp_lock_revision head = tp__lock_head(entry);
     char engine[512]; /* longer than what the rules of a lock's file allow */
-    snprintf(engine, sizeof engine, "%s\n%s\n%s\n%s\n%s", head.engine, head.mode, head.device, head.isa, head.cache);
+    snprintf(engine, sizeof engine, "%s\n%s\n%s\n%s\n%s", head.engine, head.mode, head.device, head.isa,
+             any_cache ? "any" : head.cache);
     json_t *problems = json_object_get(met, engine);
     if (!problems && json_object_set_new(met, engine, problems = json_object())) return -1;
     const char *problem = tp__json_text(cell, "problem");
@@ -74,9 +79,10 @@ static tp__lock_place *make_places(json_t *revisions, int64_t *count) {
         if (!failed) places[at++] = (tp__lock_place){group, cell, (int64_t)i, 0};
     }
     while (!failed && at-- > 0) {
-        int first = is_first(met, json_array_get(revisions, (size_t)places[at].revision), places[at].cell);
-        places[at].listed = first == 1;
-        failed = first < 0;
+        const json_t *of = json_array_get(revisions, (size_t)places[at].revision);
+        int own = is_first(met, of, places[at].cell, 0), any = is_first(met, of, places[at].cell, 1);
+        places[at].listed = (own == 1 ? LISTED_OF_CACHE : 0) | (any == 1 ? LISTED_OF_ANY : 0);
+        failed = own < 0 || any < 0;
     }
     json_decref(met);
     if (!failed) return places;
@@ -208,7 +214,7 @@ static tp_status give_listed(const tp_lock *lock, const tp_lock_revision *engine
     if (tp__lock_isa(lock, engine, isa)) return TP_INVALID;
     wanted.isa = isa;
     int64_t revision = -1;
-    int same = 0;
+    int same = 0, listed = strcmp(engine->cache, "any") ? LISTED_OF_CACHE : LISTED_OF_ANY;
     for (int64_t i = 0; i < lock->place_count; i++) {
         const tp__lock_place *place = &lock->places[i];
         if (place->revision != revision) { /* cells of one stand together */
@@ -216,7 +222,7 @@ static tp_status give_listed(const tp_lock *lock, const tp_lock_revision *engine
             tp_lock_revision head = tp__lock_head(json_array_get(lock->revisions, (size_t)revision));
             same = tp__lock_same_engine(&head, &wanted);
         }
-        if (!same || !place->listed || (problem && strcmp(tp__json_text(place->cell, "problem"), problem))) continue;
+        if (!same || !(place->listed & listed) || (problem && strcmp(tp__json_text(place->cell, "problem"), problem))) continue;
         if (!index--) return give_cell(place->cell, cell);
     }
     return TP_INVALID;
@@ -224,7 +230,7 @@ static tp_status give_listed(const tp_lock *lock, const tp_lock_revision *engine
 
 /* This library on CPUs of an ISA. */
 static tp_lock_revision engine_on(const char *isa) {
-    tp_identity identity = {.struct_size = sizeof identity, .isa = isa};
+    tp_identity identity = {.struct_size = sizeof identity, .isa = isa, .cache = "any"};
     return tp__identity_engine(&identity);
 }
 

@@ -26,8 +26,10 @@
 typedef struct tp__lock_place {
     json_t *group, *cell;
     int64_t revision;
-    int listed; /* tp_lock_cell_at has it: of this library on CPUs, and no later revision has its problem on its ISA */
+    int listed; /* LISTED_*: no later revision of its engine has its problem */
 } tp__lock_place;
+
+enum { LISTED_OF_CACHE = 1, LISTED_OF_ANY = 2 }; /* none with its cache; none with whatever cache */
 
 struct tp_lock {
     json_t *root;
@@ -66,6 +68,7 @@ int tp__is_lock_text(const char *text, size_t max);               /* 1..max byte
 /* Parts of an entry of `revisions`. */
 tp_lock_revision tp__lock_head(const json_t *entry);                            /* without status and count of cells */
 int tp__lock_same_engine(const tp_lock_revision *a, const tp_lock_revision *b); /* name, mode, device, ISA, cache */
+int tp__lock_same_cache(const char *a, const char *b); /* one may be "any": it is what is asked for, never what a lock has */
 
 /* Of an identity, with defaults in place of "": the engine it is; its maps, for a new entry. NULL: out of memory. */
 tp_lock_revision tp__identity_engine(const tp_identity *identity);

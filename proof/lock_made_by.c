@@ -124,6 +124,8 @@ tp_status tp__identity_check(const tp_identity *identity, tp_error *error) {
     tp_lock_revision head = tp__identity_engine(identity);
     TP_TRY(check_map(identity, own_versions, "versions", error));
     TP_TRY(check_map(identity, own_hosts, "host", error));
+    if (!strcmp(head.cache, "any"))
+        return tp__proof_fail(error, TP_INVALID, "cache is any: a revision has one, by its name: plain, i8/token");
     if (!strcmp(head.engine, "tileproof") && !*head.isa)
         return tp__proof_fail(error, TP_INVALID, "isa is empty: cells of this library need an ISA of 1..63 bytes");
     return tp__record_check(tp__engine_fields, &head, 0, error);
@@ -191,7 +193,7 @@ static tp_status compare(const tp_lock *lock, size_t revision, const tp_identity
     const char *what = strcmp(head.engine, "tileproof") ? head.engine : "library";
     int count = 0;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (!strcmp(fields[i][1], fields[i][2])) continue;
+        if (!strcmp(fields[i][1], fields[i][2]) || !strcmp(fields[i][2], "any")) continue;
         add_difference(text, size, fields[i][0], fields[i][1], fields[i][2]);
         count++;
     }

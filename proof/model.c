@@ -172,15 +172,37 @@ static tp_status read_composite(tp__scope *top, const struct composite *whole,
     return tower ? in_scope(top, whole->other, tower, "", read_other, builder) : TP_OK;
 }
 
+static int is_absent(const json_t *value) {
+    return !value || json_is_null(value);
+}
+static int is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && !strcmp(json_string_value(value), word);
+}
+
+/* Eight bits of e4m3 with one scale for a tensor, known beforehand; strategy and the two flags may be left to what
+   compressed-tensors takes for them. Other schemes store in another way: a scale for a token of all heads, or for a head of all
+   tokens; zero points. */
+static int is_e4m3_by_tensor(const json_t *scheme) {
+    const json_t *bits = json_object_get(scheme, "num_bits"), *strategy = json_object_get(scheme, "strategy");
+    const json_t *dynamic = json_object_get(scheme, "dynamic"), *symmetric = json_object_get(scheme, "symmetric");
+    return json_is_integer(bits) && json_integer_value(bits) == 8 && is_word(json_object_get(scheme, "type"), "float") &&
+           (is_absent(strategy) || is_word(strategy, "tensor")) && (is_absent(dynamic) || json_is_false(dynamic)) &&
+           (is_absent(symmetric) || json_is_true(symmetric)) && is_absent(json_object_get(scheme, "group_size")) &&
+           is_absent(json_object_get(scheme, "block_structure"));
+}
+
 /* Weights may be stored in any way; a stored cache changes what attention reads. */
 static tp_status read_quantization(tp__scope *top) {
     json_t *object;
     TP_TRY(tp__scope_object(top, "quantization_config", &object));
     json_t *scheme = json_object_get(object, "kv_cache_scheme");
-    return scheme && !json_is_null(scheme)
-               ? tp__scope_fail(top, TP_UNSUPPORTED, "quantization_config.kv_cache_scheme",
-                                "is set: a quantised cache is not mapped")
-               : TP_OK;
+    if (!scheme || json_is_null(scheme)) return TP_OK;
+    if (!is_e4m3_by_tensor(scheme))
+        return tp__scope_fail(top, TP_UNSUPPORTED, "quantization_config.kv_cache_scheme",
+                              "is set to what is not mapped: only num_bits 8, type float, strategy tensor, dynamic false and "
+                              "symmetric true is, as e4m3/tensor");
+    top->source->cache = "e4m3/tensor";
+    return TP_OK;
 }
 
 static tp_status read_config(tp__scope *top, const char *type, void *context) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_format.h"
 #include "identity.h"
 #include "lock.h"
 
@@ -81,10 +82,10 @@ static tp_status collect(const tp_lock *lock, int64_t revision, const tp_model *
 }
 
 /* The lock's own figure is that of one task; this context cuts calls into more. */
-static tp_status max_scratch(tp_context *context, const tp_lock *lock, const char *isa, int64_t *max, tp_error *error) {
+static tp_status max_scratch(tp_context *context, const tp_lock *lock, const tp_identity *here, int64_t *max, tp_error *error) {
     tp_cell cell = TP_CELL_INIT;
     *max = 0;
-    for (int64_t i = 0; tp_lock_cell_at(lock, isa, i, &cell) == TP_OK; i++) {
+    for (int64_t i = 0; tp_lock_cell_of(lock, here, i, &cell) == TP_OK; i++) {
         tp_problem problem;
         tp_lengths lengths = {.struct_size = sizeof lengths};
         tp_choice choice = TP_CHOICE_INIT;
@@ -107,7 +108,7 @@ static tp_status max_scratch(tp_context *context, const tp_lock *lock, const cha
 static tp_status choose(const tp_lock *lock, const tp_model *model, const tp_identity *here, int64_t *chosen, int32_t *state,
                         tp_error *error) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT, engine = tp__identity_engine(here);
-    char isa[64], why[1024] = "";
+    char isa[64], why[1024] = "", other[200] = "";
     int named = 0, found = 0;
     *chosen = -1;
     *state = TP_LOCK_STALE;
@@ -117,9 +118,15 @@ static tp_status choose(const tp_lock *lock, const tp_model *model, const tp_ide
     }
     engine.isa = isa;
     for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++) {
-        if (!tp__lock_same_engine(&one, &engine)) continue;
+        tp_lock_revision asked = engine;
+        asked.cache = one.cache;
+        if (!tp__lock_same_engine(&one, &asked)) continue;
         named |= !strcmp(one.model, model->label);
         if (strcmp(one.config_hash, model->config_hash)) continue;
+        if (strcmp(one.cache, engine.cache)) {
+            snprintf(other, sizeof other, "the lock has it with cache %.60s, and not with %.60s", one.cache, engine.cache);
+            continue;
+        }
         found = 1;
         if (tp_lock_revision_fresh(lock, i, here, why, sizeof why) == TP_OK) *chosen = i;
     }
@@ -127,46 +134,69 @@ static tp_status choose(const tp_lock *lock, const tp_model *model, const tp_ide
     if (found) return refuse(model, NULL, error, "STALE", why);
     *state = named ? TP_LOCK_OTHER_CONFIG : TP_LOCK_UNKNOWN_MODEL;
     return refuse(model, NULL, error, "not qualified",
-                  named ? "the lock has it with another config" : "the lock does not have it");
+                  other[0] ? other
+                  : named  ? "the lock has it with another config"
+                           : "the lock does not have it");
 }
 
-/* Permits, or how it ended in state->status. */
-static tp_status compare(tp_context *context, const tp_lock *lock, const tp_model *model, const char *declared,
-                         tp_lock_state *state, tp_error *error) {
-    tp_identity *here;
+/* Permits, or how it ended in *state. */
+static tp_status permit(tp_context *context, const tp_lock *lock, const tp_model *model, const tp_identity *here,
+                        tp_lock_state *state, tp_error *error) {
     permits p = {0};
     int64_t revision;
-    char isa[64];
-    state->status = TP_LOCK_UNREADABLE;
-    if (!lock || !model)
-        return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given; NULL stands for one that could not be read",
-                              lock ? "model" : "lock");
-    state->status = TP_LOCK_FAILED;
-    TP_TRY(tp_identity_detect(declared, &here, error));
-    /* a context may plan for another machine */
-    tp__lock_key(tp_context_machine(context)->isa, isa);
-    here->isa = isa;
     tp_status status = choose(lock, model, here, &revision, &state->status, error);
-    tp_identity_destroy(here);
     if (status != TP_OK) {
         if (status != TP_UNSUPPORTED) state->status = TP_LOCK_FAILED; /* memory ran out */
         return status;
     }
     status = collect(lock, revision, model, &p, error);
     state->status = status == TP_UNSUPPORTED ? TP_LOCK_REFUSED : TP_LOCK_FAILED;
-    if (status == TP_OK) status = max_scratch(context, lock, isa, &state->scratch_bytes, error);
+    if (status == TP_OK) status = max_scratch(context, lock, here, &state->scratch_bytes, error);
     if (status == TP_OK) status = tp_context_permit(context, p.list, p.count, error);
     permits_free(&p);
     if (status == TP_OK) state->status = TP_LOCK_MATCHES;
     return status;
 }
 
-/* However it ends, metrics and trace say so: a refusal that nobody sees leaves the alert quiet. */
+static tp_status compare(tp_context *context, const tp_lock *lock, const tp_model *model, const tp_preflight_options *options,
+                         tp_lock_state *state, tp_error *error) {
+    tp_identity *here;
+    tp__format format;
+    char isa[64], cache[TP__FORMAT_TEXT];
+    state->status = TP_LOCK_UNREADABLE;
+    if (!lock || !model)
+        return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given; NULL stands for one that could not be read",
+                              lock ? "model" : "lock");
+    state->status = TP_LOCK_FAILED;
+    TP_TRY(tp__format_for(model, options->cache, &format, error));
+    tp__format_print(&format, cache);
+    TP_TRY(tp_identity_detect(options->declared, &here, error));
+    /* a context may plan for another machine */
+    tp__lock_key(tp_context_machine(context)->isa, isa);
+    here->isa = isa;
+    here->cache = cache;
+    tp_status status = permit(context, lock, model, here, state, error);
+    tp_identity_destroy(here);
+    return status;
+}
+
 tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model *model,
                        const char *declared, tp_error *error) {
+    tp_preflight_options options = TP_PREFLIGHT_OPTIONS_INIT;
+    options.declared = declared;
+    return tp_preflight_with(context, lock, model, &options, error);
+}
+
+/* However it ends, metrics and trace say so: a refusal that nobody sees leaves the alert quiet. */
+tp_status tp_preflight_with(tp_context *context, const tp_lock *lock, const tp_model *model, const tp_preflight_options *given,
+                            tp_error *error) {
+    static const tp_preflight_options none = TP_PREFLIGHT_OPTIONS_INIT;
     tp_lock_state state = {.struct_size = sizeof state};
+    tp_preflight_options options;
     if (!context) return tp__proof_fail(error, TP_INVALID, "context is NULL: it must be given");
-    tp_status status = compare(context, lock, model, declared, &state, error);
+    TP_TRY(tp__take(&tp__preflight_shape, given ? given : &none, &options, error));
+    if (options.reserved) return tp__proof_fail(error, TP_INVALID, "reserved is %u: it must be 0", options.reserved);
+    tp_status status = compare(context, lock, model, &options, &state, error);
     if (model) state.model = model->label;
     if (tp_context_lock_state(context, &state, NULL) == TP_INVALID) {
         state.model = "other"; /* a file's name need not be a label */

@@ -95,6 +95,7 @@ static tp_status add_use(void *user, const tp_cell *cell, tp_error *error) {
 /* With defaults in place of 0. */
 static tp_status take_options(const tp_qualify_options *given, tp_qualify_options *options, tp_error *error) {
     static const tp_qualify_options none = TP_QUALIFY_OPTIONS_INIT;
+    tp__format format;
     TP_TRY(tp__take(&tp__options_shape, given ? given : &none, options, error));
     if (options->phases & ~TP_QUALIFY_ALL)
         return tp__proof_fail(error, TP_INVALID, "phases is %u: it must be bits of %u, or 0 for all", options->phases,
@@ -107,6 +108,7 @@ static tp_status take_options(const tp_qualify_options *given, tp_qualify_option
     if (options->max_cells < 0)
         return tp__proof_fail(error, TP_INVALID, "max_cells is %lld: it must be 1 or more, or 0 for no limit",
                               (long long)options->max_cells);
+    TP_TRY(tp__format_read(options->cache, &format, error));
     if (!options->phases) options->phases = TP_QUALIFY_ALL;
     if (!options->dtype) options->dtype = TP_BF16;
     if (!options->page_size) options->page_size = 16;
@@ -120,7 +122,7 @@ static tp_status begin(const tp_qualify_options *given, tp_qualify_options *opti
     *q = calloc(1, sizeof **q);
     if (!*q) return no_memory(error);
     (*q)->quick = options->quick;
-    return TP_OK;
+    return tp_cache_format_name(options->cache, (*q)->cache, sizeof (*q)->cache, error); /* it was read above */
 }
 
 static tp_status finish(tp_status status, tp_qualification **q) {
@@ -137,8 +139,10 @@ static tp_status add_models(tp_qualification *q, tp_model *const *models, int co
     q->models = list;
     q->model_count = count;
     for (int i = 0; i < count; i++) {
+        tp__format format;
         list[i] = models[i];
         if (!models[i]) return tp__proof_fail(error, TP_INVALID, "model %d of %d is NULL: it must be given", i, count);
+        TP_TRY(tp__format_for(models[i], options->cache, &format, error));
         for (int j = 0; j < models[i]->group_count; j++) {
             struct group group = {q, i, j};
             TP_TRY(tp__group_cells(models[i]->groups[j], options, add_use, &group, error));
@@ -182,7 +186,7 @@ static tp_status add_revision(tp_qualification *q, const tp_lock *lock, int64_t 
 
 tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp_qualify_options *given,
                                   tp_qualification **q, tp_error *error) {
-    tp_identity cpu = {.struct_size = sizeof cpu, .isa = isa};
+    tp_identity cpu = {.struct_size = sizeof cpu, .isa = isa, .cache = "any"};
     if (q) *q = NULL;
     if (!lock || !isa) return tp__proof_fail(error, TP_INVALID, "lock and isa must be given");
     return tp_qualify_create_for(lock, &cpu, given, q, error);

@@ -15,6 +15,7 @@
 #ifndef TP_PROOF_QUALIFY_H
 #define TP_PROOF_QUALIFY_H
 
+#include "cache_format.h"
 #include "harness/attempt.h"
 #include "harness/oracle.h"
 #include "sized.h"
@@ -34,6 +35,7 @@ struct tp_qualification {
     int64_t use_count, use_capacity;
     char **notes; /* of the lock as a whole; NULL ends them */
     int quick;
+    char cache[TP__FORMAT_TEXT]; /* the format's name */
 };
 
 /* The slot shows what was seen, and the last comparison is forgotten. */

@@ -81,10 +81,7 @@ static void poison_hidden(tp__trial *t) {
             seen = tp_mask_visible(p, &t->tensors.call, 0, 0, row, key) != 0;
         if (seen) continue;
         for (int64_t head = 0; head < p->kv_heads; head++)
-            for (int id = TENSOR_K; id <= TENSOR_V; id++)
-                memset(tensors_at(&t->tensors, (enum tensor_id)id, 0, key, head, 0), 0xFF,
-                       (size_t)tensors_dim(&t->tensors, (enum tensor_id)id) *
-                           tp_dtype_bytes(tensors_dtype(&t->tensors, (enum tensor_id)id)));
+            for (int id = TENSOR_K; id <= TENSOR_V; id++) tensors_poison_row(&t->tensors, (enum tensor_id)id, 0, key, head);
     }
 }
 
@@ -95,6 +92,7 @@ int tp__trial_make(tp__trial *t) {
     struct tensors_style style = {.lse = !t->engine, .gain = t->cell.gain, .repeat = elements > SLOW_FILL};
     if (tensors_create(&t->tensors, p, &t->lengths, &style) || tensors_fill(&t->tensors, TP_QUALIFY_SEED))
         return tp__trial_break(t, TP_NO_MEMORY, "no memory for the tensors of a cell: %s", t->cell.problem);
+    t->cell.loss = fmax(t->tensors.loss[0], t->tensors.loss[1]);
     if (t->plan) t->tensors.arithmetic = (tp_arithmetic)tp_plan_decision(t->plan)->arithmetic;
     if (!t->engine) poison_hidden(t); /* an engine may do as it likes with them */
     tp_error error = TP_ERROR_INIT;

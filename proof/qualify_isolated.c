@@ -10,19 +10,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fills q, k and v of a sequence with NaN, or takes them from a copy of the buffers. */
-static void set_sequence(struct tensors *t, int64_t seq, char *const copy[3]) {
-    for (int id = TENSOR_Q; id <= TENSOR_V; id++) {
-        const char *base = t->buffer[id].memory;
-        size_t bytes = (size_t)tensors_dim(t, (enum tensor_id)id) * tp_dtype_bytes(tensors_dtype(t, (enum tensor_id)id));
-        if (!base) continue; /* v of a latent cache is part of k */
-        for (int64_t token = 0; token < tensors_len(t, (enum tensor_id)id, seq); token++)
-            for (int64_t head = 0; head < tensors_heads(t, (enum tensor_id)id); head++) {
-                char *at = tensors_at(t, (enum tensor_id)id, seq, token, head, 0);
-                if (copy)
-                    memcpy(at, copy[id] + (at - base), bytes);
-                else
-                    memset(at, 0xFF, bytes);
+/* Copies of q, k and v, and of the scales of a quantised k and v. */
+enum { INPUTS = 5 };
+
+static char *input(const struct tensors *t, int i, size_t *bytes) {
+    *bytes = i < 3 ? t->buffer[i].bytes : t->scales[i - 3].bytes;
+    return i < 3 ? t->buffer[i].memory : t->scales[i - 3].memory;
+}
+
+static void restore(char *at, const char *base, const char *copy, size_t bytes) {
+    if (bytes) memcpy(at, copy + (at - base), bytes);
+}
+
+/* Fills q, k and v of a sequence with NaN, or takes them from copies. */
+static void set_sequence(struct tensors *t, int64_t seq, char *const copy[INPUTS]) {
+    for (int i = TENSOR_Q; i <= TENSOR_V; i++) {
+        enum tensor_id id = (enum tensor_id)i;
+        if (!t->buffer[i].memory) continue; /* v of a latent cache is part of k */
+        size_t scales = tensors_scales_bytes(t, id);
+        for (int64_t token = 0; token < tensors_len(t, id, seq); token++)
+            for (int64_t head = 0; head < tensors_heads(t, id); head++) {
+                if (!copy) {
+                    tensors_poison_row(t, id, seq, token, head);
+                    continue;
+                }
+                restore(tensors_at(t, id, seq, token, head, 0), t->buffer[i].memory, copy[i], tensors_row_bytes(t, id));
+                if (scales)
+                    restore(tensors_scales_at(t, id, seq, token, head), t->scales[i - 1].memory, copy[i + 2], scales);
             }
     }
 }
@@ -90,15 +104,20 @@ static int check_sequence(tp__trial *s, char *const clean[2], int64_t seq) {
 
 int tp__trial_isolated(tp__trial *s) {
     struct tensors *t = &s->tensors;
-    char *clean[2] = {NULL, NULL}, *inputs[3] = {NULL, NULL, NULL};
-    int failed = 0;
+    char *clean[2] = {NULL, NULL}, *inputs[INPUTS] = {NULL}, *from;
+    size_t bytes;
+    int short_of = 0, failed = 0;
     for (int i = 0; i < 2; i++)
         if ((clean[i] = malloc(t->buffer[TENSOR_O + i].bytes)))
             memcpy(clean[i], t->buffer[TENSOR_O + i].memory, t->buffer[TENSOR_O + i].bytes);
-    for (int i = 0; i < 3; i++) /* v of a latent cache is part of k */
-        if (t->buffer[i].memory && (inputs[i] = malloc(t->buffer[i].bytes)))
-            memcpy(inputs[i], t->buffer[i].memory, t->buffer[i].bytes);
-    if (!clean[0] || !clean[1] || !inputs[0] || !inputs[1] || (t->buffer[2].memory && !inputs[2]))
+    for (int i = 0; i < INPUTS; i++) {
+        if (!(from = input(t, i, &bytes))) continue; /* v of a latent cache, scales of floats */
+        if ((inputs[i] = malloc(bytes)))
+            memcpy(inputs[i], from, bytes);
+        else
+            short_of = 1;
+    }
+    if (!clean[0] || !clean[1] || short_of)
         failed = tp__trial_break(s, TP_NO_MEMORY, "no memory to poison neighbours in a cell: %s", s->cell.problem);
     for (int64_t seq = 0; seq < t->sequences && !failed; seq++) set_sequence(t, seq, NULL);
     for (int64_t seq = 0; seq < t->sequences && !failed; seq++) {
@@ -107,11 +126,11 @@ int tp__trial_isolated(tp__trial *s) {
         failed = check_sequence(s, clean, seq);
         set_sequence(t, seq, NULL);
     }
-    for (int i = 0; i < 3; i++)
-        if (inputs[i]) memcpy(t->buffer[i].memory, inputs[i], t->buffer[i].bytes);
+    for (int i = 0; i < INPUTS; i++)
+        if ((from = input(t, i, &bytes)) && inputs[i]) memcpy(from, inputs[i], bytes);
     for (int i = 0; i < 2 && !failed; i++)
         memcpy(t->buffer[TENSOR_O + i].memory, clean[i], t->buffer[TENSOR_O + i].bytes);
     for (int i = 0; i < 2; i++) free(clean[i]);
-    for (int i = 0; i < 3; i++) free(inputs[i]);
+    for (int i = 0; i < INPUTS; i++) free(inputs[i]);
     return failed;
 }

@@ -55,6 +55,9 @@ static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *t
     if (!varies && (strcmp(locked->output, now->output) || strcmp(locked->numerics_id, now->numerics_id))) {
         snprintf(text, size, "other bits, within the rule: error %.3g, lock has %.3g; numerics %s, lock has %s", now->error,
                  locked->error, now->numerics_id, locked->numerics_id);
+        size_t used = strlen(text);
+        if (locked->loss > 0 || now->loss > 0)
+            snprintf(text + used, size - used, "; loss %.3g, lock has %.3g", now->loss, locked->loss);
         return TP_CELL_NUMERICS_CHANGED;
     }
     return TP_CELL_QUALIFIED;
@@ -68,6 +71,16 @@ tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *
         return compare(&a, &b, text, size);
     snprintf(text, size, "two cells must be given, from TP_CELL_INIT");
     return TP_CELL_STALE;
+}
+
+/* Whose cells these are: with the cache that they read. */
+static tp_status take_identity(const tp_qualification *q, const tp_identity *given, tp_identity *identity, tp_error *error) {
+    TP_TRY(tp__take(&tp__identity_shape, given, identity, error));
+    if (!strcmp(q->cache, "plain")) return TP_OK; /* an engine may have a cache of its own */
+    if (*identity->cache && strcmp(identity->cache, "plain") && strcmp(identity->cache, q->cache))
+        return tp__proof_fail(error, TP_INVALID, "cache is '%.60s': these cells were made for %s", identity->cache, q->cache);
+    identity->cache = q->cache;
+    return TP_OK;
 }
 
 /* ---- compare ---- */
@@ -102,15 +115,20 @@ static tp_status add_note(struct findings *f, tp_error *error, const char *forma
     return f->notes[f->note_count++] ? TP_OK : no_memory(error);
 }
 
-/* A config that changed, even where no cell did: the lock speaks of other revisions. It has the last of them. */
-static tp_status compare_config(const tp_model *model, const tp_lock *lock, struct findings *f, tp_error *error) {
+/* A config that changed, even where no cell did: the lock speaks of other revisions. It has the last of them. So it does of a
+   config that it has with another cache alone. */
+static tp_status compare_config(const tp_model *model, const tp_lock *lock, const tp_identity *now, struct findings *f,
+                                tp_error *error) {
     tp_lock_revision revision = TP_LOCK_REVISION_INIT;
-    const char *last = "none";
+    const char *last = "none", *cache = NULL, *wanted = tp__identity_engine(now).cache;
     for (int64_t i = 0; tp_lock_revision_at(lock, i, &revision) == TP_OK; i++) {
         if (strcmp(revision.model, model->label)) continue;
-        if (!strcmp(revision.config_hash, model->config_hash)) return TP_OK;
         last = revision.config_hash;
+        if (strcmp(revision.config_hash, model->config_hash)) continue;
+        if (tp__lock_same_cache(revision.cache, wanted)) return TP_OK;
+        cache = revision.cache;
     }
+    if (cache) return add_note(f, error, "cache of %s: lock has %s, here %s", model->name, cache, wanted);
     return add_note(f, error, "config of %s: lock has %s, here %s", model->name, last, model->config_hash);
 }
 
@@ -138,7 +156,7 @@ static tp_status look(const tp_qualification *q, const tp_lock *lock, const tp_i
     f->statuses = calloc((size_t)q->slot_count + 1, sizeof *f->statuses);
     if (!f->notes || !f->reasons || !f->statuses) return no_memory(error);
     if (tp_lock_fresh(lock, now, stale, sizeof stale) != TP_OK) TP_TRY(add_note(f, error, "%s", stale));
-    for (int i = 0; i < q->model_count; i++) TP_TRY(compare_config(q->models[i], lock, f, error));
+    for (int i = 0; i < q->model_count; i++) TP_TRY(compare_config(q->models[i], lock, now, f, error));
     for (int64_t i = 0; i < q->slot_count; i++)
         TP_TRY(compare_cell(q->slots[i].seen, lock, now, &f->statuses[i], &f->reasons[i], error));
     return TP_OK;
@@ -148,7 +166,7 @@ tp_status tp_qualify_compare(tp_qualification *q, const tp_lock *lock, const tp_
     struct findings f = {.note_count = 0};
     tp_identity now;
     if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
-    TP_TRY(tp__take(&tp__identity_shape, given, &now, error));
+    TP_TRY(take_identity(q, given, &now, error));
     tp_status status = look(q, lock, &now, &f, error);
     if (status == TP_OK) {
         char **before = q->notes;
@@ -217,7 +235,7 @@ tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_i
     tp_lock_update update;
     tp_lock *copy;
     if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
-    TP_TRY(tp__take(&tp__identity_shape, given, &identity, error));
+    TP_TRY(take_identity(q, given, &identity, error));
     TP_TRY(tp__take(&tp__update_shape, given_update, &update, error));
     if (update.keep < 0)
         return tp__proof_fail(error, TP_INVALID, "keep is %d: it must be at least 1, or 0 for %d", update.keep, TP_LOCK_KEEP);

@@ -22,6 +22,7 @@ typedef struct tp__source {
     const char *assume; /* the family of an unknown model_type; NULL: none */
     const char *label;  /* asked for; NULL: made of the name */
     int assumed;        /* it was needed */
+    const char *cache;  /* the format that the file names, a constant; NULL: none */
     int no_memory;   /* it ran out on the way: whatever was read after that means nothing */
 } tp__source;
 

@@ -43,6 +43,7 @@ SHAPE(tp__capacity_options_shape, tp_capacity_options, read_gbps, 64, NULL, 0);
 SHAPE(tp__capacity_cache_shape, tp_capacity_cache, concurrency_max, 80, NULL, 0);
 SHAPE(tp__rope_shape, tp_rope_options, reserved, 200, NULL, 0);
 SHAPE(tp__capacity_work_shape, tp_capacity_work, problem, 72, NULL, 0);
+SHAPE(tp__preflight_shape, tp_preflight_options, cache, 24, NULL, 0);
 SHAPE(tp__cache_options_shape, tp_cache_options, allocator, 80, NULL, 0);
 
 enum { MAX_SIZE = 65536 }; /* more is no size, but memory that nobody has set */

@@ -21,7 +21,7 @@ typedef struct tp__shape {
 extern const tp__shape tp__cell_shape, tp__identity_shape, tp__group_shape, tp__lock_use_shape, tp__use_shape, tp__options_shape,
     tp__run_shape, tp__update_shape, tp__model_options_shape, tp__lock_revision_shape, tp__lock_history_shape,
     tp__capacity_options_shape, tp__capacity_cache_shape, tp__capacity_work_shape, tp__cache_options_shape, tp__engine_shape,
-    tp__answer_shape, tp__rope_shape;
+    tp__answer_shape, tp__rope_shape, tp__preflight_shape;
 
 /* From the caller's struct to one of this library: what the caller's lacks is 0. TP_INVALID: NULL, smaller than 0.2.0's, or a
    field that this library does not know is not 0. */

@@ -141,6 +141,7 @@ static tp_status write_json(const tp_model *model, tp_write write, void *cookie)
     int failed = 0;
     for (int i = 0; i < model->group_count && !failed; i++)
         failed = json_array_append_new(groups, group_json(model->groups[i]));
+    if (*model->cache) failed |= json_object_set_new(object, "cache", json_string(model->cache));
     failed |= json_object_set_new(object, "groups", groups);
     tp__page page = {.failed = failed};
     tp__page_json(&page, object, JSON_COMPACT | JSON_REAL_PRECISION(9));
@@ -215,6 +216,11 @@ static tp_status write_text(const tp_model *model, tp_write write, void *cookie)
         tp__page_put(&w, "  model_type is not known: read as ");
         tp__page_put(&w, model->assumed);
         tp__page_put(&w, ", as asked\n");
+    }
+    if (*model->cache) {
+        tp__page_put(&w, "  the file wants keys and values kept as ");
+        tp__page_put(&w, model->cache);
+        tp__page_put(&w, "; the calls below are with plain ones\n");
     }
     if (*model->ignored) {
         tp__page_put(&w, "  ignored as the file asks: ");

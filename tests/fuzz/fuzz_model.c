@@ -10,6 +10,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const char *const formats[] = {NULL, "i8", "i8/q8_0", "i4", "e4m3", "e4m3/token:i4"};
+enum { FORMATS = sizeof formats / sizeof *formats };
+
 static int count(void *cookie, const char *bytes, size_t size) {
     (void)bytes;
     *(size_t *)cookie += size;
@@ -30,6 +33,9 @@ static void check_group(const tp_layer_group *group) {
     tp_status status = tp_layer_group_problem(group, 1, 64, 64, text, sizeof text);
     require(status == (group->out_of_scope ? TP_UNSUPPORTED : TP_OK));
     if (group->out_of_scope) return;
+    for (int i = 0; i < FORMATS; i++)
+        for (int rows = 1; rows <= 64; rows += 63)
+            require(tp_layer_group_problem_in(group, formats[i], 1, rows, 64, text, sizeof text) == TP_OK);
     require(group->q_heads > 0 && group->kv_heads > 0 && group->q_heads % group->kv_heads == 0);
     require(group->head_dim_qk > 0 && group->head_dim_v > 0 && group->scale_source != NULL);
 }
@@ -62,12 +68,13 @@ static void check_capacity(const tp_model *model) {
     tp_context_options one = TP_CONTEXT_OPTIONS_INIT;
     one.threads = 1, one.policy = TP_PERMIT;
     if (!context) require(tp_context_create(&one, &context, NULL) == TP_OK);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 * FORMATS; i++) {
         tp_capacity_options options = TP_CAPACITY_OPTIONS_INIT;
         tp_capacity_cache kept = TP_CAPACITY_CACHE_INIT, evicted = TP_CAPACITY_CACHE_INIT;
         tp_error error = TP_ERROR_INIT;
         tp_capacity *capacity;
-        options.context = loads[i][0], options.concurrency = loads[i][1], options.page_size = loads[i][2];
+        const int64_t *load = loads[i % 3];
+        options.context = load[0], options.concurrency = load[1], options.page_size = load[2], options.cache = formats[i / 3];
         tp_status status = tp_capacity_create(model, context, &options, &capacity, &error);
         require((status == TP_OK) == (capacity != NULL));
         require(status == TP_OK || (error.status == (int)status && strlen(error.text) > 0));
@@ -85,6 +92,7 @@ static void try_one(const uint8_t *data, size_t size, const char *assume) {
     tp_error error = TP_ERROR_INIT;
     tp_model *model;
     size_t written = 0;
+    char name[64];
     options.assume = assume;
     tp_status status = tp_model_parse_with((const char *)data, size, "fuzz", &options, &model, &error);
     require((status == TP_OK) == (model != NULL));
@@ -94,6 +102,7 @@ static void try_one(const uint8_t *data, size_t size, const char *assume) {
     }
     require(!*model->assumed || (assume && !strcmp(model->assumed, assume) && strstr(model->label, " (as ")));
     require(model->group_count > 0);
+    require(!*model->cache || tp_cache_format_name(model->cache, name, sizeof name, &error) == TP_OK);
     for (int i = 0; i < model->group_count; i++) {
         check_group(model->groups[i]);
         check_rotation(model, model->groups[i]);

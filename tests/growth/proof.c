@@ -180,6 +180,12 @@ static void qualification(void **state) {
 #define COMPARE tp_qualify_compare(q, lock, identity, error)
     REFUSES(identity, tp_identity, COMPARE);
     GOOD(COMPARE);
+    tp_preflight_options *preflight = PLACE_INIT(tp_preflight_options, TP_PREFLIGHT_OPTIONS_INIT);
+    preflight->declared = "engine=1";
+#define PREFLIGHT tp_preflight_with(context, lock, model, preflight, error)
+    REFUSES(preflight, tp_preflight_options, PREFLIGHT);
+    REFUSES_SIZE(preflight, tp_preflight_options, PREFLIGHT);
+    GOOD(PREFLIGHT);
     GOOD(tp_lock_finish(lock, identity, "2026-11-17", "again", error));
     REFUSES(identity, tp_identity, tp_lock_finish(lock, identity, "2026-11-17", "again", error));
     char why[256];

@@ -260,9 +260,10 @@ static void impossible_capacity(void **state) {
     REFUSED(read_gbps = -1, "read_gbps -1");
     REFUSED(limit = 1000, "limit is 1000 bytes: it must be at least ");
     bad = good, bad.cache_dtype = TP_E4M3;
-    refused(model, &bad, TP_UNSUPPORTED, "cache_dtype is e4m3: capacity counts caches of f32, f16 and bf16 only");
+    refused(model, &bad, TP_UNSUPPORTED, "cache_dtype is e4m3: it must be f32, f16 or bf16; codes and their scales");
     bad.cache_dtype = TP_I4;
-    refused(model, &bad, TP_UNSUPPORTED, "cache_dtype is i4: capacity counts caches of f32, f16 and bf16 only");
+    refused(model, &bad, TP_UNSUPPORTED, "cache_dtype is i4: it must be f32, f16 or bf16; codes and their scales");
+    REFUSED(cache = "fp8", "cache is 'fp8': it must be plain, i8,");
     refused(still, &good, TP_UNSUPPORTED, "model.json: no layer of it generates");
     refused(lost, &good, TP_INVALID, "how many keys its cross layers have is not said");
     refused(wide, &good, TP_FALLBACK_REFUSED, "model.json, text layers 0-3, prefill: fallback refused");

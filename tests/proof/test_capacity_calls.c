@@ -45,13 +45,21 @@ static tp_context *counting_context(int threads) {
 
 /* ---- calls ---- */
 
+/* k, v and the scales that they have beside their codes; v of latents is part of k. */
+enum { K, V, K_SCALES, V_SCALES, PARTS };
 struct pool {
-    void *k, *v;
-    size_t k_bytes, v_bytes;
+    void *part[PARTS];
+    size_t bytes[PARTS];
 };
 
 static size_t pool_bytes(const tp_tensor *tensor, int64_t places, int32_t dtype) {
-    return (size_t)(tensor->stride[0] * places) * tp_dtype_bytes((tp_dtype)dtype);
+    size_t units = (size_t)(tensor->stride[0] * places);
+    return dtype == TP_I4 ? units / 2 : units * tp_dtype_bytes((tp_dtype)dtype);
+}
+
+static size_t scales_bytes(const tp_tensor *tensor, int64_t places, int32_t kind) {
+    size_t unit = kind == TP_SCALES_TOKEN ? sizeof(float) : kind == TP_SCALES_GROUP ? sizeof(uint16_t) : 0;
+    return (size_t)(tensor->stride[0] * places) * unit;
 }
 
 static void *take(tp_context *context, size_t bytes) {
@@ -73,26 +81,34 @@ static struct pool run_layer(tp_context *context, const char *text, const char *
     if (tp_problem_parse(text, &problem, &lengths, &error) != TP_OK) fail_msg("%s: %s", text, error.text);
     int64_t page = problem.page_size, slots = page ? (problem.kv_len + page - 1) / page : 1, places = problem.batch * slots;
     int64_t rows = problem.batch * problem.q_len * problem.q_heads, outputs = rows * problem.head_dim_v;
-    size_t o_bytes = tp_dtype_bytes((tp_dtype)problem.o_dtype), v_bytes = tp_dtype_bytes((tp_dtype)problem.v_dtype);
+    size_t o_bytes = tp_dtype_bytes((tp_dtype)problem.o_dtype);
+    size_t last_bytes = problem.v_scales == TP_SCALES_TOKEN   ? sizeof(float)
+                        : problem.v_scales == TP_SCALES_GROUP ? sizeof(uint16_t)
+                                                              : tp_dtype_bytes((tp_dtype)problem.v_dtype);
+    static float one = 1;
     float *q = calloc((size_t)(rows * problem.head_dim_qk), sizeof *q);
     char *o = calloc((size_t)outputs, sizeof(float));
     int32_t *table = calloc((size_t)places, sizeof *table);
     assert_true(q && o && table);
     tp_tensors_init(&tensors, &problem, q, NULL, NULL, o);
-    struct pool pool = {.k_bytes = pool_bytes(&tensors.k, places, problem.k_dtype)};
-    pool.k = pool.v = take(context, pool.k_bytes);
-    if (problem.latent) {
-        memcpy(tensors.v.stride, tensors.k.stride, sizeof tensors.v.stride);
-    } else {
-        pool.v_bytes = pool_bytes(&tensors.v, places, problem.v_dtype);
-        pool.v = take(context, pool.v_bytes);
-    }
-    tensors.k.data = pool.k, tensors.v.data = pool.v;
+    struct pool pool = {.bytes = {pool_bytes(&tensors.k, places, problem.k_dtype),
+                                  pool_bytes(&tensors.v, places, problem.v_dtype),
+                                  scales_bytes(&tensors.k_scales, places, problem.k_scales),
+                                  scales_bytes(&tensors.v_scales, places, problem.v_scales)}};
+    if (problem.latent) pool.bytes[V] = pool.bytes[V_SCALES] = 0;
+    for (int i = 0; i < PARTS; i++)
+        if (pool.bytes[i]) pool.part[i] = take(context, pool.bytes[i]);
+    tensors.k.data = pool.part[K], tensors.v.data = pool.part[problem.latent ? K : V];
+    tensors.k_scales.data = pool.part[K_SCALES], tensors.v_scales.data = pool.part[problem.latent ? K_SCALES : V_SCALES];
+    if (problem.latent) memcpy(tensors.v.stride, tensors.k.stride, sizeof tensors.v.stride);
+    if (problem.latent) memcpy(tensors.v_scales.stride, tensors.k_scales.stride, sizeof tensors.v_scales.stride);
+    if (problem.k_scales == TP_SCALES_TENSOR) tensors.k_scales.data = tensors.v_scales.data = &one;
     for (int64_t i = 0; i < places; i++) table[i] = (int32_t)(places - 1 - i); /* the first sequence's page is the last one */
     if (page) tensors.k_pages = table, tensors.page_slots = slots, tensors.pages = places;
     int full = !problem.latent && (!page || problem.kv_len % page == 0),
         windowed = strstr(text, "window=") || strstr(text, "chunk=");
-    if (full) tp_from_float((tp_dtype)problem.v_dtype, NAN, (char *)pool.v + pool.v_bytes - v_bytes);
+    int last = pool.part[V_SCALES] ? V_SCALES : V; /* a NaN there is one of v's last element */
+    if (full) memset((char *)pool.part[last] + pool.bytes[last] - last_bytes, 0xFF, last_bytes);
     tp_receipt_init(&receipt);
     if (tp_attention(context, &problem, NULL, &tensors, &receipt, &error) != TP_OK) fail_msg("%s: %s", text, error.text);
     assert_string_equal(receipt.kernel, kernel);
@@ -105,8 +121,8 @@ static struct pool run_layer(tp_context *context, const char *text, const char *
 }
 
 static void give(tp_context *context, struct pool *pool) {
-    tp_memory_free(context, TP_CPU, pool->k, pool->k_bytes, NULL);
-    if (pool->v_bytes) tp_memory_free(context, TP_CPU, pool->v, pool->v_bytes, NULL);
+    for (int i = 0; i < PARTS; i++)
+        if (pool->bytes[i]) tp_memory_free(context, TP_CPU, pool->part[i], pool->bytes[i], NULL);
 }
 
 /* A library without a pool has one thread, however many are asked for. */
@@ -164,12 +180,17 @@ static void serve_all(const tp_model *model, const tp_capacity *capacity, int th
 static void what_is_said_is_what_calls_take(void **state) {
     (void)state;
     tp_model *models[] = {declared(mixed_groups), support_model(latent_config), support_model(support_config)};
-    for (int i = 0; i < 18; i++) {
-        static const tp_capacity_options kinds[] = {
-            {.context = 64}, {.context = 70, .page_size = 16}, {.context = 96, .page_size = 32, .cache_dtype = TP_F32}};
-        tp_model *model = models[i / 6];
-        tp_capacity_options options = kinds[i % 3];
-        options.struct_size = sizeof options, options.concurrency = 3, options.threads = threads_had(1 + i / 3 % 2);
+    static const tp_capacity_options kinds[] = {{.context = 64},
+                                                {.context = 70, .page_size = 16},
+                                                {.context = 96, .page_size = 32, .cache_dtype = TP_F32},
+                                                {.context = 70, .page_size = 16, .cache = "i8"},
+                                                {.context = 64, .page_size = 16, .cache = "i4"},
+                                                {.context = 64, .cache = "e4m3"}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    for (int i = 0; i < 3 * 2 * KINDS; i++) {
+        tp_model *model = models[i / (2 * KINDS)];
+        tp_capacity_options options = kinds[i % KINDS];
+        options.struct_size = sizeof options, options.concurrency = 3, options.threads = threads_had(1 + i / KINDS % 2);
         tp_capacity *capacity = ask(model, planner, &options);
         for (int group = 0; group < model->group_count; group++)
             if (cache_of(capacity, group, 0).layers) serve_alone(capacity, group, options.threads);

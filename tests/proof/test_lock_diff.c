@@ -150,7 +150,7 @@ static void identities(void **state) {
     tp_identity one = support_identity(), two = one;
     tp_model *model = support_model(support_config);
     tp_lock *a = empty(), *b = empty();
-    two.version = "0.9", two.versions = "cuda=13", two.cpu = "another", two.device = "opencl:x", two.cache = "i8:token";
+    two.version = "0.9", two.versions = "cuda=13", two.cpu = "another", two.device = "opencl:x", two.cache = "i8/token";
     support_put(a, model, &one, "one");
     support_put(b, model, &one, "one");
     struct text text = diff_of(a, 0, b, 0, TP_TEXT);
@@ -158,11 +158,11 @@ static void identities(void **state) {
     free(text.bytes);
     support_put(b, model, &two, "two");
     text = diff_of(a, 0, b, 1, TP_TEXT);
-    says(&text, "\n  all: engine device cpu -> opencl:x; engine cache plain -> i8:token; version ", 1);
+    says(&text, "\n  all: engine device cpu -> opencl:x; engine cache plain -> i8/token; version ", 1);
     says(&text, " -> 0.9; ", 1);
     says(&text, "cuda none -> 13", 1);
     says(&text, "host cpu ", 1);
-    says(&text, ", cache i8:token)", 1);
+    says(&text, ", cache i8/token)", 1);
     free(text.bytes);
     struct text json = diff_of(a, 0, b, 1, TP_JSON);
     says(&json, "{\"from\":{\"revision\":{\"model\":\"model.json\",", 1);

@@ -120,6 +120,9 @@ static void made_models(void **state) {
          "[\"a_key_that_nobody_knows_at_all\"],\"a_key_that_nobody_knows_at_all\":[1,[2,{\"x\":null}],true,false]}",
          TP_OK},
         {"{\"model_type\":\"rwkv\",\"num_hidden_layers\":24}", TP_OK},
+        {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,"
+         "\"quantization_config\":{\"kv_cache_scheme\":{\"num_bits\":8,\"type\":\"float\"}}}",
+         TP_OK},
         {"{\"model_type\":\"llama\",\"hidden_size\":\"many, and more than can be shown in an error text of this size\"}",
          TP_INVALID},
         {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":32,\"num_hidden_layers\":3,\"strange\":"

@@ -10,6 +10,7 @@ static tp_context *context; /* of one thread: pools are slow where others are at
 static tp_identity identity;
 static tp_qualification *ran;
 static tp_lock *lock, *other_lock;
+static const char *cache; /* of cells that are made to run; NULL: plain */
 
 /* All that there is to see of a qualification. */
 static void show(const tp_qualification *q) {
@@ -59,7 +60,10 @@ static const struct walk create_again = {"tp_qualify_create_again", open_nothing
 
 static void making(void **state) {
     (void)state;
+    tp_qualify_options quantised = TP_QUALIFY_OPTIONS_INIT;
+    quantised.cache = "e4m3/token:i4";
     assert_true(exhaust(&create, NULL, TP_OK) > 10);
+    assert_true(exhaust(&create, &quantised, TP_OK) > 10);
     assert_true(exhaust(&create_again, NULL, TP_OK) > 5);
 }
 
@@ -80,6 +84,7 @@ static void *open_fresh(const void *about) {
     tp_qualification *q;
     options.quick = 1;
     options.phases = *(const uint32_t *)about;
+    options.cache = cache;
     if (tp_qualify_create(&model, 1, &options, &q, &error) != TP_OK) fail_msg("%s", error.text);
     return q;
 }
@@ -130,6 +135,9 @@ static void running(void **state) {
     static const uint32_t phases[] = {TP_QUALIFY_PREFILL, TP_QUALIFY_DECODE, TP_QUALIFY_VARLEN, TP_QUALIFY_MIXED};
     (void)state;
     for (int i = 0; i < 4; i++) assert_true(exhaust(&run_cell, &phases[i], TP_OK) > 10);
+    cache = "i8"; /* scales of neighbours are kept, too */
+    assert_true(exhaust(&run_cell, &phases[3], TP_OK) > 10);
+    cache = NULL;
     for (int i = 0; i < 4; i += 2) assert_true(exhaust(&run_engine, &phases[i], TP_OK) > 10);
     tp_context *before = context;
     context = make_context(2); /* outputs are kept and compared */
@@ -240,14 +248,14 @@ static tp_status call_capacity(void *subject, const void *about, tp_error *error
 
 static void show_capacity(void *subject, const void *about, tp_status status) {
     tp_capacity *capacity = *(tp_capacity **)subject;
-    tp_capacity_cache cache = TP_CAPACITY_CACHE_INIT;
+    tp_capacity_cache kept = TP_CAPACITY_CACHE_INIT;
     tp_capacity_work work = TP_CAPACITY_WORK_INIT;
     (void)about;
     assert_true((status == TP_OK) == (capacity != NULL));
     for (int i = 0; capacity && i < 4; i++) {
-        assert_int_equal(tp_capacity_cache_at(capacity, i / 2 - 1, i % 2, &cache), TP_OK);
+        assert_int_equal(tp_capacity_cache_at(capacity, i / 2 - 1, i % 2, &kept), TP_OK);
         assert_int_equal(tp_capacity_work_at(capacity, i / 2 - 1, i % 2, &work), TP_OK);
-        memory_collect(NULL, (const char *)&cache, sizeof cache);
+        memory_collect(NULL, (const char *)&kept, sizeof kept);
         memory_collect(NULL, work.problem, strlen(work.problem));
     }
 }
@@ -260,6 +268,8 @@ static void capacities(void **state) {
     tp_capacity_options options = TP_CAPACITY_OPTIONS_INIT;
     (void)state;
     options.context = 64, options.concurrency = 2, options.limit = 1 << 20;
+    assert_true(exhaust(&make_capacity, &options, TP_OK) > 50);
+    options.cache = "i4";
     assert_true(exhaust(&make_capacity, &options, TP_OK) > 50);
     options.context = 65;
     exhaust(&make_capacity, &options, TP_INVALID);

@@ -356,15 +356,16 @@ static void bad_arguments(void **state) {
     tp_qualification *q = create(model), *none = q;
     tp_context *context = support_context(TP_REFUSE, NULL);
     tp_error error = TP_ERROR_INIT;
-    static const tp_qualify_options wrong[] = {{sizeof *wrong, 32, 0, 0, 0, 0},
-                                               {sizeof *wrong, 0, 0, TP_E4M3, 0, 0},
-                                               {sizeof *wrong, 0, 0, 0, 4097, 0},
-                                               {sizeof *wrong, 0, 0, 0, -1, 0},
-                                               {sizeof *wrong, 0, 0, 0, 0, -1},
-                                               {offsetof(tp_qualify_options, max_cells) - 1, 0, 0, 0, 0, 0}};
-    static const char *const says[] = {"phases is 32", "dtype is 4", "page_size is 4097", "page_size is -1", "max_cells is -1",
-                                       "struct_size is"};
-    for (int i = 0; i < 6; i++) {
+    static const tp_qualify_options wrong[] = {{sizeof *wrong, 32, 0, 0, 0, 0, NULL},
+                                               {sizeof *wrong, 0, 0, TP_E4M3, 0, 0, NULL},
+                                               {sizeof *wrong, 0, 0, 0, 4097, 0, NULL},
+                                               {sizeof *wrong, 0, 0, 0, -1, 0, NULL},
+                                               {sizeof *wrong, 0, 0, 0, 0, -1, NULL},
+                                               {offsetof(tp_qualify_options, max_cells) - 1, 0, 0, 0, 0, 0, NULL},
+                                               {sizeof *wrong, 0, 0, 0, 0, 0, "fp8"}};
+    static const char *const says[] = {"phases is 32",    "dtype is 4",     "page_size is 4097", "page_size is -1",
+                                       "max_cells is -1", "struct_size is", "cache is 'fp8'"};
+    for (int i = 0; i < 7; i++) {
         none = q;
         assert_int_equal(tp_qualify_create(&model, 1, &wrong[i], &none, &error), TP_INVALID);
         assert_null(none);

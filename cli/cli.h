@@ -57,6 +57,7 @@ struct options {
     /* bench: comma lists, see bench/lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
+    const char *kv_cache; /* qualify, canary, capacity, replay: the cache's format, in the words of tp_cache_format_name */
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *name, *wait; /* qualify: what the lock calls the model; lock too: how long another update is waited for */
     const char *model;       /* canary: the deployed config */
@@ -113,6 +114,8 @@ int options_policy(const struct options *options);
 /* --dtype of a cache, and --paged; what is not given is left as it is. Exit code, reason printed. */
 int options_dtype(const struct options *options, int32_t *dtype);
 int options_page(const struct options *options, int64_t *tokens);
+/* The whole name of --kv-cache's format; 64 bytes. Exit code, reason printed. */
+int options_cache(const struct options *options, char name[64]);
 /* "60s" or "2m"; NULL: 0. Exit code, reason printed. */
 int parse_seconds(const char *option, const char *text, double *seconds);
 /* The context the options ask for; the second with more that they do not know of. */
@@ -136,6 +139,9 @@ int complain_status(const tp_error *error);
 const char *option_for(const tp_error *error); /* "; on the command line: --fallback permit", or "" */
 int exit_code_of(tp_status status);
 int write_to_file(void *cookie, const char *bytes, size_t size); /* a tp_write for a FILE * */
+enum { TERMINAL_COLUMNS = 80 };
+/* A line of which so many columns are used goes on with the words of the text; more lines begin with so many blanks. */
+void print_wrapped(FILE *out, int used, int indent, const char *text);
 void print_json_text(FILE *out, const char *text);               /* with quotes and escapes */
 int is_utf8(const char *text);
 int utf8_size(const char *text); /* bytes of the first character; 0: they are no UTF-8 */

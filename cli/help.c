@@ -7,13 +7,16 @@
 static const char words_help[] =
     "A PROBLEM is a text of words, quoted or not, in any order after the first:\n"
     "  prefill b2 h32/8 q512 k4096 d128 bf16 causal window=4095,0\n"
-    "      b sequences, h query heads / KV heads, q rows, k keys, d head dim (d192/128: qk / v),\n"
+    "      b sequences, h query heads / KV heads, q rows, k keys,\n"
+    "      d head dim (d192/128: qk / v),\n"
     "      f32 | f16 | bf16 | bf16->f32, packed | padded, top-left, scale=X,\n"
-    "      paged=N: k and v in pages of N tokens, sparse=N | sparse-sorted=N: keys by row,\n"
+    "      paged=N: k and v in pages of N tokens,\n"
+    "      sparse=N | sparse-sorted=N: up to N keys for each row, by index,\n"
     "      latent: v is part of k, invariant: the same bits for decode and prefill,\n"
-    "      cascade=N: up to N first keys that sequences share are computed once for all,\n"
-    "      p=bf16: probabilities may be rounded to bf16 where they meet v\n"
-    "      bf16:i8:i8: k and v quantised (i8, i4, e4m3), scales=token|tensor|group|q8_0\n"
+    "      cascade=N: up to N first keys that sequences share are computed once,\n"
+    "      p=bf16: probabilities may be rounded to bf16 where they meet v,\n"
+    "      bf16:i8:i8: k and v quantised (i8, i4, e4m3),\n"
+    "      scales=token|tensor|group|q8_0: what shares one scale\n"
     "      scores: softcap=X alibi bias=f32 sinks qscale=BETA,LENGTH,OFFSET\n"
     "      positions: mask positions of their own; masks:";
 static const char shapes_help[] =
@@ -25,13 +28,14 @@ static const char shapes_help[] =
 const char help_exit[] =
     "Exit codes:\n"
     "  0  fine\n"
-    "  1  a check failed, a result is wrong, a run broke, a floor is missed, a cliff found,\n"
-    "     something is slower than what it is compared with, or output could not be written\n"
+    "  1  a check failed, a result is wrong, a run broke, a floor is missed,\n"
+    "     a cliff was found, something is slower than what it is compared with,\n"
+    "     or output could not be written\n"
     "  2  usage: bad words, a bad problem text or file\n"
     "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
     "     or a model is not known\n"
-    "  4  a comparison cannot be decided, or the host's own A/A is not SAME; a cell proves nothing;\n"
-    "     a run was stopped\n"
+    "  4  a comparison cannot be decided, the host's own A/A is not SAME,\n"
+    "     a cell proves nothing, or a run was stopped\n"
     "  5  something is not as a lock says\n";
 
 void help_problem(FILE *out) {
@@ -39,14 +43,14 @@ void help_problem(FILE *out) {
     fprintf(out, "%s", words_help);
     for (int i = 0; tp_mask_at(i); i++) {
         const char *words = tp_mask_at(i)->words;
-        if (column == 0 || column + strlen(words) > 90) column = (size_t)fprintf(out, "\n         ") - 1;
+        if (column == 0 || column + strlen(words) > TERMINAL_COLUMNS - 1) column = (size_t)fprintf(out, "\n         ") - 1;
         column += (size_t)fprintf(out, " %s", words);
     }
     fprintf(out, "\n%s\n", shapes_help);
 }
 
 void help_tool(FILE *out) {
-    fprintf(out, "tileproof %s: exact attention that never writes the score matrix, "
+    fprintf(out, "tileproof %s: exact attention that never writes the score matrix,\n"
            "and says what ran\n\nUsage: tileproof COMMAND [WORDS]\n\n",
            tp_version());
     for (int i = 0; command_at(i); i++)

@@ -17,9 +17,9 @@ static const struct command commands[] = {
     {"explain", " PROBLEM", "which kernel would serve a problem, and why not the others",
      "  tileproof explain \"prefill b1 h32/8 q4096 k4096 d80 bf16 causal\"\n"
      "  tileproof explain q4k h32/8 d128 bf16 causal\n"
-     "  tileproof explain q4k d640                  exit 3: every candidate with its reason\n"
+     "  tileproof explain q4k d640          exit 3: every candidate with its reason\n"
      "  tileproof explain --disable avx512,avx2,generic q4k    the same, by hand\n"
-     "  tileproof explain --machine host.txt q4k    for a recorded machine\n"
+     "  tileproof explain --machine host.txt q4k               for a recorded machine\n"
      "  tileproof explain 8q1s4k h32/8 d128 bf16 causal paged=16    decode from pages\n",
      COMMAND_EXPLAIN, command_explain},
     {"run", " PROBLEM", "attention on random data, with the receipt of what ran",
@@ -27,7 +27,7 @@ static const struct command commands[] = {
      "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 5\n"
      "  tileproof run --kernel math --fallback permit q512 d64\n"
      "  tileproof run \"b3 h4/2 seqs=2x5/300,1x1/4096 d64 f16 padded causal\" --verify\n"
-     "  tileproof run 2q512s4k_32q1s1k h32/8 d128 bf16 causal packed-q paged=16 --verify\n"
+     "  tileproof run 2q512s4k_32q1s1k h32/8 d128 bf16 causal packed-q paged=16\n"
      "  tileproof run q1s4k h16/1 d576/512 bf16 latent paged=64 --verify\n",
      COMMAND_RUN, command_run},
     {"check", " [PROBLEM]", "every kernel this host can run, against the double reference",
@@ -35,9 +35,10 @@ static const struct command commands[] = {
      "  tileproof check --quick               every hostile case, a tenth of the grid\n"
      "  tileproof check --kernel '^generic$' --mask window -v\n"
      "  tileproof check --case hostile --list\n"
-     "  tileproof check --random 1000 --seed 7    problems drawn over all words, data to match\n"
+     "  tileproof check --random 1000 --seed 7    problems drawn over all words\n"
      "  tileproof check --budget 10m --seed 7     the same, for a time\n"
-     "  tileproof check \"h2 q5 k40 d16 f32 causal @nan\" --seed 7   one problem, every way it can be run\n",
+     "  tileproof check \"h2 q5 k40 d16 f32 causal @nan\" --seed 7\n"
+     "                                            one problem, every way to run it\n",
      COMMAND_CHECK, command_check},
     {"demo", "", "8,192 tokens on one screen: materialised scores beside tileproof",
      "  tileproof demo\n", COMMAND_DEMO, command_demo},
@@ -45,18 +46,19 @@ static const struct command commands[] = {
      "  tileproof bench                              a short table\n"
      "  tileproof bench -s q512-4k*2 -d 64,128 -c 0,1 -k best,math -j 1,2 -o jsonl\n"
      "  tileproof bench q1k,q4k h32/8 d64-128+16 bf16 causal --verify\n"
-     "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths, 32,768 tokens\n"
-     "  tileproof bench -s q1s64k -H 8/8,32/8 -d 128 -c 0 -p 0,16 -S auto,prefill    decode\n"
-     "  tileproof bench q1k d128 -k avx2 --against avx512   a verdict; exit 1: slower, 4: unsure\n"
+     "  tileproof bench @lognormal h4/4 causal -j 2  packed log-normal lengths\n"
+     "  tileproof bench -s q1s64k -H 8/8,32/8 -d 128 -c 0 -p 0,16 -S auto,prefill\n"
+     "  tileproof bench q1k d128 -k avx2 --against avx512\n"
+     "                                               exit 1: slower, 4: undecided\n"
      "  tileproof bench --goals --match '^d128'      exit 1 when a floor is not met\n"
-     "  tileproof bench --cliffs --quick             exit 1 when one length or dim is a cliff\n"
-     "  tileproof bench --bytes -s q2k -d 128 -c 1   bytes to and from memory, simulated\n"
-     "  tileproof bench --memory -o jsonl            peak memory over lengths, ours and math\n",
+     "  tileproof bench --cliffs --quick             exit 1: a cliff was found\n"
+     "  tileproof bench --bytes -s q2k -d 128 -c 1   memory traffic, simulated\n"
+     "  tileproof bench --memory -o jsonl            peak memory over lengths\n",
      COMMAND_BENCH, command_bench},
     {"compare", " A.jsonl B.jsonl", "is B, a file of bench -o jsonl, slower than A?",
-     "  tileproof bench q256 -o jsonl >> before.jsonl  five times, in turns with the other file\n"
-     "  tileproof bench q256 -o jsonl >> after.jsonl\n"
-     "  tileproof compare before.jsonl after.jsonl   exit 0, 1: slower, 4: not decidable\n",
+     "  tileproof bench q256 -o jsonl >> before.jsonl    five times each,\n"
+     "  tileproof bench q256 -o jsonl >> after.jsonl     in turns\n"
+     "  tileproof compare before.jsonl after.jsonl       exit 1: slower, 4: undecided\n",
      COMMAND_COMPARE, command_compare},
     {"plot", " FILE...", "plots of what bench wrote with -o jsonl, as SVG and PNG",
      "  tileproof bench -s q512-8k*2 -d 64,128 -k best,math -o jsonl >rates.jsonl\n"
@@ -65,62 +67,65 @@ static const struct command commands[] = {
      COMMAND_PLOT, command_plot},
     {"simulated-run", " PROBLEM", NULL, NULL, COMMAND_SIMULATED_RUN, command_simulated_run},
     {"model", " CONFIG...", "what a model's config.json asks of attention, by layer groups",
-     "  tileproof model config.json                  a table, with prefill and decode problems\n"
+     "  tileproof model config.json                  a table, with problem texts\n"
      "  tileproof model models/*.json -o md          one row a group\n"
      "  tileproof model llama-3.2-1b                 a shipped model, by name\n"
      "  tileproof model config.json -o json\n"
-     "  tileproof model new.json --assume llama      a model_type that is not known, read as a llama\n"
+     "  tileproof model new.json --assume llama      an unknown type, as a llama\n"
      "  cat config.json | tileproof model -\n",
      COMMAND_MODEL, command_model},
-    {"qualify", " CONFIG...", "runs what a model asks of attention: a kernel and evidence for each cell",
-     "  tileproof qualify config.json --quick        a short table and a verdict; -v: the matrix\n"
+    {"qualify", " CONFIG...", "runs a model's attention: a kernel and evidence for each cell",
+     "  tileproof qualify config.json --quick        a verdict; -v: all rows\n"
      "  tileproof qualify llama-3.2-1b --quick       a shipped model, by name\n"
      "  tileproof qualify models/*.json -o jsonl >cells.jsonl\n"
-     "  tileproof qualify models/*.json --lock tileproof.lock --update --reason \"first release\"\n"
-     "  tileproof qualify models/*.json --lock tileproof.lock    exit 5 when something differs\n"
-     "  tileproof qualify models/*.json --lock tileproof.lock --update --reason again --resume\n",
+     "  tileproof qualify models/*.json --lock my.lock --update --reason \"release 1\"\n"
+     "  tileproof qualify models/*.json --lock my.lock     exit 5: something differs\n"
+     "  tileproof qualify models/*.json --lock my.lock --update --reason more --resume\n",
      COMMAND_QUALIFY, command_qualify},
     {"lock", " list|show|diff|drop|merge FILE...", "what a lock holds; what changed between two revisions",
      "  tileproof lock list tileproof.lock                 revisions, and the history\n"
-     "  tileproof lock show tileproof.lock llama@1a2b      its cells; @1a2b, llama/torch: by config, by engine\n"
-     "  tileproof lock diff tileproof.lock                 the last two revisions of each model, in words\n"
+     "  tileproof lock show tileproof.lock llama@1a2b      its cells\n"
+     "  tileproof lock show tileproof.lock llama/torch     those of an engine\n"
+     "  tileproof lock diff tileproof.lock                 each model's last two\n"
      "  tileproof lock diff tileproof.lock @1a2b @9f8e     two of them\n"
      "  tileproof lock diff old.lock new.lock llama        of two files\n"
      "  tileproof lock drop tileproof.lock @1a2b --reason \"withdrawn\"\n"
      "  tileproof lock merge tileproof.lock other-host.lock --reason \"the AVX2 hosts\"\n",
      COMMAND_LOCK, command_lock},
-    {"canary", " LOCK [--model CONFIG...]", "is everything still as the lock says? choice, witnesses, numerics, speed",
-     "  tileproof canary tileproof.lock              every cell of this host's ISA\n"
-     "  tileproof canary tileproof.lock --if-changed       cheap when nothing changed\n"
-     "  tileproof canary tileproof.lock --model /srv/llama --metrics /var/lib/node_exporter/tileproof.prom\n"
+    {"canary", " LOCK [--model CONFIG...]", "is all as the lock says? choice, witnesses, numerics, speed",
+     "  tileproof canary tileproof.lock                  every cell of this host's ISA\n"
+     "  tileproof canary tileproof.lock --if-changed     cheap when nothing changed\n"
+     "  tileproof canary tileproof.lock --model /srv/llama --metrics tileproof.prom\n"
      "  tileproof canary tileproof.lock --against old/libtileproof.so.0 --budget 60s\n"
-     "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96   exit 3: what that would cost\n",
+     "  tileproof canary tileproof.lock --drill no:HEAD_DIM=96\n"
+     "                                                   exit 3: what that would cost\n",
      COMMAND_CANARY, command_canary},
     {"trace", " convert|summary FILE", "calls that --trace wrote: for ui.perfetto.dev, or summed up",
      "  tileproof run 8q1s4k h32/8 d128 bf16 causal --repeat 20 --trace calls.jsonl\n"
-     "  tileproof trace convert calls.jsonl -o calls.json      for chrome://tracing and ui.perfetto.dev\n"
-     "  tileproof trace summary calls.jsonl          p50, p90, p99 by model, kernel and class; any size\n"
+     "  tileproof trace convert calls.jsonl -o calls.json     for ui.perfetto.dev\n"
+     "  tileproof trace summary calls.jsonl                   p50, p90, p99\n"
      "  zcat calls.jsonl.gz | tileproof trace summary - -o json\n",
      COMMAND_TRACE, command_trace},
-    {"capacity", " CONFIG", "KV bytes, pages, workspace; what fits; the ceiling of this host",
+    {"capacity", " CONFIG", "KV bytes, pages, workspace; what fits; this host's ceiling",
      "  tileproof capacity llama-3.1-8b --context 128k --concurrency 8\n"
-     "  tileproof capacity config.json --context 32k --concurrency 64 --paged 16 --limit 64g\n"
+     "  tileproof capacity config.json --context 32k --concurrency 64 --limit 64g\n"
      "                                               exit 1: it does not fit\n"
-     "  tileproof capacity config.json --context 8k --concurrency 1 --dtype f32 -o json\n",
+     "  tileproof capacity config.json --context 8k --concurrency 1 -o json\n",
      COMMAND_CAPACITY, command_capacity},
-    {"replay", " REQUESTS", "a trace of requests through the models' attention: tails by bucket",
-     "  tileproof replay --generate --seed 7 -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
+    {"replay", " REQUESTS", "requests of a trace, through attention: tails by bucket",
+     "  tileproof replay --generate -o requests.jsonl llama-3.2-1b qwen2.5-0.5b\n"
      "  tileproof replay requests.jsonl --sample 50\n"
-     "  tileproof replay requests.jsonl --fallback permit -o after.json --against before.json\n"
-     "  tileproof replay requests.jsonl --against before.json --fail-above 1.5    exit 1: a tail grew\n"
-     "  tileproof replay served.jsonl --observed     a log of any engine; nothing is run\n",
+     "  tileproof replay requests.jsonl --fallback permit -o after.json\n"
+     "  tileproof replay requests.jsonl --against before.json --fail-above 1.5\n"
+     "                                               exit 1: a tail grew\n"
+     "  tileproof replay served.jsonl --observed     a log of any engine; no run\n",
      COMMAND_REPLAY, command_replay},
-    {"report", " FILE...", "one HTML page of what the files say: evidence, speed, memory, history",
+    {"report", " FILE...", "one HTML page of files: evidence, speed, memory, history",
      "  tileproof report build/qualify.json -o report.html\n"
-     "  tileproof report old.lock new.lock -o report.html          with what changed between them\n"
-     "  tileproof report qualify.json rates.jsonl build/peers/peers.jsonl replay.json -o report.html\n",
+     "  tileproof report old.lock new.lock -o report.html     with what changed\n"
+     "  tileproof report qualify.json rates.jsonl peers.jsonl -o report.html\n",
      COMMAND_REPORT, command_report},
-    {"completion", " bash|zsh|fish", "what completes the tool's words in a shell; cmake --install installs it",
+    {"completion", " bash|zsh|fish", "a script for a shell that completes the tool's words",
      "  . <(tileproof completion bash)               in this shell\n"
      "  tileproof completion fish >~/.config/fish/completions/tileproof.fish\n"
      "  tileproof completion zsh >~/.zfunc/_tileproof      a folder of fpath\n",

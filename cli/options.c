@@ -129,6 +129,10 @@ static const struct option_row rows[] = {
      COMMAND_QUALIFY},
     {"--paged", "N", "tokens of a page, where keys lie in pages; default 16", TEXT, FIELD(pages),
      COMMAND_QUALIFY},
+    {"--kv-cache", "FORMAT", "keys and values as i8, i8/q8_0, i4, e4m3, e4m3/token or K:V; default plain", TEXT, FIELD(kv_cache),
+     COMMAND_QUALIFY | COMMAND_CAPACITY | COMMAND_REPLAY},
+    {"--kv-cache", "FORMAT", "cells with this cache; default of any, and with --model plain", TEXT, FIELD(kv_cache),
+     COMMAND_CANARY},
     {"--output", "md|csv|json|jsonl", "what is printed; default a short table", TEXT, FIELD(format),
      COMMAND_QUALIFY},
     {"-v", NULL, "every layer group by phase, as -o md", FLAG, FIELD(verbose), COMMAND_QUALIFY},
@@ -160,7 +164,7 @@ static const struct option_row rows[] = {
     {"--journal", "FILE", "finished cells; default beside the lock", TEXT, FIELD(journal),
      COMMAND_QUALIFY},
     {"--resume", NULL, "take finished cells from the journal", FLAG, FIELD(resume), COMMAND_QUALIFY},
-    {"--if-changed", NULL, "nothing to do when this host is one of the lock's, and each --model one of its revisions", FLAG,
+    {"--if-changed", NULL, "nothing is run where this host is one of the lock's and each --model one of its revisions", FLAG,
      FIELD(if_changed), COMMAND_CANARY},
     {"--model", "CONFIG...", "the deployed configs, folders or names: are they revisions of the lock? If not, what differs", TEXT,
      FIELD(model), COMMAND_CANARY},
@@ -229,7 +233,8 @@ void options_print_help(FILE *out, enum command_bit bit) {
         char left[256];
         snprintf(left, sizeof left, "%s%s%s %s", view.letter, *view.letter ? ", " : "", view.name,
                  view.argument ? view.argument : "");
-        fprintf(out, strlen(left) > 24 ? "  %s\n%27s%s\n" : "  %-24s%s %s\n", left, "", view.help);
+        fprintf(out, strlen(left) > 24 ? "  %s\n%27s" : "  %-24s%s ", left, "");
+        print_wrapped(out, 27, 27, view.help);
     }
 }
 
@@ -397,6 +402,13 @@ int options_page(const struct options *options, int64_t *tokens) {
     *tokens = strtoll(options->pages, &end, 10);
     if (!*end && *tokens >= 1 && *tokens <= 4096) return EXIT_FINE;
     complain("--paged is '%s': it must be in 1..4096", options->pages);
+    return EXIT_USAGE;
+}
+
+int options_cache(const struct options *options, char name[64]) {
+    tp_error error = TP_ERROR_INIT;
+    if (tp_cache_format_name(options->kv_cache, name, 64, &error) == TP_OK) return EXIT_FINE;
+    complain("--kv-%s", error.text); /* "cache is 'fp8': it must be ..." */
     return EXIT_USAGE;
 }
 

@@ -42,6 +42,7 @@ const char *option_for(const tp_error *error) {
         const char *begins, *option; /* the text, and what to say behind it */
     } helps[] = {{TP_FALLBACK_REFUSED, "", "; on the command line: --fallback permit"},
                  {TP_UNSUPPORTED, "a cell is refused, and the update", "; on the command line: --accept-unsupported"},
+                 {TP_INVALID, "cache is not said", "; on the command line: --kv-cache"},
                  {TP_NO_MEMORY, "threads is ", "; on the command line: --threads N"},
                  {TP_NO_MEMORY, "no memory for the read", ": --read-mib takes fewer MiB, and 0 for none"}};
     for (size_t i = 0; i < sizeof helps / sizeof *helps; i++)
@@ -91,6 +92,22 @@ void print_json_text(FILE *out, const char *text) {
         c += size ? size : 1;
     }
     fputc('"', out);
+}
+
+void print_wrapped(FILE *out, int used, int indent, const char *text) {
+    size_t column = (size_t)used;
+    for (int first = 1; *text; first = 0) {
+        size_t length = strcspn(text, " ");
+        if (!first && column + 1 + length > TERMINAL_COLUMNS) {
+            fprintf(out, "\n%*s", indent, "");
+            column = (size_t)indent;
+        } else if (!first) {
+            column += (size_t)fprintf(out, " ");
+        }
+        column += (size_t)fprintf(out, "%.*s", (int)length, text);
+        text += length + (text[length] == ' ');
+    }
+    fprintf(out, "\n");
 }
 
 void add_name(char *list, size_t size, const char *name) {

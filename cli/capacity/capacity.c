@@ -27,7 +27,7 @@ int capacity_evicts(const struct capacity_report *report) {
     return capacity_cache(report, -1, 1).bytes < capacity_cache(report, -1, 0).bytes;
 }
 
-static int read_options(const struct options *options, tp_capacity_options *asked) {
+static int read_options(const struct options *options, char cache[64], tp_capacity_options *asked) {
     const char *format = options->format;
     int64_t page = 0;
     *asked = (tp_capacity_options)TP_CAPACITY_OPTIONS_INIT;
@@ -46,6 +46,8 @@ static int read_options(const struct options *options, tp_capacity_options *aske
     }
     int code = options_dtype(options, &asked->cache_dtype);
     if (!code) code = options_page(options, &page);
+    if (!code) code = options_cache(options, cache);
+    asked->cache = options->kv_cache;
     asked->context = options->context;
     asked->concurrency = options->concurrency;
     asked->page_size = page;
@@ -70,7 +72,7 @@ int command_capacity(const struct options *options) {
     tp_model *model = NULL;
     tp_context *context = NULL;
     tp_capacity *capacity = NULL;
-    int code = read_options(options, &report.asked);
+    int code = read_options(options, report.cache, &report.asked);
     if (!code) code = model_read(options, options->files[0], &model);
     if (!code) code = options_context(options, &context);
     if (!code) report.asked.threads = tp_context_threads(context);

@@ -16,6 +16,7 @@ struct capacity_report {
     const tp_model *model;
     const tp_capacity *capacity;
     tp_capacity_options asked; /* with the threads and the limit that count */
+    char cache[64];            /* the name of its format */
     int own_limit;             /* the limit is --limit's, not this host's memory */
     const char *isa;           /* of the multiply-adds that were measured */
 };

@@ -77,14 +77,14 @@ static json_t *report_json(const struct capacity_report *report) {
             json_decref(groups);
             return NULL;
         }
-    return json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format", "tileproof.capacity/1",
-                     "model", report->model->label, "config_hash", report->model->config_hash, "cache_dtype",
-                     tp_dtype_name((tp_dtype)capacity_cache(report, -1, 0).dtype), "context", (json_int_t)asked->context,
-                     "concurrency", (json_int_t)asked->concurrency, "page_size", (json_int_t)asked->page_size, "threads",
-                     (int)asked->threads, "limit_bytes", (json_int_t)asked->limit, "limit_given", report->own_limit, "limits",
-                     limits_json(report), "kept", all_json(report, 0), "evicted", all_json(report, 1), "prefill",
-                     work_json(report, -1, 0), "decode", work_json(report, -1, 1), "device", device_json(report), "groups",
-                     groups);
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format",
+                     "tileproof.capacity/1", "model", report->model->label, "config_hash", report->model->config_hash, "cache",
+                     report->cache, "cache_dtype", tp_dtype_name((tp_dtype)capacity_cache(report, -1, 0).dtype), "context",
+                     (json_int_t)asked->context, "concurrency", (json_int_t)asked->concurrency, "page_size",
+                     (json_int_t)asked->page_size, "threads", (int)asked->threads, "limit_bytes", (json_int_t)asked->limit,
+                     "limit_given", report->own_limit, "limits", limits_json(report), "kept", all_json(report, 0), "evicted",
+                     all_json(report, 1), "prefill", work_json(report, -1, 0), "decode", work_json(report, -1, 1), "device",
+                     device_json(report), "groups", groups);
 }
 
 int capacity_json(const struct capacity_report *report) {

@@ -141,7 +141,7 @@ static void print_device(const struct capacity_report *report) {
     char memory[CELL], buffer[CELL], local[CELL];
     struct device_bytes has = device_bytes();
     if (report->asked.device == TP_CPU) return;
-    printf("\n%s, says its driver: memory %s, a buffer at most %s, local memory %s\n", device_name(),
+    printf("\n%s, says its driver:\n  memory %s, a buffer at most %s, local memory %s\n", device_name(),
            bytes((double)has.memory, memory), bytes((double)has.buffer, buffer), bytes((double)has.local, local));
 }
 
@@ -209,7 +209,8 @@ static void print_notes(const struct capacity_report *report) {
 void capacity_text(const struct capacity_report *report, int md) {
     char tokens[CELL], sequences[CELL], threads[CELL];
     printf("%s: %s of %s, cache %s, %s\n\n", report->model->label, counted(report->asked.concurrency, "sequence", sequences),
-           counted(report->asked.context, "token", tokens), tp_dtype_name((tp_dtype)capacity_cache(report, -1, 0).dtype),
+           counted(report->asked.context, "token", tokens),
+           strcmp(report->cache, "plain") ? report->cache : tp_dtype_name((tp_dtype)capacity_cache(report, -1, 0).dtype),
            counted(report->asked.threads, "thread", threads));
     print_cache(report, md);
     print_fits(report, md);

@@ -196,7 +196,7 @@ static void add_lists(struct check_list *list) {
                          sorted         ? masks[variant]
                          : variant == 1 ? " invariant"
                                         : "");
-                check_add(list, "lists", "", NULL, style, text, dtypes[variant],
+                check_add(list, "sparse", "", NULL, style, text, dtypes[variant],
                           sorted ? "-sorted" : "");
             }
 }

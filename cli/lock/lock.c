@@ -60,6 +60,7 @@ static int lock_list(const struct options *options, const tp_lock *lock) {
     tp_identity on;
     int code = device_open(options);
     device_identity(now, &on);
+    on.cache = "any"; /* each revision with its own */
     if (!code) code = list_revisions(options, lock, &on);
     tp_identity_destroy(now);
     for (int64_t i = 0; !is_json(options) && tp_lock_history_at(lock, i, &past) == TP_OK; i++)
@@ -73,8 +74,8 @@ static int lock_list(const struct options *options, const tp_lock *lock) {
 static const struct column show_columns[] = {
     {"model", NULL, 1, 0},        {"config", NULL, 1, 0},       {"engine", NULL, 1, 0},       {"part", "part", 1, 0},
     {"layers", "layers", 1, 0},   {"phase", "phase", 1, 0},     {"purpose", "lengths", 1, 0}, {"status", "status", 1, 0},
-    {"kernel", "kernel", 1, 0},   {"error", "error", 1, 9},     {"allowed", "allowed", 1, 9}, {"bytes", "bytes", 1, 0},
-    {"scratch", "scratch", 1, 0}, {"problem", "problem", 1, 0}, {"reason", "reason", 1, 0},
+    {"kernel", "kernel", 1, 0},   {"error", "error", 1, 9},     {"allowed", "allowed", 1, 9}, {"loss", "loss", 1, 9},
+    {"bytes", "bytes", 1, 0},     {"scratch", "scratch", 1, 0}, {"problem", "problem", 1, 0}, {"reason", "reason", 1, 0},
 };
 
 static void show_cells(struct table *table, const tp_lock *lock, int64_t revision) {
@@ -95,6 +96,7 @@ static void show_cells(struct table *table, const tp_lock *lock, int64_t revisio
         table_text(table, *cell.kernel ? cell.kernel : *cell.observed ? cell.observed : "none");
         table_number(table, cell.error);
         table_number(table, cell.allowed);
+        table_number(table, cell.loss);
         table_integer(table, cell.bytes);
         table_integer(table, cell.scratch);
         table_text(table, cell.problem);

@@ -38,11 +38,11 @@ static void print_filled(FILE *out, const char *text) {
     print_as(out, text, 40);
 }
 
-/* Lines that stay as they are. */
+/* Lines that stay as they are, from the left margin: they fill a terminal. */
 static void print_block(FILE *out, const char *text) {
-    fputs(".nf\n", out);
+    fputs(".nf\n.in 0\n", out);
     print_text(out, text);
-    fputs(".fi\n", out);
+    fputs(".in\n.fi\n", out);
 }
 
 /* The build puts the date of the release where there is none. */
@@ -59,10 +59,9 @@ static void print_problems(FILE *out) {
     if (!memory) return;
     help_problem(memory);
     fclose(memory);
-    while (size && text[size - 1] == '\n') text[--size] = 0;
+    while (size > 1 && text[size - 2] == '\n') text[--size] = 0;
     fputs(".SH PROBLEMS\n", out);
     print_block(out, text);
-    fputs("\n", out);
     free(text);
 }
 

@@ -269,7 +269,10 @@ static int take_device(struct canary *c, const struct options *options) {
     if (code) return code;
     if (tp_identity_detect(options->declare, &c->here, &error) != TP_OK) return complain_status(&error);
     device_identity(c->here, &c->now);
-    return EXIT_FINE;
+    code = options_cache(options, c->cache);
+    /* a config is deployed with one cache; a lock is held to all that it has */
+    c->now.cache = options->kv_cache || options->model ? c->cache : "any";
+    return code;
 }
 
 int command_canary(const struct options *options) {

@@ -27,7 +27,8 @@ struct canary {
     int stale; /* one of the lock's revisions, for this host */
     int64_t counts[TP_CELL_NUMERICS_CHANGED + 1]; /* cells by verdict */
     tp_identity *here; /* this process */
-    tp_identity now;   /* with the device of --device */
+    tp_identity now;   /* with the device of --device, and the cache of --kv-cache */
+    char cache[64];
     tp_qualification *q; /* the lock's cells, in its order */
     tp_context *context;
     tp_qualify_run_options options;

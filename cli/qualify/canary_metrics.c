@@ -58,20 +58,35 @@ static void put_state(FILE *out, const char *model, int now) {
     }
 }
 
-/* Without deployed configs: the last revision of each model that the lock has for this host. */
-static int put_locked(FILE *out, const struct canary *c) {
+/* No later revision of its model is of this host; or none with its cache. */
+static int is_last(const struct canary *c, int64_t index, int any_cache) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT, next = TP_LOCK_REVISION_INIT;
+    tp_lock_revision_at(c->lock, index, &one);
+    if (!canary_is_mine(c, &one)) return 0;
+    for (int64_t i = index + 1; tp_lock_revision_at(c->lock, i, &next) == TP_OK; i++)
+        if (canary_is_mine(c, &next) && !strcmp(one.model, next.model) && (any_cache || !strcmp(one.cache, next.cache))) return 0;
+    return 1;
+}
+
+static int state_of(const struct canary *c, int64_t index, const tp_lock_revision *one) {
     char why[1024];
+    if (tp_lock_revision_fresh(c->lock, index, &c->now, why, sizeof why) != TP_OK) return TP_LOCK_STALE;
+    return cell_rank(one->status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
+}
+
+/* Without deployed configs: the last revision of each model that the lock has for this host; where it has several caches, the
+   worst of the last ones. */
+static int put_locked(FILE *out, const struct canary *c) {
+    tp_lock_revision one = TP_LOCK_REVISION_INIT, other = TP_LOCK_REVISION_INIT;
     int worst = TP_LOCK_MATCHES;
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
-        int last = 1;
-        if (!canary_is_mine(c, &one)) continue;
-        for (int64_t k = i + 1; tp_lock_revision_at(c->lock, k, &next) == TP_OK; k++)
-            last &= strcmp(one.model, next.model) || strcmp(one.engine, next.engine) || strcmp(one.device, next.device) ||
-                    strcmp(one.isa, next.isa);
-        if (!last) continue;
-        int fresh = tp_lock_revision_fresh(c->lock, i, &c->now, why, sizeof why) == TP_OK;
-        int state = !fresh ? TP_LOCK_STALE : cell_rank(one.status) > 1 ? TP_LOCK_REFUSED : TP_LOCK_MATCHES;
+        int state = TP_LOCK_MATCHES;
+        if (!is_last(c, i, 1)) continue;
+        for (int64_t k = 0; k <= i && tp_lock_revision_at(c->lock, k, &other) == TP_OK; k++) {
+            if (strcmp(one.model, other.model) || !is_last(c, k, 0)) continue;
+            int this = state_of(c, k, &other);
+            if (this > state) state = this;
+        }
         put_state(out, one.model, state);
         if (state > worst) worst = state;
     }

@@ -16,13 +16,17 @@ int canary_is_mine(const struct canary *c, const tp_lock_revision *r) {
     return !strcmp(r->engine, "tileproof") && !*r->mode && !strcmp(r->device, device_name()) && !strcmp(r->isa, c->now.isa);
 }
 
+static int has_cache(const struct canary *c, const tp_lock_revision *r) {
+    return !strcmp(c->now.cache, "any") || !strcmp(c->now.cache, r->cache);
+}
+
 /* The model's revision with this config, the last of its name, or -1 for none. */
 static void find_revisions(const struct canary *c, struct deployed *d) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     d->revision = d->last = -1;
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++) {
         if (!canary_is_mine(c, &one)) continue;
-        if (!strcmp(one.config_hash, d->model->config_hash)) d->revision = i;
+        if (has_cache(c, &one) && !strcmp(one.config_hash, d->model->config_hash)) d->revision = i;
         if (!strcmp(one.model, d->model->label)) d->last = i;
     }
 }
@@ -137,6 +141,7 @@ static int try_revision(struct canary *c, struct deployed *d, const struct optio
     tp_qualification *q;
     const tp_cell *cell;
     wishes.quick = options->quick;
+    wishes.cache = options->kv_cache;
     if (tp_qualify_create(&d->model, 1, &wishes, &q, &error) != TP_OK) return complain_status(&error);
     int code = run_cells(c, q);
     for (int64_t i = 0; !code && (cell = tp_qualification_cell(q, i)); i++) {
@@ -167,6 +172,7 @@ static void say_known(const struct canary *c, const struct deployed *d) {
     char why[1024];
     tp_lock_revision_at(c->lock, d->revision, &known);
     printf("deployed %s %.12s: a revision of the lock, qualified %s", d->model->name, d->model->config_hash, known.date);
+    if (strcmp(known.cache, "plain")) printf(" with cache %s", known.cache);
     if (tp_lock_revision_fresh(c->lock, d->revision, &c->now, why, sizeof why) != TP_OK)
         printf(", STALE here: %s", why);
     else if (cell_rank(known.status) > 1)
@@ -179,7 +185,9 @@ static void say_unknown(const struct canary *c, const struct deployed *d) {
     printf("deployed %s %.12s: no revision of the lock, which ", d->model->name, d->model->config_hash);
     printf(d->last < 0 ? "does not know %s" : "has of %s", d->model->label);
     for (int64_t i = 0; tp_lock_revision_at(c->lock, i, &one) == TP_OK; i++)
-        if (canary_is_mine(c, &one) && !strcmp(one.model, d->model->label)) printf(" %.12s (%s)", one.config_hash, one.date);
+        if (canary_is_mine(c, &one) && !strcmp(one.model, d->model->label))
+            printf(" %.12s (%s%s%s)", one.config_hash, one.date, strcmp(one.cache, "plain") ? ", cache " : "",
+                   strcmp(one.cache, "plain") ? one.cache : "");
     printf("\n");
     if (d->seen && d->last >= 0) tp_lock_diff(c->lock, d->last, d->seen, 0, TP_TEXT, write_to_file, stdout);
 }

@@ -65,6 +65,7 @@ static json_t *terms_of(const struct options *options, const tp_identity *now, c
         {"--cells", options->cells ? numbers[3] : "all"},
         {"--dtype", options->dtypes ? options->dtypes : "bf16"},
         {"--paged", options->pages ? options->pages : "16"},
+        {"--kv-cache", all->cache},
         {"--threads", options->threads ? numbers[2] : "all"},
         {"seed", numbers[1]},
     };

@@ -36,12 +36,20 @@ int lock_wait_seconds(const struct options *options, double *seconds) {
     return code;
 }
 
+enum { NAMED = 4 }; /* more than so many would hide the rest */
+
 void lock_say_last(const char *path, const tp_lock *lock) {
     tp_lock_history past = TP_LOCK_HISTORY_INIT;
     int64_t i = 0;
+    int revisions = 1;
     while (tp_lock_history_at(lock, i, &past) == TP_OK) i++;
-    fprintf(stderr, "%s: %s%s%s%s%s\n", path, past.cells, *past.revisions ? " of " : "", past.revisions,
-            *past.dropped ? "; dropped " : "", past.dropped);
+    for (const char *c = past.revisions; *c; c++) revisions += *c == ',';
+    fprintf(stderr, "%s: %s", path, past.cells);
+    if (revisions > NAMED)
+        fprintf(stderr, " of %d revisions (tileproof lock list names them)", revisions);
+    else
+        fprintf(stderr, "%s%s", *past.revisions ? " of " : "", past.revisions);
+    fprintf(stderr, "%s%s\n", *past.dropped ? "; dropped " : "", past.dropped);
 }
 
 int lock_read_or_create(const char *path, tp_lock **lock) {
@@ -77,7 +85,7 @@ static void say_differences(const struct qualification *all, const tp_lock *lock
         int known = 0;
         for (int64_t k = 0; tp_lock_revision_at(lock, k, &other) == TP_OK; k++) {
             if (strcmp(other.model, mine.model) || strcmp(other.engine, mine.engine)) continue;
-            known |= !strcmp(other.config_hash, mine.config_hash);
+            known |= !strcmp(other.config_hash, mine.config_hash) && !strcmp(other.cache, mine.cache);
             last = k;
         }
         if (last >= 0 && !known) tp_lock_diff(lock, last, made, i, TP_TEXT, write_to_file, stderr);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCREEN = 80, PHASES = 5, MAX_LETTERS = 12, MIN_NAME = 12, KERNELS = 48 };
+enum { PHASES = 5, MAX_LETTERS = 12, MIN_NAME = 12, KERNELS = 48 };
 
 static const struct {
     char letter;
@@ -123,7 +123,7 @@ static void print_legend(const struct matrix *m) {
         char letter[2] = {letters[i].letter, 0};
         size_t length = strlen(letters[i].meaning) + 4; /* with a comma and a blank */
         if (!m->seen[i]) continue;
-        if (column + length + 17 > SCREEN) before = ",\n", column = 0;
+        if (column + length + 17 > TERMINAL_COLUMNS) before = ",\n", column = 0;
         fputs(before, stdout);
         print_coloured(stdout, letters[i].colour, letter);
         printf(" %s", letters[i].meaning);
@@ -159,8 +159,8 @@ void qualify_letters(const struct qualification *all) {
         for (int p = 0; p < PHASES; p++)
             if (m.rows[i].count[p] > m.width[p]) m.width[p] = m.rows[i].count[p];
     qsort(m.rows, (size_t)all->model_count, sizeof *m.rows, worse_first);
-    int pair = SCREEN / 2 - 1 - letters_width(&m), across = all->model_count > 1 && pair >= MIN_NAME ? 2 : 1;
-    int most = across == 2 ? pair : SCREEN - 1 - letters_width(&m);
+    int pair = TERMINAL_COLUMNS / 2 - 1 - letters_width(&m), across = all->model_count > 1 && pair >= MIN_NAME ? 2 : 1;
+    int most = across == 2 ? pair : TERMINAL_COLUMNS - 1 - letters_width(&m);
     if (name > most) name = most < MIN_NAME ? MIN_NAME : most;
     int lines = (all->model_count + across - 1) / across;
     for (int i = 0; i < across; i++) print_head(&m, name, i + 1 < across);

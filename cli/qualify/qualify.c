@@ -34,7 +34,7 @@ static int parse_phases(const char *text, uint32_t *phases) {
     return EXIT_USAGE;
 }
 
-static int parse_wishes(const struct options *options, tp_qualify_options *wishes) {
+static int parse_wishes(const struct options *options, char cache[64], tp_qualify_options *wishes) {
     enum table_format format;
     *wishes = (tp_qualify_options)TP_QUALIFY_OPTIONS_INIT;
     wishes->quick = options->quick;
@@ -43,7 +43,9 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
     if (code) return code;
     code = options_dtype(options, &wishes->dtype);
     if (!code) code = options_page(options, &wishes->page_size);
+    if (!code) code = options_cache(options, cache);
     if (code) return code;
+    wishes->cache = options->kv_cache;
     if (table_format_parse(options->format, &format)) {
         complain("--output is '%s': it must be md, csv, json or jsonl", options->format);
         return EXIT_USAGE;
@@ -55,6 +57,8 @@ static int parse_wishes(const struct options *options, tp_qualify_options *wishe
                           : options->reason && !options->update ? "--reason is for --update"
                           : options->accept_unsupported && !options->update ? "--accept-unsupported is for --update"
                           : options->name && options->file_count > 1 ? "--name is for one model: several would be one"
+                          : options->kv_cache && (options->engine || options->runner)
+                              ? "--kv-cache is for kernels of this library: an engine is given plain keys and values"
                           : options->resume && !options->journal && !(options->lock && options->update)
                               ? "--resume needs --journal FILE, or --lock with --update"
                               : NULL;
@@ -188,7 +192,7 @@ int command_qualify(const struct options *options) {
     tp_identity *here = NULL, own, now = {.struct_size = 0}; /* own: this library on the device; now: or the engine */
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
-    int code = parse_wishes(options, &wishes);
+    int code = parse_wishes(options, all.cache, &wishes);
     if (!code && options->device && options->engine) {
         complain("--device is for kernels of this library: not with --engine, whose own device is");
         code = EXIT_USAGE;

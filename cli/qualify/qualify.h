@@ -31,6 +31,7 @@ struct qualification {
     double seconds_asked, seconds_left, host_factor; /* as estimated */
     int threads; /* that share the reference: what is estimated with */
     int64_t resumed;
+    char cache[64]; /* the name of its format */
     struct engine *engine; /* that runs the cells; NULL: this library */
     int kept; /* the lock could not be written: the journal stays */
 };

@@ -28,6 +28,7 @@ static const struct column columns[] = {
     {"versions", NULL, 1, 0},       {"rule", NULL, 1, 0},     {"observed", NULL, 1, 0},
     {"engine_reasons", NULL, 1, 0}, {"doubt", NULL, 1, 0},    {"contained", NULL, 1, 0},
     {"deterministic", NULL, 1, 0},  {"empty_rows", NULL, 1, 0}, {"temporary", NULL, 1, 0},
+    {"cache", NULL, 1, 0},          {"loss", NULL, 1, 0},
     {"version", NULL, 1, 0},        {"host", NULL, 1, 0},     {"os", NULL, 1, 0},
     {"seed", NULL, 1, 0},           {"date", NULL, 1, 0},
 };
@@ -81,6 +82,8 @@ static void add_row(struct table *table, const struct qualification *all, tp_qua
     table_text(table, identity->isa);
     table_text(table, identity->build);
     add_engine(table, all->engine ? &all->engine->greeting : NULL, cell);
+    table_text(table, all->cache);
+    table_number(table, cell->loss > 0 ? cell->loss : NAN);
     table_text(table, identity->version);
     table_text(table, identity->cpu);
     table_text(table, identity->os);
@@ -183,6 +186,15 @@ static void print_matrix(const struct qualification *all) {
         for (int j = 0; j < all->models[i]->group_count; j++) print_matrix_row(all, i, j);
 }
 
+/* What quantising lost, apart from errors: those are of attention on what is stored. */
+static void print_loss(const struct qualification *all) {
+    double loss = 0;
+    if (!strcmp(all->cache, "plain")) return;
+    for (int64_t i = 0; i < all->cell_count; i++) loss = fmax(loss, tp_qualification_cell(all->q, i)->loss);
+    printf("cache %s: quantising lost up to %.3g %% of the greatest value of a row; errors are apart from it\n", all->cache,
+           100 * loss);
+}
+
 static int print_text(const struct qualification *all, int whole, const tp_identity *identity) {
     int counts[8] = {0}, assumed = assumed_dtypes(all);
     if (all->engine)
@@ -200,12 +212,13 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     printf(", in %.0f s", all->seconds);
     if (all->resumed) printf(" (%lld from the journal)", (long long)all->resumed);
     printf(".\n");
+    print_loss(all);
     if (whole && !all->engine) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
     if (assumed)
         printf("%d models name no dtype: the one of --dtype was assumed for them.\n", assumed);
-    const char *isolated = whole ? "; " : ";\n"; /* short lines for a terminal */
-    printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, isolated,
-           identity->cpu, isolated, identity->os, identity->libc);
+    const char *between = whole ? "; " : ";\n"; /* short lines for a terminal */
+    printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, between,
+           identity->cpu, between, identity->os, identity->libc);
     if (device_backend() && device_say_evidence(NULL)) return EXIT_FAILED;
     return EXIT_FINE;
 }

@@ -52,18 +52,12 @@ static void print_row(const char *model, const char *place, uint32_t phase, cons
            tp_kept_name((tp_kept)row->deterministic), tp_kept_name((tp_kept)row->empty_rows));
 }
 
-enum { TERMINAL = 80, INDENT = 13, KERNEL = 20 };
+enum { INDENT = 13, KERNEL = 20 };
 
-/* Words of a text, in lines that a terminal holds. */
-static void print_wrapped(const char *text) {
-    size_t used = 0; /* of the line; 0: none is begun */
-    while (*text) {
-        size_t length = strcspn(text, " ");
-        if (!used || used + 1 + length > TERMINAL) used = (size_t)printf("%s%*s", used ? "\n" : "", INDENT - 1, "");
-        used += (size_t)printf(" %.*s", (int)length, text);
-        text += length + (text[length] == ' ');
-    }
-    printf("\n");
+/* Below the figures. */
+static void print_below(const char *text) {
+    printf("%*s", INDENT, "");
+    print_wrapped(stdout, INDENT, INDENT, text);
 }
 
 /* For a terminal: figures, then what is not as one wishes. */
@@ -75,12 +69,12 @@ static void print_lines(uint32_t phase, const struct engine_row *row) {
     int below = strlen(kernels) > KERNEL; /* a long name stands on lines of its own */
     printf("  %-10s %-*s %-18s %5s %10s %9s\n", tp_qualify_phase_name(phase), KERNEL, below ? "" : kernels,
            tp_cell_status_name((tp_cell_status)row->status), share, memory, readable_time(row->time_ns, time));
-    if (below) print_wrapped(kernels);
-    if (*row->reason) print_wrapped(row->reason);
+    if (below) print_below(kernels);
+    if (*row->reason) print_below(row->reason);
     snprintf(lost, sizeof lost, "%s%s%s", row->contained > TP_KEPT_YES ? "; NaN in hidden keys leaks" : "",
              row->deterministic > TP_KEPT_YES ? "; bits vary" : "",
              row->empty_rows > TP_KEPT_YES ? "; rows without keys are not 0" : "");
-    if (lost[0]) print_wrapped(lost + 2);
+    if (lost[0]) print_below(lost + 2);
 }
 
 static void print_groups(const struct qualification *all, int whole) {

@@ -2,6 +2,7 @@
 /* What a person at a terminal is told: what will be done and how long it takes, a verdict. */
 #include "harness/places.h"
 #include "qualify/qualify.h"
+#include "tool/device.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -68,7 +69,10 @@ void qualify_announce(struct qualification *all, const struct options *options, 
     fprintf(stderr, "qualify: %d models, %lld cells, %lld different problems", all->model_count, (long long)all->use_count,
             (long long)all->cell_count);
     if (known) fprintf(stderr, ", %lld done", (long long)known);
-    fprintf(stderr, "; about %s on %d threads\n", about_time(all->seconds_left, text), threads);
+    if (all->engine || device_backend()) /* figures of this host's kernels say nothing of theirs */
+        fprintf(stderr, "; how long %s takes is not known\n", all->engine ? "that engine" : "a device");
+    else
+        fprintf(stderr, "; about %s on %d threads\n", about_time(all->seconds_left, text), threads);
 }
 
 double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed) {

@@ -93,9 +93,12 @@ static int find_before(const struct replay *replay, const struct row *row, struc
 
 int report_compare(const struct replay *replay, const struct rows *rows) {
     double mean = json_number_value(json_object_get(replay->before, "fleet_mean_ns"));
+    const json_t *was = json_object_get(replay->before, "cache"); /* reports that lack it are of plain caches */
+    const char *cache = json_is_string(was) ? json_string_value(was) : "plain";
     int grown = 0;
     printf("\nagainst %s: fleet mean x%.3g, %.4g -> %.4g ms\n", replay->options->against, rows->fleet_mean / mean,
            mean / 1e6, rows->fleet_mean / 1e6);
+    if (replay->context && strcmp(cache, replay->cache)) printf("  cache %.60s -> %s\n", cache, replay->cache);
     for (size_t i = 0; i < rows->count; i++) {
         const struct row *row = &rows->row[i];
         struct before before = {0};

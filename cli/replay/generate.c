@@ -2,7 +2,8 @@
 /*
  * A trace as servers see it: log-normal prompts and outputs (median 180 and 60 tokens; one prompt in a hundred
  * is over 2,000), prompts that begin with a cached prefix, arrivals in bursts, and models of which the first is
- * asked for most. The same seed and models give the same trace.
+ * asked for most. A model whose config is found gets no request that is longer than it takes. The same seed and models give the
+ * same trace.
  */
 #include "replay/replay.h"
 #include "tool/files.h"
@@ -37,20 +38,37 @@ static int pick_model(int models, double u) {
     return i;
 }
 
-static int write_requests(const struct options *options, char *const *names, int models, FILE *file) {
+/* How many tokens, prompt and output, the model takes. Names without a config are for another host: no limit. */
+static int read_limit(const struct options *options, const char *name, int64_t *tokens) {
+    tp_model *model;
+    *tokens = INT64_MAX;
+    if (!model_known(options, name)) return EXIT_FINE;
+    int code = model_read(options, name, &model);
+    if (code) return code;
+    for (int i = 0; i < model->group_count; i++) {
+        int64_t max = model->groups[i]->part == TP_PART_TEXT ? model->groups[i]->kv_max : 0;
+        if (max > 0 && max < *tokens) *tokens = max;
+    }
+    tp_model_destroy(model);
+    return EXIT_FINE;
+}
+
+static int64_t at_most(int64_t value, int64_t max) { return value < max ? value : max; }
+
+static int write_requests(const struct options *options, char *const *names, const int64_t *limits, int models, FILE *file) {
     double time = 0;
     int burst = 0;
     for (int64_t r = 0; r < options->requests; r++) {
         /* calm: two requests a second; a burst: twenty, for about 15 of them */
         if (uniform(options, r, 2 * SWITCH) < (burst ? 1.0 / 15 : 1.0 / 40)) burst = !burst;
         time += -log(uniform(options, r, 2 * GAP)) / (burst ? 20 : 2);
-        int64_t prompt = lognormal(options, r, PROMPT, 180, 1.1, 8, 8192);
+        int model = pick_model(models, uniform(options, r, 2 * MODEL));
+        int64_t output = at_most(lognormal(options, r, OUTPUT, 60, 0.9, 1, 2048), limits[model] / 2);
+        int64_t prompt = at_most(lognormal(options, r, PROMPT, 180, 1.1, 8, 8192), limits[model] - output);
         int64_t cached = 0;
         if (uniform(options, r, 2 * CACHED) < 0.4) cached = prompt / 64 * 64 / 2; /* half, in whole blocks */
-        int64_t output = lognormal(options, r, OUTPUT, 60, 0.9, 1, 2048);
         fprintf(file, "{\"time\":%.3f,\"model\":\"%s\",\"prompt\":%lld,\"cached\":%lld,\"output\":%lld}\n", time,
-                names[pick_model(models, uniform(options, r, 2 * MODEL))], (long long)prompt, (long long)cached,
-                (long long)output);
+                names[model], (long long)prompt, (long long)cached, (long long)output);
     }
     return ferror(file);
 }
@@ -74,9 +92,12 @@ int requests_generate(const struct options *options) {
                 complain("model '%s': it must be 1..63 printable ASCII characters without quotes", names[i]);
                 return EXIT_USAGE;
             }
-    int code = file_open(&out, options->format ? options->format : "-");
+    int64_t limits[REPLAY_MODELS];
+    int code = EXIT_FINE;
+    for (int i = 0; i < models && !code; i++) code = read_limit(options, names[i], &limits[i]);
+    if (!code) code = file_open(&out, options->format ? options->format : "-");
     if (code) return code;
-    int bad = write_requests(options, names, models, out.stream);
+    int bad = write_requests(options, names, limits, models, out.stream);
     code = file_close(&out, !bad);
     return bad ? EXIT_FAILED : code;
 }

@@ -23,6 +23,14 @@ static int take_groups(struct replay_model *m, const char *name) {
     return EXIT_REFUSED;
 }
 
+/* What a file wants kept with a loss is nobody's choice yet. */
+static int check_cache(const struct replay *replay, const struct replay_model *m, const char *name) {
+    if (!*m->model->cache || replay->options->kv_cache) return EXIT_FINE;
+    complain("model %s: its file wants keys and values kept as %s, which loses something: say --kv-cache %s or --kv-cache plain",
+             name, m->model->cache, m->model->cache);
+    return EXIT_USAGE;
+}
+
 static int check_length(const struct replay *replay, const struct request *request, const char *name) {
     const struct replay_model *m = &replay->models[request->model];
     int64_t tokens = request->prompt + request->output;
@@ -48,7 +56,7 @@ static int ask(const struct replay *replay, const struct request *request) {
             char text[512], layers[256];
             int64_t rows = phase == PREFILL ? request->prompt - request->cached : 1;
             tp_lengths lengths = {.struct_size = sizeof lengths};
-            tp_layer_group_problem(m->group[i], 1, rows, request->prompt, text, sizeof text);
+            tp_layer_group_problem_in(m->group[i], replay->cache, 1, rows, request->prompt, text, sizeof text);
             tp_status status = tp_problem_parse(text, &problem, &lengths, &error);
             if (status == TP_OK) status = tp_explain(replay->context, &problem, NULL, &decision, &error);
             tp_decision_destroy(decision);
@@ -89,6 +97,7 @@ int replay_load(struct replay *replay, const char *name) {
         if (!replay->context && !model_known(replay->options, replay->requests->model[i])) continue;
         int one = model_read(replay->options, replay->requests->model[i], &replay->models[i].model);
         if (!one) one = take_groups(&replay->models[i], replay->requests->model[i]);
+        if (!one && replay->context) one = check_cache(replay, &replay->models[i], replay->requests->model[i]);
         if (!code) code = one;
     }
     if (!code) code = check_places(replay, name);

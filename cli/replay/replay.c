@@ -22,6 +22,7 @@ static int check_options(const struct options *options, double *fail_above) {
                           : options->modelled         ? "--observed and --modelled: times are a log's, or modelled"
                           : options->trace_file || options->metrics_file
                               ? "--observed runs nothing: there is nothing to write by --trace or --metrics"
+                          : options->kv_cache ? "--observed runs nothing: the log does not say what its --kv-cache was"
                               : NULL;
     if (problem) complain("%s", problem);
     return problem ? EXIT_USAGE : EXIT_FINE;
@@ -56,6 +57,7 @@ static int run_all(const struct options *options, const struct requests *request
     replay->options = options;
     replay->requests = requests;
     int code = check_options(options, &replay->fail_above);
+    if (!code) code = options_cache(options, replay->cache);
     if (!code && options->observed) code = check_observed(requests, name);
     if (!code) code = report_read(options, &replay->before);
     if (!code && !options->observed) code = watched_context(&watched, options, &replay->context);

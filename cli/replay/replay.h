@@ -80,6 +80,7 @@ struct replay {
     const struct requests *requests;
     struct replay_model models[REPLAY_MODELS];
     tp_context *context; /* NULL: nothing is run */
+    char cache[64];      /* the name of its format */
     json_t *before;      /* the report of --against; NULL: none */
     double fail_above;   /* of its p99; 0: nothing fails */
     struct steps steps;

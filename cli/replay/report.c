@@ -36,10 +36,11 @@ static void print_what(const struct replay *replay) {
     const struct options *options = replay->options;
     const struct requests *all = replay->requests;
     printf("not modelled: queueing, batches of several requests, and the rest of the model\n"
-           "%lld of %zu requests over %.1f s, %s, %d thread%s\n",
+           "%lld of %zu requests over %.1f s, %s, %d thread%s%s%s\n",
            (long long)replay->requests_run, all->count, seconds_of(all),
            options->modelled ? "MODELLED at 100 Gflop/s and 10 GB/s" : "measured", tp_context_threads(replay->context),
-           tp_context_threads(replay->context) == 1 ? "" : "s");
+           tp_context_threads(replay->context) == 1 ? "" : "s", strcmp(replay->cache, "plain") ? ", cache " : "",
+           strcmp(replay->cache, "plain") ? replay->cache : "");
     printf("a step is the attention of all layers: %s of each layer group %s run, the others count as much; "
            "up to %lld decode steps a request\n",
            options->layers ? grouped(options->layers, (char[32]){0}) : "all", options->layers == 1 ? "is" : "are",
@@ -147,15 +148,16 @@ static json_t *report_json(const struct replay *replay, const struct rows *rows)
         if (rows->owner[phase] < 0) continue;
         const struct row *r = &rows->row[rows->owner[phase]];
         json_object_set_new(owners, phase_names[phase],
-                            json_pack("{s:f,s:s,s:s,s:s}", "p99_ns", rows->p99[phase], "model",
-                                      model_name(replay, r->model), "bucket", r->bucket, "kernel", r->kernel));
+                            json_pack("{s:f,s:s,s:s,s:s}", "p99_ns", rows->p99[phase], "model", model_name(replay, r->model),
+                                      "bucket", r->bucket, "kernel", r->kernel));
     }
     json_t *report =
         json_pack("{s:s,s:b,s:b,s:I,s:f,s:o,s:o}", "format", "tileproof.replay/1", "modelled", replay->options->modelled,
                   "observed", replay->options->observed, "requests", (json_int_t)replay->requests_run, "fleet_mean_ns",
                   rows->fleet_mean, "p99_owner", owners, "rows", list);
-    json_t *more = replay->context ? json_pack("{s:I,s:I,s:i}", "layers", (json_int_t)replay->options->layers, "steps",
-                                               (json_int_t)replay->options->steps, "threads", tp_context_threads(replay->context))
+    json_t *more = replay->context ? json_pack("{s:s,s:I,s:I,s:i}", "cache", replay->cache, "layers",
+                                               (json_int_t)replay->options->layers, "steps", (json_int_t)replay->options->steps,
+                                               "threads", tp_context_threads(replay->context))
                                    : json_pack("{s:f,s:f}", "ttft_p99_ns", rows->ttft_p99, "queue_share", rows->queue_share);
     json_t *made = replay->options->observed ? made_of_others() : made_here();
     if (!(json_object_update_new(report, more) | json_object_update_new(report, made))) return report;

@@ -41,7 +41,7 @@ static int run_group(const struct replay *replay, tp_context *context, const tp_
     char text[512];
     int64_t layers = replay->options->layers;
     if (!layers || layers > group->layer_count) layers = group->layer_count;
-    tp_layer_group_problem(group, 1, step->q_len, step->kv_len, text, sizeof text);
+    tp_layer_group_problem_in(group, replay->cache, 1, step->q_len, step->kv_len, text, sizeof text);
     if (tp_problem_parse(text, &problem, &lengths, &error) != TP_OK) return complain_status(&error);
     int code = make_tensors(&problem, &lengths, &tensors);
     *ns = 0;

@@ -69,8 +69,8 @@ int report_order(struct report *report) {
             char name[1024];
             int32_t status = TP_CELL_NOT_RUN;
             tp_cell_status_parse(row_text(row, "status"), &status);
-            snprintf(name, sizeof name, "%.200s\n%.100s\n%.200s\n%.200s", row_text(row, "engine"), row_text(row, "mode"),
-                     row_text(row, "device"), row_text(row, "isa"));
+            snprintf(name, sizeof name, "%.200s\n%.100s\n%.200s\n%.200s\n%.100s", row_text(row, "engine"),
+                     row_text(row, "mode"), row_text(row, "device"), row_text(row, "isa"), row_cache(row));
             int engine = number_of(engines, name), model = number_of(models, row_text(row, "model"));
             snprintf(name, sizeof name, "%d %.100s %.800s", model, row_text(row, "part"), row_text(row, "layers"));
             *cell = (struct report_cell){row,

@@ -26,6 +26,11 @@ int row_is(const json_t *row, const char *field, const char *text) {
     return !strcmp(row_text(row, field), text);
 }
 
+const char *row_cache(const json_t *row) {
+    const char *cache = row_text(row, "cache");
+    return *cache ? cache : "plain";
+}
+
 /* What an object of a list of rows is: the first row whose fields it all has. */
 static const struct {
     const char *kind; /* the field `kind`; NULL: any, or none */

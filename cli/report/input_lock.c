@@ -43,10 +43,15 @@ static json_t *cell_row(const tp_lock_revision *one, const tp_cell *cell, const 
                              (json_int_t)cell->panels_partial, "panels_skipped", (json_int_t)cell->panels_skipped, "numerics_id",
                              cell->numerics_id, "output", cell->output, "engine", one->engine, "mode", one->mode, "device",
                              one->device, "isa", one->isa, "date", one->date);
-    json_t *seen = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I}", "rule", cell->rule, "observed", cell->observed,
+    json_t *seen = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:s}", "rule", cell->rule, "observed", cell->observed,
                              "engine_reasons", cell->engine_reasons, "doubt", cell->doubt, "contained",
                              tp_kept_name((tp_kept)cell->contained), "deterministic", tp_kept_name((tp_kept)cell->deterministic),
-                             "empty_rows", tp_kept_name((tp_kept)cell->empty_rows), "temporary", (json_int_t)cell->temporary);
+                             "empty_rows", tp_kept_name((tp_kept)cell->empty_rows), "temporary", (json_int_t)cell->temporary,
+                             "cache", one->cache);
+    if (cell->loss > 0 && seen && json_object_set_new(seen, "loss", json_real(cell->loss))) {
+        json_decref(seen);
+        seen = NULL;
+    }
     if (row && !json_object_update_new(row, more) && !json_object_update_new(row, seen)) return row;
     json_decref(row);
     return NULL;
@@ -130,6 +135,7 @@ static tp_cell cell_of(const json_t *row) {
     cell.problem = row_text(row, "problem");
     cell.error = json_number_value(json_object_get(row, "error"));
     cell.allowed = json_number_value(json_object_get(row, "allowed"));
+    cell.loss = json_number_value(json_object_get(row, "loss"));
     struct {
         const char *name;
         int64_t *to;
@@ -173,7 +179,8 @@ static int compare_today(struct report *report, const tp_lock *lock) {
         int64_t found = -1;
         for (int64_t at = 0; tp_lock_revision_at(lock, at, &one) == TP_OK; at++)
             if (row_is(row, "model", one.model) && row_is(row, "engine", one.engine) && row_is(row, "mode", one.mode) &&
-                row_is(row, "device", one.device) && (!*one.isa || row_is(row, "isa", one.isa)))
+                row_is(row, "device", one.device) && (!*one.isa || row_is(row, "isa", one.isa)) &&
+                !strcmp(row_cache(row), one.cache))
                 found = at;
         if (!code && found >= 0) code = compare_cell(report, lock, found, row);
     }

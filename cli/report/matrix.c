@@ -59,6 +59,10 @@ static void put_engine(const json_t *row, FILE *out) {
         fputc(' ', out);
         html_text(out, row_text(row, fields[i]));
     }
+    if (strcmp(row_cache(row), "plain")) {
+        fputs(" cache ", out);
+        html_text(out, row_cache(row));
+    }
     fputs("</small>", out);
 }
 

@@ -89,6 +89,7 @@ int report_order(struct report *report);
 /* Fields of rows. */
 const char *row_text(const json_t *row, const char *field); /* "": there is none */
 double row_number(const json_t *row, const char *field);    /* NAN: there is none */
+const char *row_cache(const json_t *row); /* of a cell: its cache; plain where a file of an earlier version does not say */
 int row_is(const json_t *row, const char *field, const char *text);
 
 /* html.c. Text and attributes, in quotes, of a page: nothing in it is markup; bytes that are no UTF-8 and control characters are

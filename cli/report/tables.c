@@ -9,7 +9,7 @@ struct shown_column {
     const char *title, *field;
     int form; /* of numbers: enum number_form; TEXT */
 };
-enum { TEXT = -1, COLUMNS = 11 };
+enum { TEXT = -1, COLUMNS = 12 };
 
 /* Empty titles end the columns. */
 static const struct shown_table {
@@ -172,6 +172,7 @@ static const struct shown_table {
      {{"model", "model", TEXT},
       {"context", "context", FORM_COUNT},
       {"sequences", "concurrency", FORM_COUNT},
+      {"format", "cache", TEXT},
       {"cache", "cache_bytes", FORM_BYTES},
       {"in all", "total_bytes", FORM_BYTES},
       {"limit", "limit_bytes", FORM_BYTES},

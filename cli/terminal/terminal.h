@@ -19,13 +19,13 @@
 void progress_ask(int asked);
 /* "check: 120 of 4,124 cases, 300/s, about 13 s left". of 0: how many is not known. unit NULL: they are bytes. */
 void progress_begin(const char *what, double of, const char *unit);
-/* So many are done; then what is at hand. Cheap: most calls print nothing. */
+/* So many are done; the format says what is being done now. Cheap: most calls print nothing. */
 void progress_at(double done, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* One more than before is done, or none: what is at hand has another name. */
+/* So many more are done, 0 or 1; the format says what is being done now. */
 void progress_next(int done, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Who knows better than the mean of those that are done; below 0: the mean again. */
+/* An estimate of the time left, for callers that have a better one than the mean of what is done; below 0: the mean again. */
 void progress_left(double seconds);
-void progress_tick(void); /* of who waits: nothing new */
+void progress_tick(void); /* nothing new is done: only the clock moves on */
 void progress_clear(void); /* what is printed next begins a line */
 void progress_end(void);
 const char *about_time(double seconds, char text[32]); /* "40 s", "6 min" */

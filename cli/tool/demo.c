@@ -6,18 +6,14 @@
 static const char demo_problem[] = "prefill b1 h1/1 q8192 k8192 d64 bf16";
 
 static void print_row(const char *name, const char *left, const char *right, const char *remark) {
-    printf("%-22s %-32s %-*s%s\n", name, left, *remark ? 19 : 0, right, remark);
+    printf("%-21s %-20s %-*s%s\n", name, left, *remark ? 21 : 0, right, remark);
 }
 
 static void print_scores(const struct measurement *columns) {
-    char number[32], bytes[32], text[2][80];
-    for (int i = 0; i < 2; i++) {
-        snprintf(text[i], sizeof text[i], "%s", grouped(columns[i].scores_written, number));
-        if (columns[i].scores_written)
-            snprintf(text[i], sizeof text[i], "%s (%s at 16 bits)", number,
-                     readable_bytes(2.0 * (double)columns[i].scores_written, bytes));
-    }
-    print_row("scores written", text[0], text[1], "");
+    char number[2][32], bytes[32], remark[64];
+    snprintf(remark, sizeof remark, "%s in bf16", readable_bytes(2.0 * (double)columns[0].scores_written, bytes));
+    print_row("scores written", grouped(columns[0].scores_written, number[0]), grouped(columns[1].scores_written, number[1]),
+              remark);
 }
 
 static void print_columns(const struct measurement *columns, double flops_per_pair) {
@@ -27,7 +23,7 @@ static void print_columns(const struct measurement *columns, double flops_per_pa
     for (int i = 0; i < 2; i++)
         snprintf(text[i], sizeof text[i], "%s",
                  readable_bytes((double)columns[i].peak_bytes, bytes));
-    print_row("peak temporary memory", text[0], text[1], "measured, one process each");
+    print_row("peak temporary memory", text[0], text[1], "measured");
     for (int i = 0; i < 2; i++)
         snprintf(text[i], sizeof text[i], "%s",
                  readable_bytes((double)columns[i].workspace_bytes, bytes));
@@ -40,7 +36,7 @@ static void print_columns(const struct measurement *columns, double flops_per_pa
         snprintf(text[i], sizeof text[i], "%.1f G",
                  flops_per_pair * (double)columns[i].pairs_visible / 1e9);
     print_row("flops", text[0], text[1],
-              columns[0].pairs_visible == columns[1].pairs_visible ? "equal: still quadratic" : "");
+              columns[0].pairs_visible == columns[1].pairs_visible ? "still quadratic" : "");
     for (int i = 0; i < 2; i++) snprintf(text[i], sizeof text[i], "%.1e", columns[i].max_error);
     char remark[64];
     snprintf(remark, sizeof remark, "over %lld rows", (long long)columns[0].rows);

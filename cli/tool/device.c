@@ -157,9 +157,11 @@ static void print_text(int index, const tp_opencl_device *d) {
         printf("opencl       %s%s%s\n", d->name, d->name[0] ? ": " : "", d->why);
         return;
     }
-    printf("opencl:%d     %s, %s, driver %s\n             %s, memory %s, local %s, %lld units\n", index, d->name, d->platform,
-           d->driver, d->kind, readable_bytes((double)d->memory_bytes, memory), readable_bytes((double)d->local_bytes, local),
-           (long long)d->units);
+    char names[512];
+    snprintf(names, sizeof names, "%s, %s, driver %s", d->name, d->platform, d->driver);
+    print_wrapped(stdout, printf("opencl:%-5d ", index), 13, names);
+    printf("             %s, memory %s, local %s, %lld units\n", d->kind, readable_bytes((double)d->memory_bytes, memory),
+           readable_bytes((double)d->local_bytes, local), (long long)d->units);
 }
 
 static void print_json(int index, const tp_opencl_device *d) {

@@ -67,26 +67,31 @@ static void print_text(const tp_machine *machine) {
                caches[i].bytes ? readable_bytes((double)caches[i].bytes, size) : "unknown");
     }
     const tp_kernel_info *kernel;
-    int name_width = 12, needs_width = 5;
+    char dtypes[64];
+    int name_width = 12, needs_width = 5, dtypes_width = 6;
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
         tp_isa_print(kernel->needs, words, sizeof words);
         name_width = wider(name_width, kernel->name);
         needs_width = wider(needs_width, words);
+        dtypes_width = wider(dtypes_width, dtype_words(kernel->dtypes, dtypes));
     }
-    printf("\n\n%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, "kernel", "strategy", needs_width, "needs", "tile", "head dim",
+    printf("\n\n%-*s %-*s %-5s %-8s %-*s %s\n", name_width, "kernel", needs_width, "needs", "tile", "head dim", dtypes_width,
            "dtypes", "here");
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
-        char tile[32], dtypes[64];
+        char tile[32];
         tp_isa_print(kernel->needs, words, sizeof words);
         snprintf(tile, sizeof tile, kernel->mr > 0 ? "%dx%d" : "-", kernel->mr, kernel->nr);
         head_dim_words(kernel->max_head_dim, dims);
-        printf("%-*s %-8s %-*s %-5s %-8s %-12s %s\n", name_width, kernel->name, kernel->strategy, needs_width, words, tile, dims,
+        printf("%-*s %-*s %-5s %-8s %-*s %s\n", name_width, kernel->name, needs_width, words, tile, dims, dtypes_width,
                dtype_words(kernel->dtypes, dtypes),
                (machine->isa & kernel->needs) == kernel->needs ? "runs" : "absent");
     }
-    printf("\nmasks       ");
-    for (int i = 0; tp_mask_at(i); i++) printf("%s %s", i ? "," : "", tp_mask_at(i)->name);
-    printf("\nfunctions    %d\n", function_count());
+    char masks[256] = "";
+    for (int i = 0; tp_mask_at(i); i++)
+        snprintf(masks + strlen(masks), sizeof masks - strlen(masks), "%s%s", i ? ", " : "", tp_mask_at(i)->name);
+    printf("\nmasks        ");
+    print_wrapped(stdout, 13, 13, masks);
+    printf("functions    %d\n", function_count());
     printf("key blocks  ");
     each_block(tp_block_keys, print_block);
     printf("\nkey chunk    %d\n", TP_CHUNK_KEYS);

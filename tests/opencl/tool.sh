@@ -90,7 +90,7 @@ grep -q '^passed  kernel opencl' "$work/out" || fail "one problem"
 
 # Memory as the driver says it.
 "$tool" capacity "$models/gpt2.json" --context 64 --concurrency 2 --device opencl >"$work/out" || { cat "$work/out"; fail "capacity"; }
-grep -q "this device's memory" "$work/out" && grep -qE '^opencl:.*, says its driver: memory .* local memory ' "$work/out" || fail "capacity of a device"
+grep -q "this device's memory" "$work/out" && grep -qE '^opencl:.*, says its driver:$' "$work/out" && grep -qE '^  memory .* local memory ' "$work/out" || fail "capacity of a device"
 "$tool" capacity "$models/gpt2.json" --context 64 --concurrency 2 --device opencl -o json >"$work/capacity"
 "$tool" info --json | python3 -c 'import json, sys
 device = json.load(sys.stdin)["opencl"]["devices"][0]

@@ -143,9 +143,12 @@ echo 'x86-64 isa=avx9' >"$scratch/bad"
 expect_error explain-bad-machine 2 'avx9' "$tool" explain --machine "$scratch/bad" q64 d64
 
 # info
-expect info 0 '^generic +fused' "$tool" info
+expect info 0 '^generic +none +4x8' "$tool" info
 expect info-decode 0 'decode loop  up to 32 rows of a KV head in f32, 24 in 16 bits' "$tool" info
-expect info-math 0 '^math +math' "$tool" info
+expect info-math 0 '^math +none +- +any' "$tool" info
+wide=$("$tool" info | awk 'length > 80')
+case $wide in *emulated* | '') ok=1 ;; *) ok=0 ;; esac # names of emulated kernels are longer
+report info-within-80-columns $ok "$wide"
 expect_json info-json 0 "$tool" info --json
 
 # decode, pages, lists
@@ -223,7 +226,7 @@ expect check-seed-slopes 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 102 -
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo
-expect demo 0 '67,108,864 \(128 MiB at 16 bits\) +0$' "$tool" demo
+expect demo 0 '67,108,864 +0 +128 MiB in bf16$' "$tool" demo
 lines=$("$tool" demo | wc -l)
 ok=0
 [ "$lines" -lt 25 ] && ok=1

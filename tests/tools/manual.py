@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each command and option of --help is in its man page, and is what bash, zsh and fish offer; pages are clean by groff and mandoc.
+"""--help fits a terminal of 80 columns. Each command and option of it is in its man page, and is what bash, zsh and fish
+offer; pages are clean by groff and mandoc.
     manual.py PATH/TO/tileproof FOLDER      the folder of the build with the pages and scripts
 Shells and formatters that are not installed are named as not run."""
 import os
@@ -35,6 +36,12 @@ def page(name):
         return file.read()
 
 
+def plain(roff):
+    for written, meant in (("\\-", "-"), ("\\(aq", "'"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\e", "\\")):
+        roff = roff.replace(written, meant)
+    return roff
+
+
 def commands():
     return re.findall(r"(?m)^  (\w+) +\S", tool("--help").split("Start with")[0].split("COMMAND [WORDS]")[1])
 
@@ -46,19 +53,26 @@ def options(command):
     return {name for head in heads for name in head.split(", ")}
 
 
+def check_width(all_commands):
+    for words in (["--help"], *(["help", one] for one in all_commands)):
+        wide = [line for line in tool(*words).splitlines() if len(line) > 80]
+        expect(f"within-80-columns-{words[-1]}", not wide, wide)
+
+
 def check_pages(all_commands):
     names = ["tileproof"] + [f"tileproof-{one}" for one in all_commands]
     expect("pages", sorted(os.listdir(os.path.join(FOLDER, "man1"))) == sorted(f"{one}.1" for one in names),
            os.listdir(os.path.join(FOLDER, "man1")))
     main = page("tileproof")
+    problem = tool("--help").split("\nExit codes:")[0].split("\n\n")[-1]
+    expect("problem-lines", "A PROBLEM is" in problem and set(problem.splitlines()) <= set(plain(main).splitlines()), problem)
     for one in all_commands:
         expect(f"page-names-{one}", f"\\fB{one}\\fR" in main and f"tileproof\\-{one} (1)" in main)
         text = page(f"tileproof-{one}")
         for option in options(one):
             expect(f"page-{one}{option}", "\\fB" + option.replace("-", "\\-") + "\\fR" in text, "not in the page")
         for line in tool("help", one).split("\nExamples:\n")[1].split("\nOptions:")[0].strip("\n").splitlines():
-            plain = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ha", "^").replace("\\(ti", "~").replace("\\e", "\\")
-            expect(f"page-{one}-example", line in plain, line)
+            expect(f"page-{one}-example", line in plain(text), line)
     lints = {"groff": ["-man", "-ww", "-z"], "mandoc": ["-T", "lint", "-W", "style"]}
     for formatter, words in lints.items():
         if not shutil.which(formatter):
@@ -68,6 +82,10 @@ def check_pages(all_commands):
             path = os.path.join(FOLDER, "man1", name + ".1")
             done = subprocess.run([formatter, *words, path], capture_output=True, text=True)
             expect(f"{formatter}-{name}", not done.returncode and not done.stdout + done.stderr, done.stdout + done.stderr)
+            if formatter == "groff":
+                shown = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", path], capture_output=True, text=True).stdout
+                wide = [line for line in shown.splitlines() if len(line) > 80]
+                expect(f"within-80-columns-{name}", shown and not wide, wide)
 
 
 def in_script(shell, text, command):
@@ -123,6 +141,7 @@ def check_shell(shell, all_commands):
 
 os.chdir(SOURCE)
 every = commands()
+check_width(every)
 check_pages(every)
 for each in SCRIPTS:
     check_shell(each, every)

@@ -78,6 +78,14 @@ expect refused-twice 3 'next: tileproof explain with its problem$' "$tool" quali
 # one problem of two models runs once, and both have it
 cp "$one" "$scratch/twin.json"
 expect shared 0 '14 cells of 2 models, 7 different problems: 7 QUALIFIED' "$tool" qualify "$one" "$scratch/twin.json" --quick
+# what an update says names a few models, and counts many
+for i in 1 2 3 4 5; do cp "$one" "$scratch/many-$i.json"; done
+many=(--phases decode --cells 1 --lock "$scratch/many.lock" --update --reason many)
+expect many 0 'many.lock: 5 new, 0 changed, 0 same of 5 revisions \(tileproof lock list names them\)$' \
+    "$tool" qualify "$scratch"/many-?.json "${many[@]}"
+expect few 0 'many.lock: 0 new, 0 changed, 2 same of many-1.json [0-9a-f]{12}, many-2.json [0-9a-f]{12}$' \
+    "$tool" qualify "$scratch"/many-[12].json "${many[@]}"
+
 # window edges hide keys; spans and a prefix have a phase of their own, others none
 expect_python window '
 rows = {(row["phase"], row["purpose"]): row for row in map(json.loads, text.splitlines())}

@@ -6,7 +6,7 @@ set -u
 tool=${1:?usage: random.sh PATH/TO/tileproof [daily]}
 # shellcheck source=tests/tools/expect.sh
 . "$(dirname "$0")/expect.sh"
-problems=1200
+problems=800
 [ -z "${TILEPROOF_TEST_QUICK:-}" ] || problems=120
 
 if [ "${2:-}" = daily ]; then

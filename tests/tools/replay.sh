@@ -32,6 +32,12 @@ assert any(r["cached"] for r in rows)
 "$tool" replay --generate --seed 7 -o "$scratch/two.jsonl"
 "$tool" replay --generate --seed 8 -o "$scratch/other.jsonl"
 report generate-again "$(cmp -s "$scratch/one.jsonl" "$scratch/two.jsonl" && ! cmp -s "$scratch/one.jsonl" "$scratch/other.jsonl" && echo 1)" "seeds"
+# no request is longer than its model takes
+expect_python generate-limit '
+rows = [json.loads(line) for line in text.splitlines()]
+sizes = {m: max(r["prompt"] + r["output"] for r in rows if r["model"] == m) for m in ("gpt2", "other")}
+assert sizes["gpt2"] == 1024 < sizes["other"], sizes
+' "$tool" replay --generate --seed 7 --requests 2000 --models "$models" gpt2 other
 expect_error generate-none 2 '0 requests' "$tool" replay --generate --requests 0
 expect_error generate-name 2 'printable' "$tool" replay --generate 'a"b'
 

@@ -22,6 +22,7 @@ run() { # FAULT [OPTIONS...]
 quiet() { "$@" 2>/dev/null; }
 
 expect right 0 'PASS: 1 models, 7 cells' run none
+expect no-estimate 0 '^qualify: 1 models, 7 cells, 7 different problems; how long that engine takes is not known$' run none
 expect noise-on-stdout 0 '^noise on stdout$' run none
 expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none -v
 expect_python right-lines '

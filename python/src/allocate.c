@@ -33,7 +33,7 @@ static PyObject *numpy_dtype(const dtype_row *dtype) {
 }
 
 static int by_numpy(const dtype_row *dtype, int ndim, const int64_t *shape, PyObject **object) {
-    static PyObject *empty, *dtypes[TP_BF16 + 1];
+    static PyObject *empty, *dtypes[DTYPE_OTHER];
     PyObject *numpy = empty == NULL ? PyImport_ImportModule("numpy") : NULL;
     if (numpy != NULL) empty = PyObject_GetAttrString(numpy, "empty");
     Py_XDECREF(numpy);

@@ -184,8 +184,10 @@ int arrays_open(call *c, PyObject *const *args, int shape_only) {
         if (object == NULL || (!Py_IsNone(object) && open_array(c, i, object, shape_only) != 0)) return -1;
     }
     if (together(c, ARRAY_v_page_table, ARRAY_page_table) != 0 || together(c, ARRAY_q_positions, ARRAY_kv_positions) != 0 ||
-        together(c, ARRAY_kv_positions, ARRAY_q_positions) != 0)
+        together(c, ARRAY_kv_positions, ARRAY_q_positions) != 0 || together(c, ARRAY_shared_with, ARRAY_shared_lens) != 0 ||
+        together(c, ARRAY_shared_lens, ARRAY_shared_with) != 0)
         return -1;
+    if (given(c, ARRAY_shared_with)) c->problem.cascade = c->problem.kv_len;
     c->problem.positions = given(c, ARRAY_q_positions);
     return check_tables(c) == 0 ? place_lists(c) : -1;
 }

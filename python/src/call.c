@@ -32,8 +32,9 @@ static int open_tensor(call *c, int which, const char *name, PyObject *object, c
     char text[160];
     int shape = dtype != NULL && PyTuple_Check(object);
     if ((shape ? view_shape(v, name, object, dtype) : view_open(v, name, object)) != 0) return -1;
-    if (v->dtype->code > TP_BF16) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16", name, v->dtype->name);
+    if (v->dtype->code > TP_BF16 && (which == IN_Q || !is_codes(v->dtype))) {
+        PyErr_Format(PyExc_TypeError, "%s is %s: it must be float32, float16 or bfloat16%s", name, v->dtype->name,
+                     which == IN_Q ? "" : ", or codes with scales (tileproof.quantise)");
         return -1;
     }
     if (which == IN_K && c->layout == LAYOUT_THD && (c->kv_paged || v->ndim == 4)) c->kv_layout = LAYOUT_BSHD;
@@ -44,6 +45,7 @@ static int open_tensor(call *c, int which, const char *name, PyObject *object, c
         return -1;
     }
     view_plan_copy(v, 1);
+    c->dim[which] = v->shape[v->ndim - 1];
     return 0;
 }
 
@@ -54,27 +56,33 @@ static int same(const char *a, int64_t x, const char *word, const char *b, int64
 }
 
 /* v is a part of k's rows: a view of the same memory, which k keeps alive. */
-static int open_latent(call *c) {
+static int open_latent(call *c, PyObject *codes) {
     const view *k = &c->in[IN_K];
     view *v = &c->in[IN_V];
     int last = k->ndim - 1;
     int64_t start = c->latent, stop = c->problem.head_dim_v;
-    if (start < 0 || stop <= start || stop > k->shape[last]) {
+    PyObject *scales = Py_IsNone(codes) ? Py_None : PyTuple_GetItem(codes, 3);
+    if (scales == NULL) return -1;
+    if (!Py_IsNone(scales)) {
+        PyErr_SetString(PyExc_ValueError, "v_scales is given with latent: v's scales are k's, so it must be None");
+        return -1;
+    }
+    if (start < 0 || stop <= start || stop > c->dim[IN_K]) {
         PyErr_Format(PyExc_ValueError, "latent is (%lld, %lld): it must be a part of k's head dim of %lld, start below stop",
-                     (long long)start, (long long)stop, (long long)k->shape[last]);
+                     (long long)start, (long long)stop, (long long)c->dim[IN_K]);
         return -1;
     }
     v->name = "v";
     v->dtype = k->dtype;
     v->ndim = k->ndim;
     memcpy(v->shape, k->shape, sizeof v->shape);
-    v->shape[last] = stop - start;
-    return 0;
+    v->shape[last] = c->dim[IN_V] = stop - start;
+    return codes_latent(c);
 }
 
 static int check_dtypes(const call *c) {
     for (int i = IN_K; i <= IN_V; i++)
-        if (c->in[i].dtype != c->in[IN_Q].dtype) {
+        if (!is_codes(c->in[i].dtype) && c->in[i].dtype != c->in[IN_Q].dtype) {
             PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype", c->in[i].name,
                          c->in[i].dtype->name, c->in[IN_Q].dtype->name);
             return -1;
@@ -83,12 +91,12 @@ static int check_dtypes(const call *c) {
 }
 
 static int check_shapes(const call *c) {
-    const view *q = &c->in[IN_Q], *k = &c->in[IN_K], *v = &c->in[IN_V];
+    const view *k = &c->in[IN_K], *v = &c->in[IN_V];
     const char *const words[] = {c->kv_paged ? "pages" : "sequences", "tokens", "heads"};
     if (check_dtypes(c) != 0) return -1;
     for (int i = 0; i < 3; i++)
         if (same("v", size_of(c->kv_layout, v, i), words[i], "k", size_of(c->kv_layout, k, i)) != 0) return -1;
-    int64_t dim = q->shape[q->ndim - 1], of_k = k->shape[k->ndim - 1];
+    int64_t dim = c->dim[IN_Q], of_k = c->dim[IN_K];
     if (of_k == dim) return 0;
     PyErr_Format(PyExc_ValueError, "k has head dim %lld and q %lld: they must be equal", (long long)of_k, (long long)dim);
     return -1;
@@ -102,22 +110,59 @@ static int check_sequences(const call *c) {
 }
 
 static void fill(call *c) {
-    const view *q = &c->in[IN_Q], *k = &c->in[IN_K], *v = &c->in[IN_V];
+    const view *q = &c->in[IN_Q], *k = &c->in[IN_K];
+    const code_format *const *format = c->format;
     tp_problem *p = &c->problem;
     tp_tensors *t = &c->tensors;
-    p->q_dtype = p->k_dtype = p->v_dtype = p->o_dtype = q->dtype->code;
+    p->q_dtype = p->o_dtype = q->dtype->code;
+    p->k_dtype = format[0] != NULL ? format[0]->dtype : p->q_dtype;
+    p->v_dtype = p->latent ? p->k_dtype : format[1] != NULL ? format[1]->dtype : p->q_dtype;
+    p->k_scales = c->kind[0];
+    p->v_scales = p->latent ? c->kind[0] : c->kind[1];
     p->q_layout = c->layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
     p->kv_layout = c->kv_paged ? TP_PAGED : c->kv_layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
     p->q_heads = size_of(c->layout, q, 2);
     p->kv_heads = size_of(c->kv_layout, k, 2);
-    p->head_dim_qk = q->shape[q->ndim - 1];
-    p->head_dim_v = v->shape[v->ndim - 1];
+    p->head_dim_qk = c->dim[IN_Q];
+    p->head_dim_v = c->dim[IN_V];
     p->batch = t->batch = size_of(c->layout, q, 0);
     p->q_len = t->q_len = t->q_tokens = size_of(c->layout, q, 1);
     p->kv_len = t->kv_len = t->kv_tokens = size_of(c->kv_layout, k, 1);
     if (!c->kv_paged) return;
     p->page_size = p->kv_len;
     t->pages = size_of(c->kv_layout, k, 0);
+}
+
+/* Of what only its shape is given of. */
+static const dtype_row *shape_dtype(PyObject *const *args, int which, const dtype_row *dtype) {
+    PyObject *codes = args[ARG_codes], *word = which == IN_Q || Py_IsNone(codes) ? NULL : PyTuple_GetItem(codes, which - IN_K);
+    if (dtype == NULL || word == NULL || Py_IsNone(word)) return dtype;
+    return dtype_of_code(PyUnicode_CompareWithASCIIString(word, "i8") == 0 ? DTYPE_I8 : DTYPE_U8);
+}
+
+static int refuse(PyObject *object, const char *name) {
+    if (object == NULL || Py_IsNone(object)) return 0;
+    PyErr_Format(PyExc_ValueError, "%s is given with a cache: it has its own, so it must be None", name);
+    return -1;
+}
+
+/* k, v, pages and lengths are the cache's. */
+static int open_cached(call *c, PyObject *const *args) {
+    if (refuse(args[ARG_v], "v") != 0 || refuse(args[ARG_kv_lens], "kv_lens") != 0 || refuse(args[ARG_latent], "latent") != 0 ||
+        refuse(args[ARG_codes], "k_scales, v_scales or kv_format") != 0 || refuse(arrays_page_table(args), "page_table") != 0)
+        return -1;
+    if (open_tensor(c, IN_Q, "q", args[ARG_q], NULL) != 0) return -1;
+    c->kv_layout = LAYOUT_BSHD;
+    c->cached = 1;
+    const view *q = &c->in[IN_Q];
+    tp_problem *p = &c->problem;
+    p->q_dtype = p->o_dtype = q->dtype->code;
+    p->q_layout = c->layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
+    p->q_heads = size_of(c->layout, q, 2);
+    c->tensors.batch = size_of(c->layout, q, 0);
+    p->q_len = c->tensors.q_len = c->tensors.q_tokens = size_of(c->layout, q, 1);
+    if (batch_problem(c, args[ARG_k]) != 0 || lengths_read(c, args) != 0 || batch_tensors(c, args[ARG_k]) != 0) return -1;
+    return arrays_open(c, args, 0) != 0 ? -1 : scores_open(c, args);
 }
 
 int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
@@ -129,9 +174,13 @@ int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
     if (options_read(c, args) != 0) return -1;
     c->kv_layout = c->layout;
     c->kv_paged = arrays_page_table(args) != NULL;
+    if (is_batch(args[ARG_k])) return open_cached(c, args);
     for (int i = IN_Q; i <= IN_V; i++) {
         int part = i == IN_V && c->problem.latent;
-        if ((part ? open_latent(c) : open_tensor(c, i, names[i], args[ARG_q + i], dtype)) != 0) return -1;
+        if ((part ? open_latent(c, args[ARG_codes])
+                  : open_tensor(c, i, names[i], args[ARG_q + i], shape_dtype(args, i, dtype))) != 0)
+            return -1;
+        if (i != IN_Q && !part && codes_open(c, i == IN_V, args[ARG_codes]) != 0) return -1;
     }
     if (check_shapes(c) != 0) return -1;
     fill(c);
@@ -205,12 +254,15 @@ tp_status call_materialise(call *c, tp_error *error) {
         if (status != TP_OK) return status;
     }
     call_place(c->layout, &c->in[IN_Q], &t->q);
-    call_place(c->kv_layout, &c->in[IN_K], &t->k);
-    call_place(c->kv_layout, &c->in[IN_V], &t->v);
-    if (c->problem.latent) {
+    if (!c->cached) {
+        call_place(c->kv_layout, &c->in[IN_K], &t->k);
+        call_place(c->kv_layout, &c->in[IN_V], &t->v);
+    }
+    if (c->problem.latent && !c->cached) {
         t->v = t->k;
         t->v.data = (char *)t->k.data + c->latent * c->in[IN_K].dtype->size;
     }
+    if (!c->cached) codes_place(c);
     t->bias = bias->data;
     for (int i = 0; i < bias->ndim; i++) t->bias_stride[4 - bias->ndim + i] = view_elements(bias, i);
     t->alibi_slopes = (const float *)(const void *)alibi->data;
@@ -227,5 +279,6 @@ void call_close(call *c) {
     Py_XDECREF(c->lse_object);
     for (int i = 0; i < 4; i++) free(c->lengths[i]);
     arrays_close(c);
+    free(c->gathered);
     free(c->bits);
 }

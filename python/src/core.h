@@ -9,6 +9,7 @@
  *     options.c   scalars and words
  *     lengths.c   q_lens, kv_lens, cu_seqlens
  *     arrays.c    page tables, sparse indices, positions and what masks read (arrays.inc)
+ *     codes.c     quantised k and v: formats (formats.inc) and scales; quantise.c: rows to codes and back
  *     scores.c    mask, bias, slopes, sinks
  *     mask.c      masks in the text form
  *     call.c      all of it as tp_problem and tp_tensors
@@ -16,7 +17,7 @@
  *     sdpa.c      scaled_dot_product_attention of PyTorch's tensors, where nothing is special about the call
  *     context.c   a context for each crew of threads, made anew after fork
  *     openmp.c    PyTorch's threads
- *     proof.h     tileproof.proof
+ *     proof.h     tileproof.proof; rotary.h, cache.h: Rotary, Cache
  *     allocate.c  new tensors
  *     reports.c   receipts, exceptions
  *     telemetry.c metrics, flight recorder, trace, events
@@ -33,7 +34,7 @@
 #define VIEW_DIMS 8
 
 /* Those of tp_dtype, and what else is told apart; 0: something else. */
-enum { DTYPE_BOOL = 100, DTYPE_I32, DTYPE_I64, DTYPE_OTHER };
+enum { DTYPE_BOOL = 100, DTYPE_I32, DTYPE_I64, DTYPE_I8, DTYPE_U8, DTYPE_E4M3, DTYPE_OTHER };
 
 typedef struct dtype_row {
     int code, size;
@@ -99,7 +100,7 @@ enum {
 };
 
 /* Inputs of a call whose memory is looked at. */
-enum { IN_Q, IN_K, IN_V, IN_MASK, IN_BIAS, IN_ALIBI, IN_SINKS, IN_COUNT };
+enum { IN_Q, IN_K, IN_V, IN_MASK, IN_BIAS, IN_ALIBI, IN_SINKS, IN_K_SCALES, IN_V_SCALES, IN_COUNT };
 
 enum { CU_Q, CU_K, LENS_Q, LENS_KV };
 
@@ -107,19 +108,33 @@ typedef enum layout { LAYOUT_BSHD, LAYOUT_BHSD, LAYOUT_THD } layout;
 
 typedef struct arrays arrays;
 
+/* What a quantised k or v is (formats.inc). */
+typedef struct code_format {
+    const char *word;
+    int dtype, kind; /* tp_dtype, tp_scales */
+    int holds[2];    /* what its codes come as */
+} code_format;
+
 typedef struct call {
     tp_problem problem;
     tp_tensors tensors;
     tp_choice choice;
     layout layout, kv_layout; /* of q; of k and v, whose pages count as sequences */
-    int kv_paged, sorted;     /* sorted: the sparse indices */
+    int kv_paged, cached;     /* cached: k and v are a tileproof.Cache's */
+    int sorted;               /* the sparse indices are */
+    const code_format *format[2]; /* of k and v; NULL: floats */
+    int kind[2];              /* tp_scales of these */
+    float scale[2];           /* of TP_SCALES_TENSOR */
+    int64_t dim[3];           /* head dims of q, k and v, in elements */
     int64_t latent;           /* v begins at this element of k's rows; -1: v is a tensor */
     int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
+    tp_tags tags;             /* texts are those of the arguments */
     view in[IN_COUNT];
     view out, lse;
     PyObject *out_object, *lse_object; /* owned */
     int64_t *lengths[4];               /* CU_Q, CU_K, LENS_Q, LENS_KV */
     arrays *arrays;                    /* NULL: none is given */
+    int64_t *gathered; /* tables and lengths of a cache's sequences */
     char *bits;
     int64_t bits_shape[4]; /* of the mask without shared dims, keys counted whole */
 } call;
@@ -141,6 +156,21 @@ PyObject *arrays_page_table(PyObject *const *args); /* NULL: none */
 int arrays_open(call *c, PyObject *const *args, int shapes); /* shapes: tuples may stand for tensors */
 tp_status arrays_copy(call *c, tp_error *error);             /* needs no GIL */
 void arrays_close(call *c);
+/* A batch of a tileproof.Cache's sequences stands for k, and v is None. */
+int is_batch(PyObject *object);
+int batch_problem(call *c, PyObject *object); /* after q */
+int batch_tensors(call *c, PyObject *object); /* after lengths */
+int codes_open(call *c, int of_v, PyObject *tuple); /* after k or v itself */
+void codes_place(call *c);                          /* after call_place of k and v */
+int codes_latent(const call *c);                    /* -1: v may not begin there */
+int is_codes(const dtype_row *dtype);
+const code_format *format_of_word(const char *name, PyObject *word); /* NULL: an exception is set, here and below */
+const code_format *format_find(const view *codes, const char *name, PyObject *word); /* None: as their dtype says */
+int64_t format_dim(const code_format *format, const view *codes); /* elements of a row; -1: an exception is set */
+int scales_shape(const code_format *format, const view *codes, int64_t dim, int64_t shape[VIEW_DIMS]); /* how many dims */
+/* Scales beside codes, or one number; *kind: tp_scales that they are. */
+int scales_open(view *v, const char *name, PyObject *object, const view *codes, const code_format *format, int64_t dim,
+                float *scale, int *kind);
 int scores_open(call *c, PyObject *const *args);
 int mask_parse(PyObject *text, tp_problem *problem, tp_error *error); /* -1: an exception is set */
 tp_status scores_pack(call *c, tp_error *error);
@@ -170,7 +200,7 @@ void openmp_for(void *user, size_t count, tp_task task, void *context);
 
 int integer_of(const char *name, PyObject *value, int64_t *out); /* -1, with an exception that names it */
 int raise_status(tp_status status, const tp_error *error); /* -1, with the exception set */
-extern PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type;
+extern PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type, *cache_full_type;
 extern const char *const remedy; /* how the text of a refused fallback ends */
 int errors_init(PyObject *module);
 

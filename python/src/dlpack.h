@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum { DL_CPU = 1 };
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6, DL_E4M3 = 10 };
 #define DL_READ_ONLY ((uint64_t)1)
 #define DL_MAJOR     1
 

@@ -11,10 +11,11 @@ static const dtype_row rows[] = {
     {DTYPE_BOOL, 1, "bool", DL_BOOL, 8, "?"},
     {DTYPE_I32, 4, "int32", DL_INT, 32, "il"},
     {DTYPE_I64, 8, "int64", DL_INT, 64, "lq"},
+    {DTYPE_I8, 1, "int8", DL_INT, 8, "b"},
+    {DTYPE_U8, 1, "uint8", DL_UINT, 8, "Bc"},
+    {DTYPE_E4M3, 1, "float8_e4m3fn", DL_E4M3, 8, ""},
     /* known by name only, for errors */
     {DTYPE_OTHER, 8, "float64", DL_FLOAT, 64, "d"},
-    {DTYPE_OTHER, 1, "int8", DL_INT, 8, "b"},
-    {DTYPE_OTHER, 1, "uint8", DL_UINT, 8, "Bc"},
     {DTYPE_OTHER, 2, "int16", DL_INT, 16, "h"},
     {DTYPE_OTHER, 2, "uint16", DL_UINT, 16, "H"},
     {DTYPE_OTHER, 4, "uint32", DL_UINT, 32, "IL"},

@@ -39,6 +39,12 @@ static const char *const array_names[] = {
 #undef ARRAY
     NULL};
 
+static const char *const rope_names[] = {
+#define OPTION(name, kind) #name,
+#include "rope.inc"
+#undef OPTION
+    NULL};
+
 static PyObject *kernels(void) {
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && tp_kernel_at(i) != NULL; i++) {
@@ -65,6 +71,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     openmp_init();
     if (errors_init(module) == 0 && add(module, "arguments", strings(argument_names)) == 0 &&
         add(module, "arrays", strings(array_names)) == 0 && add(module, "kernels", kernels()) == 0 &&
+        add(module, "rope_options", strings(rope_names)) == 0 &&
         add(module, "remedy", PyUnicode_FromString(remedy)) == 0 &&
         add(module, "version", PyUnicode_FromString(tp_version())) == 0)
         return module;

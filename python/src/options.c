@@ -159,6 +159,32 @@ static int choice(call *c, PyObject *fallback, PyObject *kernel) {
     return 0;
 }
 
+/* None, or (model, layer, request), each None where it is not said. */
+static int tags(call *c, PyObject *value) {
+    static const char *const names[] = {"model", "layer", "request"};
+    static const tp_tags init = TP_TAGS_INIT;
+    int64_t layer = -1;
+    if (Py_IsNone(value)) return 0;
+    c->tags = init;
+    for (int i = 0; i < 3; i++) {
+        PyObject *tag = PyTuple_GetItem(value, i);
+        if (tag == NULL) return -1;
+        if (Py_IsNone(tag)) continue;
+        Py_ssize_t bytes = 0;
+        const char *text = i != 1 && PyUnicode_Check(tag) ? PyUnicode_AsUTF8AndSize(tag, &bytes) : NULL;
+        int fits = i == 1 ? integer_of("tags: layer", tag, &layer) == 0 && layer >= 0 && layer <= INT_MAX
+                          : text != NULL && bytes >= 1 && bytes <= 63 && (size_t)bytes == strlen(text);
+        if (!fits && !PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "tags: %s is %R: it must be %s", names[i], tag,
+                         i == 1 ? "at least 0" : "a text of 1 to 63 bytes");
+        if (!fits) return -1;
+        if (i != 1) *(i == 0 ? &c->tags.model : &c->tags.request) = text;
+    }
+    c->tags.layer = (int32_t)layer;
+    c->tensors.tags = &c->tags;
+    return 0;
+}
+
 /* How many exactly, or where that is None how many at most. */
 static int threads(call *c, PyObject *exactly, PyObject *max) {
     int64_t wanted = 0;
@@ -198,6 +224,6 @@ int options_read(call *c, PyObject *const *args) {
     if (flag("indices_sorted", args[ARG_indices_sorted], &c->sorted) != 0) return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
-    if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0) return -1;
+    if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0 || tags(c, args[ARG_tags]) != 0) return -1;
     return threads(c, args[ARG_threads], args[ARG_max_threads]);
 }

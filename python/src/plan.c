@@ -126,6 +126,7 @@ static int check_same(const call *c, const plan *p) {
     asked.batch = p->problem.batch;
     asked.q_len = p->problem.q_len;
     asked.kv_len = p->problem.kv_len;
+    if (asked.cascade > 0 && asked.cascade <= p->problem.cascade) asked.cascade = p->problem.cascade;
     if (memcmp(&asked, &p->problem, sizeof asked) == 0) return 0;
     char have[512] = "", need[512] = "";
     tp_problem_print(&c->problem, NULL, have, sizeof have);

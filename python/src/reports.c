@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type;
+PyObject *error_type, *refused_type, *unsupported_type, *not_locked_type, *cache_full_type;
 
 int buffer_append(void *cookie, const char *bytes, size_t size) {
     buffer *b = cookie;
@@ -87,6 +87,7 @@ int raise_status(tp_status status, const tp_error *error) {
     if (status == TP_FALLBACK_REFUSED) type = refused_type;
     if (status == TP_UNSUPPORTED) type = unsupported_type;
     if (status == TP_NOT_LOCKED) type = not_locked_type;
+    if (status == TP_CACHE_FULL) type = cache_full_type;
     const char *text = error->text[0] != '\0' ? error->text : tp_status_name(status);
     PyErr_Format(type, "%s%s", text, status == TP_FALLBACK_REFUSED ? remedy : "");
     return -1;
@@ -110,7 +111,8 @@ int errors_init(PyObject *module) {
         exception(module, "tileproof.Unsupported", "No kernel serves this call.", error_type);
     not_locked_type =
         exception(module, "tileproof.NotLocked", "fallback=\"locked\", and no lock that preflight() let in has it.", error_type);
-    return refused_type != NULL && unsupported_type != NULL && not_locked_type != NULL ? 0 : -1;
+    cache_full_type = exception(module, "tileproof.CacheFull", "A cache has too few free pages or sequences.", error_type);
+    return refused_type != NULL && unsupported_type != NULL && not_locked_type != NULL && cache_full_type != NULL ? 0 : -1;
 }
 
 int wrong_count(const char *function, Py_ssize_t count, Py_ssize_t need) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all
-"numpy" is what `make test` runs: Python and NumPy are enough."""
+"""Tests of the Python package that is on sys.path: run.py numpy | torch | patch | models | flash | watch | transformers | types | all,
+or run.py test_torch_watch.py, one file. "numpy" is what `make test` runs: Python and NumPy are enough."""
 import importlib.util
 import os
 import pathlib
@@ -21,11 +21,11 @@ PARTS = {
 
 if __name__ == "__main__":
     which = sys.argv[1] if len(sys.argv) == 2 else ""
-    if which not in PARTS:
-        sys.exit(f"usage: run.py {' | '.join(PARTS)}")
+    if which not in PARTS and not (HERE / which).is_file():
+        sys.exit(f"usage: run.py {' | '.join(PARTS)} | FILE of this folder")
     if importlib.util.find_spec("numpy") is None:
         sys.exit(f"{sys.executable} has no NumPy: `make test` finds or makes a Python that has it (scripts/python_env.py)")
     loader = unittest.TestLoader()
-    suite = unittest.TestSuite(loader.discover(str(HERE), pattern) for pattern in PARTS[which])
+    suite = unittest.TestSuite(loader.discover(str(HERE), pattern) for pattern in PARTS.get(which, (which,)))
     first = os.environ.get("TILEPROOF_TEST_QUICK") == "1"  # a mutant is found by one
     sys.exit(not unittest.TextTestRunner(verbosity=1, failfast=first).run(suite).wasSuccessful())

@@ -64,7 +64,7 @@ class Lists(unittest.TestCase):
             (indices + 20, {}, ValueError, "sparse"),
             (indices, dict(causal=True), ValueError, "a mask needs sparse_sorted"),
             (indices, dict(indices_sorted=1), TypeError, "indices_sorted is 1: it must be True or False"),
-            (indices, dict(bias=np.zeros(20, np.float32)), tileproof.Unsupported, "bias with lists"),
+            (indices, dict(bias=np.zeros(20, np.float32)), tileproof.Unsupported, "bias with sparse indices"),
         ):
             with self.subTest(text), self.assertRaisesRegex(kind, text):
                 tileproof.attention(q, k, k, indices=bad, **named)

@@ -106,12 +106,12 @@ class Documents(unittest.TestCase):
         handed = source[source.index("_core.attention(") + 16 :].split(")")[0].replace("\n", " ").split(",")
         self.assertEqual([x.strip() for x in handed][:-1], list(_core.arguments[:-1]))
         names = {x for x in inspect.signature(tileproof.attention).parameters}
-        own = {"arrays", "mask_tree", "max_threads"}
-        self.assertEqual(names - set(_core.arrays), set(_core.arguments) - own)
+        own, codes = {"arrays", "mask_tree", "max_threads", "codes"}, {"k_scales", "v_scales", "kv_format"}
+        self.assertEqual(names - set(_core.arrays) - codes, set(_core.arguments) - own)
         self.assertLessEqual({"page_table", "v_page_table", "indices", "q_positions", "kv_positions"}, names & set(_core.arrays))
 
     def test_docstrings_run(self):
-        for module in (tileproof, tileproof._api, tileproof._mask, tileproof._sdpa, tileproof._telemetry):
+        for module in (tileproof, tileproof._api, tileproof._kvcache, tileproof._mask, tileproof._quantise, tileproof._rotary, tileproof._sdpa, tileproof._telemetry):
             result = doctest.testmod(module)
             self.assertGreater(result.attempted, 2)
             self.assertEqual(result.failed, 0)

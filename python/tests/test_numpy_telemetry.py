@@ -96,6 +96,33 @@ class Listening(unittest.TestCase):
         self.assertEqual(len(other), 4)
         self.assertTrue(all(x.endswith("}\n") for x in lines))
 
+    def test_tags_say_whose_call_it_is(self):
+        lines = []
+        whose = dict(model="a model", layer=3, request="r-7")
+        before = tileproof.metrics()
+        with tileproof.trace(lines.append):
+            tileproof.attention(X, X, X, tags=whose)
+            tileproof.attention(X, X, X, tags=dict(layer=0))
+            tileproof.plan(X, X).run(X, X, X, tags=dict(model="a model"))
+        first, second, third = map(json.loads, lines)
+        self.assertEqual({x: first[x] for x in whose}, whose)
+        self.assertEqual((second["layer"], "model" in second, third["model"], "layer" in third), (0, False, "a model", False))
+        grown = lambda text: value(tileproof.metrics(), text) - value(before, text)
+        self.assertEqual(sum(x.startswith("tileproof_calls_total{") and 'model="a model"' in x for x in tileproof.metrics().splitlines()) > 0, True)
+        self.assertEqual(grown("tileproof_calls_total"), 3)
+        for bad, kind, text in (
+            ("x", ValueError, "tags is 'x': it must be None or a dict with model, layer and request"),
+            (dict(user="x"), ValueError, "tags is .*: it must be None or a dict"),
+            (dict(model=""), ValueError, "tags: model is '': it must be a text of 1 to 63 bytes"),
+            (dict(request="x" * 64), ValueError, "tags: request is .*: it must be a text of 1 to 63 bytes"),
+            (dict(model="a\0b"), ValueError, "tags: model is .*: it must be a text"),
+            (dict(model=7), ValueError, "tags: model is 7"),
+            (dict(layer=-1), ValueError, "tags: layer is -1: it must be at least 0"),
+            (dict(layer="x"), TypeError, "tags: layer is 'x': it must be an integer"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(kind, text):
+                tileproof.attention(X, X, X, tags=bad)
+
     def test_events(self):
         heard = []
         with tileproof.events(lambda *event: heard.append(event)):

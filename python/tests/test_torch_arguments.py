@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only tileproof.attention takes, with PyTorch: compiled, with gradients, or refused by name where there are none."""
+import json
 import unittest
 
 import numpy as np
@@ -144,6 +145,14 @@ class Devices(unittest.TestCase):
 
 
 class Logs(unittest.TestCase):
+    def test_tags_go_with_gradients_and_graphs(self):
+        x, lines = torch.randn(1, 6, 2, 8, requires_grad=True), []
+        call = lambda x: tileproof.attention(x, x, x, tags=dict(model="m", layer=2))
+        with tileproof.trace(lines.append):
+            call(x).sum().backward()
+            torch.compile(call, fullgraph=True, backend="aot_eager")(x.detach())
+        self.assertEqual([(y["model"], y["layer"]) for y in map(json.loads, lines)], [("m", 2)] * 3)
+
     def test_a_log_has_the_receipts_of_plain_calls_and_of_plans(self):
         x = torch.randn(1, 5, 2, 16)
         plan = tileproof.plan(x, x)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+REFUSALS = (TypeError, ValueError, BufferError, tileproof.Error, RuntimeError, MemoryError, OverflowError)
 quick = settings(max_examples=1000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
@@ -116,21 +117,65 @@ class Fuzz(unittest.TestCase):
         self.assertLess(reference.error(lse, want_lse), 1e-4)
 
     @quick
+    @given(st.integers(0, 2**32), st.sampled_from(["bshd", "bhsd", "pages", "pages bhsd", "thd"]), st.data())
+    def test_quantised_caches(self, seed, how, data):
+        random, draw = np.random.default_rng(seed), data.draw
+        b, m, n, g, group = (draw(st.integers(1, top)) for top in (3, 20, 40, 3, 4))
+        formats = [draw(st.sampled_from(["float", "i8", "e4m3", "e4m3 1", "i4", "q8_0"])) for _ in range(2)]
+        step = {"i4": 2, "q8_0": 32}
+        d, dv = (step.get(x, 1) * draw(st.integers(1, 70 // step.get(x, 1))) for x in formats)
+        q = random.standard_normal((b, m, g * group, d)).astype(np.float32)
+        size = draw(st.integers(1, 9))
+        columns = -(-n // size)
+        table = random.permutation(b * columns + 2)[: b * columns].reshape(b, columns)
+        words, given, truth, options = [], [], [], {}
+        for name, format, width in zip("kv", formats, (d, dv)):
+            x = random.standard_normal((b * columns + 2, size, g, width) if "pages" in how else (b, n, g, width)).astype(np.float32)
+            word = format.split()[0]
+            words.append(None if word == "float" else word)
+            codes, scales, real = x, None, x
+            if word != "float":
+                codes, scales, _ = tileproof.quantise(x, word, scale=0.02 if " " in format else None)
+                real = tileproof.dequantise(codes, scales, word)
+            lie = lambda y: y.swapaxes(1, 2) if "bhsd" in how else y.reshape(b * n, *y.shape[2:]) if how == "thd" else y
+            given.append(lie(codes))
+            options[f"{name}_scales"] = lie(scales) if isinstance(scales, np.ndarray) else scales
+            truth.append(real[table].reshape(b, columns * size, g, width)[:, :n] if "pages" in how else real)
+        want, want_lse = reference.batch(q, *truth, causal=True)
+        options["kv_format"] = words[0] if words[0] == words[1] else tuple(words)
+        options.update(causal=True, return_lse=True, layout="bhsd" if "bhsd" in how else "thd" if how == "thd" else "bshd")
+        if "pages" in how:
+            options.update(page_table=table, kv_lens=np.full(b, n))
+        if how == "thd":
+            options.update(cu_seqlens_q=np.arange(b + 1) * m, cu_seqlens_k=np.arange(b + 1) * n)
+        laid = q.swapaxes(1, 2) if "bhsd" in how else q.reshape(b * m, g * group, d) if how == "thd" else q
+        out, lse = tileproof.attention(laid, *given, **options)
+        options = {x: as_torch(np.ascontiguousarray(y)) if isinstance(y, np.ndarray) else y for x, y in options.items()}
+        same = tileproof.attention(as_torch(laid), *(torch.from_numpy(np.ascontiguousarray(x)) for x in given), **options)[0]
+        self.assertTrue((same.numpy() == out).all())
+        out = out.swapaxes(1, 2) if "bhsd" in how else out.reshape(b, m, g * group, dv)
+        self.assertLess(reference.error(out, want), 6e-6 * (1 + np.abs(want).max()))
+        lse = lse.reshape(g * group, b, m).swapaxes(0, 1) if how == "thd" else lse
+        self.assertLess(reference.error(lse, want_lse), 1e-4)
+
+    @quick
     @given(st.data())
     def test_garbage_raises_or_works(self, data):
         draw = data.draw
         dims = st.integers(0, 5)
         shape = st.one_of(st.lists(dims, max_size=6).map(tuple), st.tuples(dims, dims, dims, dims), st.just((1, 4, 2, 8)))
-        dtype = st.sampled_from([np.float32, np.float32, np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.bool_, np.complex64, ">f4", "U3", object])
+        dtype = st.sampled_from([np.float32, np.float32, np.float32, np.float16, ml_dtypes.bfloat16, np.float64, np.int32, np.int64, np.int8, np.uint8, ml_dtypes.float8_e4m3fn, np.bool_, np.complex64, ">f4", "U3", object])
         arrays = st.builds(lambda s, t: np.zeros(s, t), shape, dtype)
-        tensors = st.builds(lambda s, t: torch.zeros(s, dtype=t), shape, st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.bool, torch.float64, torch.int64]))
+        tensors = st.builds(lambda s, t: torch.zeros(s, dtype=t), shape, st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.bool, torch.float64, torch.int64, torch.int8, torch.uint8, torch.float8_e4m3fn]))
         junk = st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=9), st.lists(st.integers(), max_size=3), st.booleans())
         thing = st.one_of(arrays, arrays, tensors, junk)
         integers = st.lists(st.one_of(st.integers(-3, 9), st.integers(-(2**63), 2**63 - 1)), max_size=5).map(lambda x: np.array(x, np.int64))
         names = ("mask", "bias", "alibi_slopes", "sinks", "out", "window", "scale", "softcap", "causal", "causal_align", "fallback", "kernel", "return_lse")
         options = {x: draw(thing) for x in names if draw(st.integers(0, 5)) == 0}
         options |= {x: draw(st.one_of(integers, integers, thing)) for x in ("q_lens", "kv_lens", "cu_seqlens_q", "cu_seqlens_k") if draw(st.integers(0, 3)) == 0}
-        names = ("page_table", "v_page_table", "indices", "q_positions", "kv_positions")
+        names = ("page_table", "v_page_table", "indices", "q_positions", "kv_positions", "shared_with", "shared_lens")
+        words = st.sampled_from(["i8", "e4m3", "i4", "q8_0", ("i4", "i8"), (None, "q8_0"), "x"])
+        options |= {x: draw(st.one_of(y, thing)) for x, y in (("kv_format", words), ("k_scales", thing), ("v_scales", thing)) if draw(st.integers(0, 4)) == 0}
         cells = st.builds(lambda s, seed: np.random.default_rng(seed).integers(-2, 9, s).astype(np.int32), shape, st.integers(0, 99))
         options |= {x: draw(st.one_of(cells, cells, cells, integers, thing)) for x in names if draw(st.integers(0, 5)) == 0}
         options |= {x: draw(thing) for x in ("latent", "invariant", "q_scale", "indices_sorted", "dropout_p", "dropout_seed") if draw(st.integers(0, 9)) == 0}
@@ -143,8 +188,28 @@ class Fuzz(unittest.TestCase):
         options["layout"] = draw(st.sampled_from(["bshd", "bhsd", "thd", "thd", "x"]))
         try:
             tileproof.attention(draw(thing), draw(thing), draw(thing), threads=draw(st.sampled_from([None, 1, 2])), **options)
-        except (TypeError, ValueError, BufferError, tileproof.Error, RuntimeError, MemoryError, OverflowError) as refused:
+        except REFUSALS as refused:
             self.assertTrue(str(refused))
+        rotary = tileproof.Rotary(8, sections=draw(st.sampled_from([None, (2, 1, 1)])))
+        cache = tileproof.Cache([tileproof.CacheLayer(2, 8, dtype=draw(st.sampled_from(["float32", "i8", "e4m3", "i4"])))], bytes=1 << 16, sequences=2, tokens=9)
+        cache.extend(cache.open(), 4)
+        flat = st.one_of(st.just(np.ones((4, 2, 8), np.float32)), st.just(torch.ones(4, 2, 8)), thing)
+        which = st.one_of(st.just(1), st.just([1]), st.integers(-1, 3), st.lists(st.integers(0, 2), max_size=2), junk)
+        named = {x: draw(st.one_of(y, thing)) for x, y in (("tokens", integers), ("q", flat), ("positions", cells), ("k_norm", thing), ("angles", st.tuples(thing, thing)), ("length", junk), ("norm_eps", junk)) if draw(st.integers(0, 5)) == 0}
+        more = {x: draw(y) for x, y in (("prefixes", st.tuples(cells, cells)), ("kv_lens", integers), ("bias", thing)) if draw(st.integers(0, 5)) == 0}
+        for call in (
+            lambda: tileproof.quantise(draw(thing), draw(st.one_of(words, junk)), scale=draw(st.one_of(st.none(), junk))),
+            lambda: tileproof.dequantise(draw(thing), draw(thing), draw(st.one_of(st.none(), words))),
+            lambda: rotary.apply(draw(thing), draw(st.one_of(st.none(), cells, thing)), layout=options["layout"], norm=draw(st.one_of(st.none(), thing))),
+            lambda: rotary.angles(draw(st.one_of(cells, thing))),
+            lambda: cache.append(0, draw(which), draw(flat), draw(flat), rotary=draw(st.sampled_from([None, rotary])), **named),
+            lambda: cache.attention(0, draw(which), draw(flat), **more),
+            lambda: cache.copy_in(1, draw(st.one_of(st.binary(max_size=200), junk))),
+        ):
+            try:
+                call()
+            except REFUSALS as refused:
+                self.assertTrue(str(refused))
 
     @quick
     @given(st.lists(st.integers(-2, 12), min_size=1, max_size=5), st.lists(st.integers(-2, 12), min_size=1, max_size=5))

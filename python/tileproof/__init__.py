@@ -14,14 +14,20 @@ from typing import Any
 
 from . import proof
 from ._api import Plan, attention, explain, plan
-from ._core import Error, FallbackRefused, NotLocked, Unsupported, kernels
+from ._core import CacheFull, Error, FallbackRefused, NotLocked, Unsupported, kernels
 from ._core import version as __version__
+from ._kvcache import Cache, CacheLayer
 from ._mask import Mask
+from ._quantise import dequantise, quantise
 from ._reports import Decision, Receipt
+from ._rotary import Rotary
 from ._sdpa import FallbackWarning, scaled_dot_product_attention
 from ._telemetry import events, metrics, recorder, trace
 
 __all__ = [
+    "Cache",
+    "CacheFull",
+    "CacheLayer",
     "Decision",
     "Error",
     "FallbackRefused",
@@ -30,14 +36,17 @@ __all__ = [
     "NotLocked",
     "Plan",
     "Receipt",
+    "Rotary",
     "Unsupported",
     "attention",
+    "dequantise",
     "events",
     "explain",
     "kernels",
     "metrics",
     "plan",
     "proof",
+    "quantise",
     "recorder",
     "scaled_dot_product_attention",
     "trace",

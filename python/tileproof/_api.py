@@ -17,6 +17,8 @@ Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
 Fallback = Literal["refuse", "permit", "serve", "locked"]
 Latent = Union[None, int, Tuple[int, int]]
+Format = Literal["i8", "e4m3", "i4", "q8_0"]
+KvFormat = Union[None, Format, Tuple[Optional[Format], Optional[Format]]]
 Window = Optional[Tuple[Optional[int], Optional[int]]]
 Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol or __dlpack__
 Shape = Union[Sequence[int], Array]
@@ -77,6 +79,24 @@ def _refuse_lost_gradient(name: str, first: Any, *others: Any) -> None:
         )
 
 
+def _refuse_gradient(what: str, **given: Any) -> None:
+    """PyTorch tensors that a gradient could flow through, where there is none."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    _refuse_tangents(torch, tuple(given.values()))
+    for name, x in given.items():
+        if torch.is_grad_enabled() and getattr(x, "requires_grad", False):
+            raise ValueError(f"{name} requires grad: no gradient goes through {what}; call it under torch.no_grad(), or detach() it")
+
+
+def _written(x: Any) -> None:
+    """Autograd hears of a write in place to a tensor of PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor) and not x.is_inference():
+        torch.autograd.graph.increment_version(x)
+
+
 def _with_receipt(result: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*result[:-1], Receipt(*result[-1]))
 
@@ -86,6 +106,14 @@ def _told(result: tuple[Any, ...], wanted: bool) -> Any:
     made = _with_receipt(result)
     note_receipt(made[-1])
     return made if wanted else made[0] if len(made) == 2 else made[:-1]
+
+
+class Tags(TypedDict, total=False):
+    """Whose call it is."""
+
+    model: str
+    layer: int
+    request: str
 
 
 class More(TypedDict, total=False):
@@ -99,25 +127,48 @@ class More(TypedDict, total=False):
     q_scale: Optional[Tuple[float, int, int]]
     indices_sorted: bool
     latent: Latent
+    k_scales: Union[None, float, Array]
+    v_scales: Union[None, float, Array]
+    kv_format: KvFormat
+    shared_with: Optional[Array]
+    shared_lens: Optional[Array]
     invariant: bool
     dropout_p: float
     dropout_seed: Union[int, Array]
     dropout_offset: Union[int, Array]
+    tags: Optional[Tags]
 
 
 def _more(
     mask: Any, *, page_table: Any = None, v_page_table: Any = None, indices: Any = None, q_positions: Any = None,
-    kv_positions: Any = None, q_scale: Any = None, indices_sorted: bool = False, latent: Any = None, invariant: bool = False,
-    dropout_p: float = 0.0, dropout_seed: Any = 0, dropout_offset: Any = 0,
+    kv_positions: Any = None, shared_with: Any = None, shared_lens: Any = None, q_scale: Any = None, indices_sorted: bool = False,
+    latent: Any = None, k_scales: Any = None, v_scales: Any = None, kv_format: Any = None, invariant: bool = False,
+    dropout_p: float = 0.0, dropout_seed: Any = 0, dropout_offset: Any = 0, tags: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Those arguments and the mask, as the extension takes them."""
     return (
-        *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions), q_scale, indices_sorted,
-        None if latent is None else _part(latent), invariant, dropout_p, dropout_seed, dropout_offset,
+        *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions, shared_with, shared_lens), q_scale, indices_sorted,
+        None if latent is None else _part(latent), _codes(kv_format, k_scales, v_scales), invariant, dropout_p, dropout_seed,
+        dropout_offset, _tags(tags),
     )  # fmt: skip
 
 
 _more.__qualname__ = "attention"  # in the error for an argument that nobody knows
+
+
+def _tags(tags: Any) -> Optional[tuple[Any, ...]]:
+    if tags is None:
+        return None
+    if not isinstance(tags, dict) or set(tags) - {"model", "layer", "request"}:
+        raise ValueError(f"tags is {tags!r}: it must be None or a dict with model, layer and request, or some of them")
+    return tags.get("model"), tags.get("layer"), tags.get("request")
+
+
+def _codes(kv_format: Any, k_scales: Any, v_scales: Any) -> Optional[tuple[Any, ...]]:
+    """Formats of k and v, and their scales; None: nothing is said of either."""
+    formats = kv_format if isinstance(kv_format, tuple) and len(kv_format) == 2 else (kv_format, kv_format)
+    codes = (*formats, k_scales, v_scales)
+    return None if all(x is None for x in codes) else codes
 
 
 def _data(mask: Any, *call: Any) -> tuple[Any, ...]:
@@ -167,7 +218,7 @@ def attention(
 ) -> Any:
     """softmax(scale * Q K^T + bias, masked) V, without the score matrix.
 
-    q, k, v     one dtype: float32, float16 or bfloat16 (ml_dtypes, PyTorch). Nothing is copied unless the last
+    q, k, v     one dtype: float32, float16 or bfloat16 (ml_dtypes, PyTorch); k and v also codes, with scales. Nothing is copied unless the last
                 dimension is not contiguous or a stride is negative; the receipt's `rewrites` then says so.
     layout      "bshd" (batch, tokens, heads, head dim), "bhsd", or "thd" (tokens, heads, head dim), in which sequences
                 lie one after another and cu_seqlens_q and cu_seqlens_k hold their starts and the end, int32 or int64.
@@ -177,6 +228,12 @@ def attention(
                 (pages, heads, tokens of a page, head dim) with "bhsd". Key j of sequence s is token j % size of page
                 page_table[s, j // size]. kv_lens says how many keys each sequence uses; entries beyond may hold anything.
                 With "thd" rows are packed as without it. v_page_table: v's own, where it differs. No gradients.
+    k_scales, v_scales   k and v are codes (docs/quantised.md), as tileproof.quantise makes them: a scale for each token and head, (batch, tokens,
+                heads) or as the layout has it; for "i4" a float16 for each 32 elements of a row; for "e4m3" also one number. The result is exact
+                for what is stored; receipts say `lossy`. kv_format: "i8", "e4m3", "i4" or "q8_0" where the dtype does not say it (uint8), for k
+                and v, or a pair. No gradients.
+    shared_with, shared_lens   int32 or int64 (sequences,): sequence s begins with the first shared_lens[s] keys of the earlier sequence
+                shared_with[s], on the same pages (-1: of none); those are read once for all. Cache.prefixes() makes both. No gradients.
     latent      N or (start, stop): v is not given, because its rows are the first N, or these, elements of k's. No gradients.
     indices     int32 or int64 (batch, rows, N), or (tokens, N) with "thd": the keys that a row may see, by index in its sequence; -1 ends a
                 row early. indices_sorted promises that they ascend, no key twice, which causal and window need. No gradients.
@@ -200,6 +257,7 @@ def attention(
     invariant   a row's bits depend on its own q and keys alone: decode, prefill in chunks and at once agree. No gradients.
     dropout_p   each probability is dropped with this probability, others grow by 1 / (1 - p): the same ones for the same
                 dropout_seed and dropout_offset, whatever else differs. Both are integers of 64 bits, or tensors of one.
+    tags        {"model": ..., "layer": ..., "request": ...}: whose call it is, for metrics, trace and events.
     p_dtype     "bfloat16": probabilities may be rounded to it where they meet v, by kernels that are faster so; the receipt's
                 arithmetic says whether they were. None: they stay float32.
 
@@ -218,33 +276,35 @@ def attention(
     3.0
     >>> attention(q, k, v.astype(np.float64))
     Traceback (most recent call last):
-    TypeError: v is float64: it must be float32, float16 or bfloat16
+    TypeError: v is float64: it must be float32, float16 or bfloat16, or codes with scales (tileproof.quantise)
     """
-    mask_tree = arrays = q_scale = latent = None
+    mask_tree = arrays = q_scale = latent = codes = tags = None
     indices_sorted = invariant = False
     dropout_p, dropout_seed, dropout_offset = 0.0, 0, 0
     if more or type(mask) is Mask:
-        mask, mask_tree, arrays, q_scale, indices_sorted, latent, invariant, dropout_p, dropout_seed, dropout_offset = _more(mask, **more)
+        mask, mask_tree, arrays, q_scale, indices_sorted, latent, codes, invariant, dropout_p, dropout_seed, dropout_offset, tags = _more(mask, **more)
     if not hasattr(q, "requires_grad"):
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
-    elif _needs_torch(q, k, v, bias, alibi_slopes, sinks):
+    elif _needs_torch(q, k, v, bias, alibi_slopes, sinks) and type(k).__name__ != "PyCapsule":  # a batch of a Cache's
         from ._torch_ops import differentiable
 
         return differentiable(
-            q, k, v, latent=latent, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap,
+            q, k, v, latent=latent, codes=codes, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap,
             q_scale=q_scale, mask=mask, mask_tree=mask_tree, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k, arrays=arrays, indices_sorted=indices_sorted, invariant=invariant, layout=layout, out=out,
             return_lse=return_lse, return_receipt=return_receipt, fallback=fallback, kernel=kernel, threads=threads,
-            p_dtype=p_dtype, dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset,
+            p_dtype=p_dtype, dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset, tags=tags,
         )  # fmt: skip
     wanted, return_receipt = return_receipt, return_receipt or wants_receipts()
     if dropout_p:
         dropout_seed, dropout_offset = int(dropout_seed), int(dropout_offset)
     result = _core.attention(
-        q, k, v, latent, causal, causal_align, window, scale, softcap, q_scale, mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
+        q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, return_receipt, fallback,
-        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, _most_threads(q) if threads is None else None,
+        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, tags, _most_threads(q) if threads is None else None,
     )  # fmt: skip
+    if out is not None:
+        _written(out)
     return _told(result, wanted) if return_receipt else result
 
 
@@ -264,44 +324,59 @@ def _shape(x: Shape) -> tuple[Any, ...]:
     return tuple(getattr(x, "shape", x))
 
 
-def _dtype_name(dtype: Any, q: Any) -> str:
-    """'bf16', 'bfloat16', numpy.float32, torch.bfloat16, or that of q."""
-    given = dtype if dtype is not None else getattr(q, "dtype", "float32")
+def _dtype_name(given: Any) -> str:
+    """Of 'bf16', 'bfloat16', numpy.float32, torch.bfloat16."""
     if isinstance(given, str):
         return given
     return getattr(given, "name", None) or getattr(given, "__name__", None) or str(given).removeprefix("torch.")
 
 
-_OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p"}
-_NOT_OF_A_PLAN = ("arrays", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "most_threads")
+_OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p", "kv_format"}
+_NOT_OF_A_PLAN = ("arrays", "codes", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "tags", "most_threads")
+
+
+_SAID = {"int8": "i8", "float8_e4m3fn": "e4m3"}  # dtypes that say their format
+
+
+def _codes_of_shapes(k: Any, v: Any, latent: Any, stored: dict[str, Any]) -> Optional[tuple[Any, ...]]:
+    """Formats of k and v, where they are tensors by their dtypes, and whether e4m3 has one scale or one for each token."""
+    given = _codes(*stored.values()) or (None,) * 4
+    words = [word or _SAID.get(_dtype_name(getattr(x, "dtype", ""))) for word, x in zip(given, (k, v))]
+    many = [x is True or (not isinstance(x, (int, float)) and getattr(x, "shape", x) not in (None, (), (1,))) or None for x in given[2:]]
+    if latent is not None:
+        words[1] = None
+    return None if words == [None, None] and many == [None, None] else (*words, *many)
 
 
 def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict[str, Any]) -> list[Any]:
     """The arguments of a call by position, with shapes for tensors, then the dtype."""
     known: dict[str, Any] = dict(
-        latent=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
+        latent=None, codes=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
         mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
         arrays=None, indices_sorted=False, invariant=False, layout="bshd", out=None, return_lse=False, return_receipt=False,
         fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
-        most_threads=_most_threads(q, dtype),
+        tags=None, most_threads=_most_threads(q, dtype),
     )  # fmt: skip
-    read: dict[str, Any] = dict(page_table=None, v_page_table=None, indices=None, q_positions=None, kv_positions=None)
+    read: dict[str, Any] = dict.fromkeys(_core.arrays[:7])
+    stored = dict.fromkeys(("kv_format", "k_scales", "v_scales"))
     for name in options:
-        if name in _NOT_OF_A_PLAN or name not in known and name not in read:
+        if name in _NOT_OF_A_PLAN or not any(name in x for x in (known, read, stored)):
             raise TypeError(f"{name!r} is no option of a plan")
     known.update((name, x) for name, x in options.items() if name in known)
     for name in read.keys() & options.keys():
         x = options[name]
-        read[name] = None if x is None else name.endswith("positions") or _shape(x)
+        read[name] = None if x is None else name.endswith("positions") or name.startswith("shared") or _shape(x)
+    stored.update((name, x) for name, x in options.items() if name in stored)
     mask = known["mask"]
     if isinstance(mask, Mask):  # what it reads is not there yet
         known["mask_tree"], known["mask"] = mask._tree, True if "mask" in mask._arrays else None
     known["arrays"] = _data(None, *read.values())[2]
+    known["codes"] = _codes_of_shapes(k, k if v is None else v, known["latent"], stored)
     if known["latent"] is not None:
         known["latent"] = _part(known["latent"])
     elif v is None:
         v = k
-    return [_shape(q), _shape(k), None if v is None else _shape(v), *known.values(), _dtype_name(dtype, q)]
+    return [_shape(q), _shape(k), None if v is None else _shape(v), *known.values(), _dtype_name(dtype if dtype is not None else getattr(q, "dtype", "float32"))]
 
 
 def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None, **options: Any) -> Decision:
@@ -322,7 +397,7 @@ def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None,
 
 _FIXED = (
     "latent", "causal", "causal_align", "window", "scale", "softcap", "q_scale", "indices_sorted", "invariant", "layout", "fallback",
-    "kernel", "threads", "p_dtype", "dropout_p",
+    "kernel", "threads", "p_dtype", "dropout_p", "codes",
 )  # fmt: skip
 
 
@@ -355,20 +430,24 @@ class Plan:
         noted = return_receipt or wants_receipts()
         (
             latent, causal, causal_align, window, scale, softcap, q_scale, indices_sorted, invariant, layout, fallback, kernel,
-            threads, p_dtype, dropout_p,
+            threads, p_dtype, dropout_p, formats,
         ) = self._fixed  # fmt: skip
-        tree = arrays = None
+        tree = arrays = codes = tags = None
         seed = offset = 0
         if more or type(mask) is Mask:
             for name in more.keys() & _OF_A_PLAN:
                 raise TypeError(f"{name!r} is an option of the plan: give it to tileproof.plan()")
-            mask, tree, arrays, _, _, _, _, _, seed, offset = _more(mask, **more)
+            mask, tree, arrays, _, _, _, codes, _, _, seed, offset, tags = _more(mask, **more)
             seed, offset = int(seed), int(offset)
+        if formats is not None:
+            codes = (*formats[:2], *(codes or (None,) * 4)[2:])
         result = _core.plan_run(
-            q, k, v, latent, causal, causal_align, window, scale, softcap, q_scale, mask, tree, bias, alibi_slopes, sinks, q_lens,
+            q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, tree, bias, alibi_slopes, sinks, q_lens,
             kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, noted, fallback, kernel,
-            threads, p_dtype, dropout_p, seed, offset, None, self._plan,
+            threads, p_dtype, dropout_p, seed, offset, tags, None, self._plan,
         )  # fmt: skip
+        if out is not None:
+            _written(out)
         return _told(result, return_receipt) if noted else result
 
     def __repr__(self) -> str:

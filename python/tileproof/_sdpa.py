@@ -94,8 +94,8 @@ def _run(
 ) -> Any:  # fmt: skip
     def call(fallback: str) -> Any:
         return _core.attention(
-            query, key, value, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
-            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, _most_threads(query),
+            query, key, value, None, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
+            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, None, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0

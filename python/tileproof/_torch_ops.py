@@ -34,23 +34,34 @@ def _window(left: int, right: int) -> tuple[Any, ...]:
     return (None if left < 0 else left, None if right < 0 else right)
 
 
+def _tags_text(tags: tuple[Any, ...]) -> str:
+    """Model, layer and request as one text, which an op takes."""
+    return "\0".join("" if x is None else f"={x}" for x in tags)
+
+
+def _tags_of(text: str) -> tuple[Any, ...]:
+    model, layer, request = (x[1:] if x else None for x in text.split("\0"))
+    return model, None if layer is None else int(layer), request
+
+
 def _by_position(
     q: Tensor, k: Tensor, v: Optional[Tensor], bias: Optional[Tensor], mask: Any, alibi_slopes: Optional[Tensor],
     sinks: Optional[Tensor], q_lens: Any, kv_lens: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, seed: Optional[Tensor],
     arrays: Any, names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool, causal_align: str, left: int,
     right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
     invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
-    p_dtype: Optional[str],
+    p_dtype: Optional[str], tags: str, formats: str,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The ops' arguments as the extension takes them."""
     q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
     given = dict(zip(names.split(), arrays))
+    codes = (*(None if x == "-" else x for x in formats.split()), given.pop("k_scales", None), given.pop("v_scales", None)) if formats else None
     seeds = (0, 0) if seed is None else (*seed.tolist(), 0)[:2]
     return (
-        q, k, v, None if stop < 0 else (start, stop), causal, causal_align, _window(left, right), scale, softcap,
+        q, k, v, None if stop < 0 else (start, stop), codes, causal, causal_align, _window(left, right), scale, softcap,
         None if length < 0 else (beta, length, offset), mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(map(given.get, _core.arrays)) if given else None, indices_sorted, invariant, layout, None, True, True, fallback,
-        kernel, threads, p_dtype, dropout_p, *seeds, _most_threads(q),
+        kernel, threads, p_dtype, dropout_p, *seeds, _tags_of(tags) if tags else None, _most_threads(q),
     )  # fmt: skip
 
 
@@ -61,14 +72,14 @@ def _forward(
     cu_seqlens_k: Optional[Tensor], seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str],
     start: int, stop: int, causal: bool, causal_align: str, left: int, right: int, scale: Optional[float], softcap: float,
     beta: float, length: int, offset: int, indices_sorted: bool, invariant: bool, layout: str, fallback: str, kernel: Optional[str],
-    threads: Optional[int], dropout_p: float, p_dtype: Optional[str],
+    threads: Optional[int], dropout_p: float, p_dtype: Optional[str], tags: str, formats: str,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     out, lse = _note(
         _core.attention(
             *_by_position(
                 q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
                 start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
-                kernel, threads, dropout_p, p_dtype,
+                kernel, threads, dropout_p, p_dtype, tags, formats,
             )
         )
     )  # fmt: skip
@@ -81,10 +92,13 @@ def _lse_shape(q: Tensor, layout: str) -> tuple[Any, ...]:
     return q.shape[0], *(q.shape[1:3] if layout == "bhsd" else q.shape[2:0:-1])
 
 
+_WIDTH = {"i4": lambda x: 2 * x, "q8_0": lambda x: x // 34 * 32}  # elements of a row of so many bytes
+
+
 @_forward.register_fake  # type: ignore[untyped-decorator]  # PyTorch's
 def _(q: Tensor, k: Tensor, v: Optional[Tensor], *rest: Any) -> Any:
     start, stop, layout = rest[12], rest[13], rest[25]
-    width = stop - start if v is None else v.shape[-1]
+    width = stop - start if v is None else _WIDTH.get(rest[-1].split()[-1] if rest[-1] else "", int)(v.shape[-1])
     return q.new_empty((*q.shape[:-1], width)), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
 
 
@@ -96,7 +110,7 @@ def _backward(
     seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool,
     causal_align: str, left: int, right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
     invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
-    p_dtype: Optional[str],
+    p_dtype: Optional[str], tags: str, formats: str,
 ) -> List[Tensor]:  # fmt: skip
     d_out, d_lse, out, lse = (None if x is None else x.detach() for x in (d_out, d_lse, out, lse))
     made = _note(
@@ -104,7 +118,7 @@ def _backward(
             *_by_position(
                 q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
                 start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
-                kernel, threads, dropout_p, p_dtype,
+                kernel, threads, dropout_p, p_dtype, tags, formats,
             ), out, lse, d_out, d_lse, tuple(wanted),
         )
     )  # fmt: skip
@@ -152,19 +166,21 @@ _forward.register_autograd(_gradients, setup_context=_keep)
 
 
 def _call(
-    q: Tensor, k: Tensor, v: Optional[Tensor], *, latent: Optional[tuple[int, int]] = None, causal: bool = False,
+    q: Tensor, k: Tensor, v: Optional[Tensor], *, latent: Optional[tuple[int, int]] = None, codes: Any = None, causal: bool = False,
     causal_align: str = "bottom_right", window: Any = None, scale: Optional[float] = None, softcap: float = 0.0,
     q_scale: Any = None, mask: Any = None, mask_tree: Optional[str] = None, bias: Optional[Tensor] = None,
     alibi_slopes: Optional[Tensor] = None, sinks: Optional[Tensor] = None, q_lens: Any = None, kv_lens: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, arrays: Any = None, indices_sorted: bool = False,
     invariant: bool = False, layout: str = "bshd", fallback: str = "refuse", kernel: Optional[str] = None,
     threads: Optional[int] = None, dropout_p: float = 0.0, seed: Optional[Tensor] = None, p_dtype: Optional[str] = None,
+    tags: Optional[tuple[Any, ...]] = None,
 ) -> Any:  # fmt: skip
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
     )
-    given = {name: torch.as_tensor(x) for name, x in zip(_core.arrays, arrays or ()) if x is not None}
+    named_arrays = {**dict(zip(_core.arrays, arrays or ())), **dict(zip(("k_scales", "v_scales"), codes[2:] if codes else ()))}
+    given = {name: torch.as_tensor(x) for name, x in named_arrays.items() if x is not None}
     named = dict(k=k, v=v, mask=mask, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens)
     for name, x in {**named, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **given}.items():
         if x is not None and x.device != q.device:  # the op would give what a meta tensor gives: nothing
@@ -175,15 +191,17 @@ def _call(
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed,
         list(given.values()), " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
         right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
+        _tags_text(tags) if tags else "", " ".join(x or "-" for x in codes[:2]) if codes else "",
     )  # fmt: skip
 
 
-NO_GRADIENT = ("page_table", "indices", "latent", "invariant")  # what serves caches and decoding is not trained through
+NO_GRADIENT = ("page_table", "indices", "latent", "invariant", "shared_with", "k_scales", "v_scales", "kv_format")  # what serves caches and decoding is not trained through
 
 
 def _refuse_gradients(q: Tensor, k: Tensor, v: Optional[Tensor], options: dict[str, Any]) -> None:
     """The library has no gradient for these: said before the forward call, which would run."""
     named = {**dict(zip(_core.arrays, options.get("arrays") or ())), "latent": options.get("latent"), "invariant": options.get("invariant")}
+    named.update(zip(("kv_format", "kv_format", "k_scales", "v_scales"), options.get("codes") or ()))
     given = [name for name in NO_GRADIENT if named.get(name) is not None and named[name] is not False]
     if not given:
         return

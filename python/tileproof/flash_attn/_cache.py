@@ -10,9 +10,10 @@ from typing import Any, Optional, Tuple, Union
 import torch
 from torch import Tensor
 
+from .. import _core
+from .._api import _written
 from . import _checks as check
 from ._attend import seen_from
-from .layers.rotary import apply_rotary_emb
 
 
 def _table(k_cache: Tensor, batch: int, cache_batch_idx: Optional[Tensor], block_table: Optional[Tensor]) -> Optional[Tensor]:
@@ -68,15 +69,9 @@ def _check_rotary(q: Tensor, cos: Tensor, sin: Optional[Tensor], last: int, capa
         check.refuse(f"rotary_cos has {cos.shape[0]} positions: it needs {max(capacity, last + 1)}, as many as the cache has room for and as rows of q reach")
 
 
-def _write(cache: Tensor, table: Optional[Tensor], at: Tensor, new: Tensor) -> None:
-    """Token at[i, j] of sequence i becomes new[i, j]; nothing else changes."""
-    size = cache.shape[1]
-    if table is None:
-        page = torch.arange(len(at))[:, None]
-    else:
-        page = table.long().gather(1, at // size)
-        check.within("the page of a new token", page, 0, cache.shape[0] - 1, "pages of the cache")
-    cache[page, at % size] = new
+def _plain(x: Any) -> Any:
+    """Without its gradient: the extension reads memory."""
+    return x.detach()
 
 
 def cached(
@@ -102,13 +97,14 @@ def cached(
         if k is None:
             check.refuse("rotary_cos is given and k is not: only new k and its q are rotated")
         _check_rotary(q, rotary_cos, rotary_sin, int(used.max()) + (rows - 1 if local else 0), capacity)
-        k = apply_rotary_emb(k, rotary_cos, rotary_sin, interleaved, seqlen_offsets=used)
-        flat = q if local else q.flatten(1, 2)[:, None]  # every row at one position: rows as heads
-        q = apply_rotary_emb(flat, rotary_cos, rotary_sin, interleaved, seqlen_offsets=used).view(q.shape)
+        at = used[:, None] + torch.arange(rows, dtype=torch.int32) * local
+        rotary_cos, rotary_sin = _plain(rotary_cos), _plain(rotary_sin)
+        q = _core.flash_rotate(_plain(q), rotary_cos, rotary_sin, at, interleaved)
     if k is not None:
-        at = used[:, None].long() + torch.arange(new)
-        _write(k_cache, table, at, k)
-        _write(v_cache, table, at, v)
+        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved)
+        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved)
+        _written(k_cache)
+        _written(v_cache)
     where = {"layout": "bshd", "kv_lens": used + new}
     if cache_leftpad is not None:
         if block_table is not None:

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tp_cache as a capsule: capacity, sequences, copies, counts. Tables and lengths are 64-bit, as all arrays of a call are here. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache.h"
+#include "proof.h"
+
+#define CAPSULE "tileproof.cache"
+
+tp_cache *cache_of(PyObject *capsule) {
+    return PyCapsule_GetPointer(capsule, CAPSULE);
+}
+
+static void gone(PyObject *capsule) {
+    tp_cache_destroy(cache_of(capsule));
+}
+
+/* ---- options ---- */
+
+/* float32, float16, bfloat16, or a format of codes, with the scale of a whole layer or None. */
+static int stored(const char *name, PyObject *word, PyObject *scale, int32_t *dtype, int32_t *scales, float *one) {
+    const char *text = PyUnicode_Check(word) ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
+    const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
+    const code_format *format = row != NULL && row->code > TP_BF16 ? format_of_word(name, word) : NULL;
+    if (format == NULL && (row == NULL || row->code > TP_BF16)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "%s is %R: it must be \"float32\", \"float16\", \"bfloat16\", \"i8\", \"e4m3\", \"i4\" or \"q8_0\"", name,
+                     word);
+        return -1;
+    }
+    *dtype = format != NULL ? format->dtype : row->code;
+    *scales = format != NULL ? format->kind : TP_SCALES_NONE;
+    if (Py_IsNone(scale)) return 0;
+    if (format == NULL || format->dtype != TP_E4M3) {
+        PyErr_Format(PyExc_ValueError, "a scale of %R is given with %s %R: only e4m3 has one scale for a whole layer", scale,
+                     name, word);
+        return -1;
+    }
+    *scales = TP_SCALES_TENSOR;
+    *one = (float)PyFloat_AsDouble(scale);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* (kv_heads, head_dim, head_dim_v, k_dtype, v_dtype, k_scale, v_scale, latent) */
+static int read_layer(PyObject *row, tp_cache_layer *layer) {
+    PyObject *of[8];
+    int64_t latent;
+    if (!PyTuple_Check(row) || PyTuple_Size(row) != 8) return PyErr_SetString(PyExc_TypeError, "a layer is a tuple of 8"), -1;
+    for (int i = 0; i < 8; i++) of[i] = PyTuple_GetItem(row, i);
+    *layer = (tp_cache_layer)TP_CACHE_LAYER_INIT;
+    if (integer_of("kv_heads", of[0], &layer->kv_heads) != 0 || integer_of("head_dim", of[1], &layer->head_dim_qk) != 0 ||
+        integer_of("head_dim_v", of[2], &layer->head_dim_v) != 0 || integer_of("latent", of[7], &latent) != 0)
+        return -1;
+    layer->latent = latent != 0;
+    if (stored("k_dtype", of[3], of[5], &layer->k_dtype, &layer->k_scales, &layer->k_scale) != 0) return -1;
+    return stored("v_dtype", of[4], of[6], &layer->v_dtype, &layer->v_scales, &layer->v_scale);
+}
+
+static int read_layers(PyObject *given, tp_cache_options *options, tp_cache_layer *layers) {
+    Py_ssize_t count = PyTuple_Size(given);
+    if (count < 0) return -1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (read_layer(PyTuple_GetItem(given, i), &layers[i]) != 0) return -1;
+    options->layers = layers;
+    options->layer_count = count;
+    return 0;
+}
+
+/* layers or a model, bytes, sequences, tokens of a sequence (0: the model's), page size, heads first, name or None, and the dtype
+   of a model's cache or None. */
+static int read_options(PyObject *const *args, tp_cache_options *options, tp_cache_layer *layers) {
+    static const tp_cache_options defaults = TP_CACHE_OPTIONS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    int64_t tokens = 0;
+    *options = defaults;
+    options->index_type = TP_I64;
+    if (integer_of("tokens", args[3], &tokens) != 0) return -1;
+    if (PyTuple_Check(args[0])) {
+        if (read_layers(args[0], options, layers) != 0) return -1;
+    } else {
+        const tp_model *model = model_of(args[0]);
+        tp_cache_layer all = TP_CACHE_LAYER_INIT;
+        if (model == NULL ||
+            (!Py_IsNone(args[7]) && stored("dtype", args[7], Py_None, &all.k_dtype, &all.k_scales, &all.k_scale) != 0))
+            return -1;
+        int dtype = Py_IsNone(args[7]) || all.k_scales != TP_SCALES_NONE ? 0 : all.k_dtype;
+        tp_status status =
+            tp_cache_from_model(model, TP_PART_TEXT, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
+        if (status != TP_OK) return raise_status(status, &error);
+        for (int64_t i = 0; all.k_scales != TP_SCALES_NONE && i < (options->same ? 1 : options->layer_count); i++) {
+            if (layers[i].kv_heads == 0) continue;
+            layers[i].k_dtype = layers[i].v_dtype = all.k_dtype;
+            layers[i].k_scales = layers[i].v_scales = all.k_scales;
+        }
+    }
+    if (tokens != 0) options->sequence_tokens = tokens;
+    options->layout = PyObject_IsTrue(args[5]) ? TP_CACHE_HND : TP_CACHE_NHD;
+    if (integer_of("bytes", args[1], &options->bytes) != 0 || integer_of("sequences", args[2], &options->sequences) != 0 ||
+        integer_of("page_size", args[4], &options->page_size) != 0)
+        return -1;
+    options->name = text_of(args[6]);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static size_t room_for(PyObject *layers) {
+    Py_ssize_t given = PyTuple_Check(layers) ? PyTuple_Size(layers) : 0;
+    return given > TP_MODEL_MAX_LAYERS ? (size_t)given : TP_MODEL_MAX_LAYERS;
+}
+
+/* The options; whether it is made or only planned. (capsule or None, what it holds, the layers it has) */
+PyObject *core_cache_create(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    tp_cache_options options;
+    tp_cache_capacity holds;
+    tp_cache *cache = NULL;
+    tp_cache_layer *layers = wrong_count("cache_create", count, 9) ? NULL : calloc(room_for(args[0]), sizeof *layers);
+    if (layers == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    int failed = read_options(args, &options, layers) != 0;
+    if (!failed) {
+        tp_status status = tp_cache_plan(&options, &holds, &error);
+        if (status == TP_OK && PyObject_IsTrue(args[8])) status = tp_cache_create(&options, &cache, &error);
+        if (status != TP_OK) failed = raise_status(status, &error);
+    }
+    free(layers);
+    PyObject *capsule = failed ? NULL : cache != NULL ? PyCapsule_New(cache, CAPSULE, gone) : Py_NewRef(Py_None);
+    if (capsule == NULL) return tp_cache_destroy(cache), NULL;
+    return Py_BuildValue("(N{sL,sL,sL,sL,sL}L)", capsule, "pages", (long long)holds.pages, "tokens", (long long)holds.tokens,
+                         "page_bytes", (long long)holds.page_bytes, "token_bytes", (long long)holds.token_bytes, "bytes",
+                         (long long)holds.bytes, (long long)options.layer_count);
+}
+
+/* ---- sequences ---- */
+
+int sequences_of(const char *name, PyObject *tuple, int64_t want, int64_t **made, int64_t *count) {
+    Py_ssize_t size = PyTuple_Size(tuple);
+    if (size < 0) return -1;
+    if (want >= 0 && size != want) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd numbers and there are %lld sequences: they must be as many", name, size,
+                     (long long)want);
+        return -1;
+    }
+    *made = malloc(((size_t)size + 1) * sizeof **made);
+    *count = size;
+    if (*made == NULL) return PyErr_NoMemory(), -1;
+    for (Py_ssize_t i = 0; i < size; i++)
+        if (integer_of(name, PyTuple_GetItem(tuple, i), *made + i) != 0) return -1;
+    return 0;
+}
+
+static PyObject *none_or(tp_status status, const tp_error *error) {
+    return status == TP_OK ? Py_NewRef(Py_None) : (raise_status(status, error), NULL);
+}
+
+/* Cache, the sequence that it begins as or None, and how many of its tokens or None for all. */
+PyObject *core_cache_open(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t from = 0, tokens = 0, sequence = 0;
+    tp_cache *cache = wrong_count("cache_open", count, 3) ? NULL : cache_of(args[0]);
+    if (cache == NULL || (!Py_IsNone(args[1]) && integer_of("sequence", args[1], &from) != 0) ||
+        (!Py_IsNone(args[2]) && integer_of("tokens", args[2], &tokens) != 0))
+        return NULL;
+    tp_status status = Py_IsNone(args[1])   ? tp_cache_open(cache, &sequence, &error)
+                       : Py_IsNone(args[2]) ? tp_cache_fork(cache, from, &sequence, &error)
+                                            : tp_cache_share(cache, from, tokens, &sequence, &error);
+    return status == TP_OK ? PyLong_FromLongLong(sequence) : none_or(status, &error);
+}
+
+/* Cache, sequences, tokens of each. */
+PyObject *core_cache_extend(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t *sequences = NULL, *tokens = NULL, n = 0, m = 0;
+    PyObject *result = NULL;
+    tp_cache *cache = wrong_count("cache_extend", count, 3) ? NULL : cache_of(args[0]);
+    if (cache != NULL && sequences_of("a sequence", args[1], -1, &sequences, &n) == 0 &&
+        sequences_of("tokens", args[2], n, &tokens, &m) == 0) {
+        tp_status status;
+        Py_BEGIN_ALLOW_THREADS status = tp_cache_extend(cache, n, sequences, tokens, &error);
+        Py_END_ALLOW_THREADS result = none_or(status, &error);
+    }
+    free(sequences);
+    free(tokens);
+    return result;
+}
+
+/* Cache, sequence, tokens that stay; None: it is closed. */
+PyObject *core_cache_truncate(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t sequence, tokens = 0;
+    tp_cache *cache = wrong_count("cache_truncate", count, 3) ? NULL : cache_of(args[0]);
+    if (cache == NULL || integer_of("sequence", args[1], &sequence) != 0 ||
+        (!Py_IsNone(args[2]) && integer_of("tokens", args[2], &tokens) != 0))
+        return NULL;
+    return none_or(Py_IsNone(args[2]) ? tp_cache_close(cache, sequence, &error)
+                                      : tp_cache_truncate(cache, sequence, tokens, &error),
+                   &error);
+}
+
+/* (tokens, slot) of a sequence, both -1 where there is none. */
+PyObject *core_cache_sequence(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    int64_t sequence;
+    tp_cache *cache = wrong_count("cache_sequence", count, 2) ? NULL : cache_of(args[0]);
+    if (cache == NULL || integer_of("sequence", args[1], &sequence) != 0) return NULL;
+    return Py_BuildValue("(LL)", (long long)tp_cache_length(cache, sequence), (long long)tp_cache_slot(cache, sequence));
+}
+
+/* Cache and sequences: bytes of int64, shared_with and shared_lens. */
+PyObject *core_cache_prefixes(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t *sequences = NULL, n = 0;
+    PyObject *made[2] = {NULL, NULL}, *result = NULL;
+    tp_cache *cache = wrong_count("cache_prefixes", count, 2) ? NULL : cache_of(args[0]);
+    if (cache != NULL && sequences_of("a sequence", args[1], -1, &sequences, &n) == 0)
+        for (int i = 0; i < 2; i++) made[i] = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * (int64_t)sizeof(int64_t)));
+    if (made[0] != NULL && made[1] != NULL) {
+        tp_status status =
+            tp_cache_prefixes(cache, 0, n, sequences, PyBytes_AsString(made[0]), PyBytes_AsString(made[1]), &error);
+        result = status == TP_OK ? PyTuple_Pack(2, made[0], made[1]) : none_or(status, &error);
+    }
+    Py_XDECREF(made[0]);
+    Py_XDECREF(made[1]);
+    free(sequences);
+    return result;
+}
+
+/* ---- copies ---- */
+
+/* Cache, sequence, the first token. */
+PyObject *core_cache_copy_out(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t sequence, first;
+    tp_cache *cache = wrong_count("cache_copy_out", count, 3) ? NULL : cache_of(args[0]);
+    if (cache == NULL || integer_of("sequence", args[1], &sequence) != 0 || integer_of("first", args[2], &first) != 0)
+        return NULL;
+    int64_t bytes = tp_cache_copy_bytes(cache, sequence, first);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, bytes > 0 ? (Py_ssize_t)bytes : 0);
+    if (made == NULL) return NULL;
+    tp_status status;
+    char *to = PyBytes_AsString(made);
+    Py_BEGIN_ALLOW_THREADS status = tp_cache_copy_out(cache, sequence, first, to, bytes > 0 ? bytes : 0, &error);
+    Py_END_ALLOW_THREADS if (status == TP_OK) return made;
+    Py_DECREF(made);
+    return none_or(status, &error);
+}
+
+/* Cache, sequence, what was copied out. */
+PyObject *core_cache_copy_in(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    int64_t sequence;
+    Py_buffer from;
+    tp_cache *cache = wrong_count("cache_copy_in", count, 3) ? NULL : cache_of(args[0]);
+    if (cache == NULL || integer_of("sequence", args[1], &sequence) != 0 || PyObject_GetBuffer(args[2], &from, PyBUF_SIMPLE) != 0)
+        return NULL;
+    tp_status status;
+    Py_BEGIN_ALLOW_THREADS status = tp_cache_copy_in(cache, sequence, from.buf, from.len, &error);
+    Py_END_ALLOW_THREADS PyBuffer_Release(&from);
+    return none_or(status, &error);
+}
+
+/* ---- counts ---- */
+
+#define COUNT(field) #field, (long long)stats.field
+/* (counts, Prometheus text) */
+PyObject *core_cache_stats(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    tp_cache_stats stats;
+    buffer b = {0};
+    tp_cache *cache = wrong_count("cache_stats", count, 1) ? NULL : cache_of(args[0]);
+    if (cache == NULL) return NULL;
+    tp_status status = tp_cache_stats_read(cache, &stats, &error);
+    if (status != TP_OK) return none_or(status, &error);
+    PyObject *text = buffer_text(&b, tp_cache_metrics_write(cache, buffer_append, &b));
+    if (text == NULL) return NULL;
+    return Py_BuildValue("({sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sd}N)", COUNT(pages), COUNT(pages_used), COUNT(pages_shared),
+                         COUNT(tail_tokens), COUNT(sequences), COUNT(tokens), COUNT(neighbours), COUNT(breaks), COUNT(page_bytes),
+                         COUNT(token_bytes), COUNT(pages_copied), COUNT(refusals), "loss", stats.loss, text);
+}

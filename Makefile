@@ -25,15 +25,16 @@ qualify qualify-all: say-qualify tool
 	exit $$code
 
 say-qualify:
-	@echo "Builds the tool, checks every kernel of this host in brief, then runs the attention of each shipped model:"
-	@echo "under three minutes at the quick lengths of 'make qualify', ten and more at all lengths of 'make qualify-all'."
+	@echo "Builds the tool, checks every kernel of this host in brief, then runs the"
+	@echo "attention of each shipped model: under three minutes at the quick lengths of"
+	@echo "'make qualify', ten and more at all lengths of 'make qualify-all'."
 
 # Set-up, build, every quick test; ends in ctest's summary.
 test: build
 ifeq ($(PYTHON),off)
 	@echo "not run here: python, peers (PYTHON=off)"
 endif
-	@cd build/main && ctest --output-on-failure -j $(JOBS) -LE slow
+	@cd build/main && ctest --output-on-failure -j $$(($(JOBS) + 1)) -LE slow # some of them mostly wait
 
 # What `make test` leaves out: sanitizers, emulation, other hosts, an OpenCL device, PyTorch, compilers, a sample of mutants.
 test-all: build setup-slow

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The truth: attention in float64 on some rows, written from the definition."""
+"""The oracle: attention in float64 on some rows, written from the definition."""
 import numpy as np
 
 
@@ -22,7 +22,7 @@ def attention(case, index, head, rows):
     return weights @ v / weights.sum(axis=1, keepdims=True)
 
 
-class Truth:
+class Oracle:
     """Sampled rows of a case, computed once, held against every party's output."""
 
     def __init__(self, case):
@@ -45,9 +45,9 @@ class Truth:
         if not np.isfinite(output).all():
             return float("inf")
         worst = 0.0
-        for index, head, rows, truth in self.parts:
+        for index, head, rows, want in self.parts:
             start = self.case.q_start[index]
-            worst = max(worst, float(np.abs(output[[start + r for r in rows], head] - truth).max()))
+            worst = max(worst, float(np.abs(output[[start + r for r in rows], head] - want).max()))
         return worst
 
 
@@ -95,10 +95,10 @@ class Gradients:
                 raise ValueError(f"d_{name} is {found.shape}: it must be {self.case.values[name].shape}")
             if not np.isfinite(found).all():
                 return float("inf")
-        for index, head, truths in self.parts:
+        for index, head, wants in self.parts:
             heads = slice(head * problem.group, (head + 1) * problem.group)
             q, kv = self.case.q_start[index : index + 2], self.case.kv_start[index : index + 2]
             mine = output[0][q[0] : q[1], heads], output[1][kv[0] : kv[1], head], output[2][kv[0] : kv[1], head]
-            for found, truth in zip(mine, truths):
-                worst = max(worst, float(np.abs(found - truth).max() / np.abs(truth).max()))
+            for found, want in zip(mine, wants):
+                worst = max(worst, float(np.abs(found - want).max() / np.abs(want).max()))
         return worst

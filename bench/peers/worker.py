@@ -12,7 +12,7 @@ import problem as problems
 import report
 import stats
 import timing
-from reference import Gradients, Truth
+from reference import Gradients, Oracle
 
 
 def say(text):
@@ -47,7 +47,7 @@ def open_peers(names, build):
     return found, missing
 
 
-def served(peer, case, threads, truth):
+def served(peer, case, threads, oracle):
     """The fastest of the peer's variants that are right, and its error. All wrong: the least error, and None."""
     right, errors = [], {}
     if case.problem.backward and not hasattr(peer, "gradients"):
@@ -55,8 +55,8 @@ def served(peer, case, threads, truth):
     variants = peer.gradients if case.problem.backward else peer.variants
     for variant in variants(case, threads):
         variant.run()
-        errors[variant.name] = truth.error(variant.output())
-        if errors[variant.name] <= problems.LIMIT[case.problem.dtype] * truth.largest:
+        errors[variant.name] = oracle.error(variant.output())
+        if errors[variant.name] <= problems.LIMIT[case.problem.dtype] * oracle.largest:
             right.append(variant)
     if not errors:
         raise timing.NotServed("no fused path for this problem")
@@ -80,7 +80,7 @@ class Sheet:
     def __init__(self, row, tileproof, arguments, when):
         self.row, self.arguments = row, arguments
         self.case = problems.Case(problems.parse(row.text))
-        self.truth = (Gradients if self.case.problem.backward else Truth)(self.case)
+        self.oracle = (Gradients if self.case.problem.backward else Oracle)(self.case)
         self.ours = tileproof.variant(self.case, row.threads)
         self.error = self.check()
         self.control, self.times = self.quiet(tileproof.variant(self.case, row.threads, "tileproof again"))
@@ -92,18 +92,18 @@ class Sheet:
             ours_ns=self.times[0] * 1e9,
         )  # fmt: skip
 
-    def quiet(self, twin, tries=3):
+    def quiet(self, again, tries=3):
         """The A/A control; a restless host gets two more tries before the row is marked."""
         for _ in range(tries):
-            control, times, _, _ = measure(self.ours, twin, self.arguments)
+            control, times, _, _ = measure(self.ours, again, self.arguments)
             if control.same():
                 break
         return control, times
 
     def check(self):
         self.ours.run()
-        error = self.truth.error(self.ours.output())
-        if error > problems.LIMIT[self.case.problem.dtype] * self.truth.largest:
+        error = self.oracle.error(self.ours.output())
+        if error > problems.LIMIT[self.case.problem.dtype] * self.oracle.largest:
             raise RuntimeError(f"{self.row.text}: tileproof's own result is wrong: max err {error:.1e}")
         return error
 
@@ -111,7 +111,7 @@ class Sheet:
         """How one peer did. A peer that breaks is named and the others go on."""
         values = dict(self.common, peer=peer.name())
         try:
-            theirs, error = served(peer, self.case, self.row.threads, self.truth)
+            theirs, error = served(peer, self.case, self.row.threads, self.oracle)
         except Exception as failure:
             return report.line(**values, verdict="not run", why=first_line(failure))
         if theirs is None:

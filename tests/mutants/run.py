@@ -50,7 +50,6 @@ KILLED = ROOT / "tests/mutants/killed.tsv"
 NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  # what they look at, no mutant changes
              "functions", "spills"}  # they look at code of -O3
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
-TORCH = ("patch", "transformers", "watch", "flash")  # parts of python/tests/run.py, as tests named torch_...
 FIRST = [
     ("codes-", "quant_attention|kernel_functions"),
     ("index-in-32-bits", "strides"),
@@ -60,6 +59,10 @@ FIRST = [
     ("invariant-", "invariance"),
     ("cascade-", "cascade"),
     ("prefixes-", "kv_cache"),
+    ("kv-format-", "cache_format"),
+    ("kv-bytes-", "cache_model"),
+    ("kv-tool-", "kv_cache_cli"),
+    ("kv-loss-", "kv_loss"),
     ("math-distances-", "guard"),
     ("pairs-of-one-head", "mask_cache"),
     ("row-scale-", "reference"),
@@ -68,16 +71,26 @@ FIRST = [
     ("trace-", "trace_cli|trace_summary|watch"),
     ("drill-", "canary|selection"),
     ("opencl/", "opencl_(calls|bad|faults|values)"),
-    ("python/tileproof/transformers/", "torch_transformers"),
-    ("python-proof-", "python"),
-    ("python/tileproof/watch/", "torch_watch"),
-    ("python/tileproof/flash_attn/", "torch_flash"),
-    ("openmp-", "torch_patch"),
-    ("python/src/sdpa", "torch_patch"),
+    ("python/tileproof/transformers/", r"test_torch_hf_(masks|front)\.py"),
+    ("python-proof-", r"test_numpy_proof\.py"),
+    ("python/tileproof/watch/", "test_torch_watch.*"),
+    ("python/tileproof/flash_attn/", "test_torch_flash.*"),
+    ("flash-", "test_torch_flash.*"),
+    ("python-cache-gradient", r"test_torch_kvcache\.py"),
+    ("python-cache-", r"test_numpy_kvcache\.py"),
+    ("python-rotary-", r"test_numpy_rotary\.py"),
+    ("python-compiled-", r"test_torch_quantised\.py"),
+    ("python-codes-trained", r"test_torch_quantised\.py"),
+    ("python-plan-forgets", r"test_numpy_quantised\.py"),
+    ("python-shared-", r"test_numpy_quantised\.py"),
+    ("python/src/codes", r"test_numpy_quantised\.py"),
+    ("python/src/quantise", r"test_numpy_quantised\.py"),
+    ("openmp-", r"test_torch_threads\.py"),
+    ("python/src/sdpa", r"test_torch_(plain|patch)\.py"),
     ("caller-", "caller_threads"),
-    ("python/tileproof/", "torch_patch"),
-    ("python/", "python"),
-    ("scripts/", "python"),
+    ("python/tileproof/", r"test_torch_(patch|others|honest|plain|threads)\.py"),
+    ("python/", "test_numpy.*"),
+    ("scripts/", r"test_numpy_environment\.py"),
     ("cli/tool/nearest", "cli"),
     ("cli/manual/", "manual"),
     ("cli/terminal/", "terminal"),
@@ -86,8 +99,8 @@ FIRST = [
     ("harness/gradients", "random_rule|cli"),
     ("harness/atomic_file", "file_calls"),
     ("harness/places", "file_calls"),
-    ("cli/output", "file_calls"),
-    ("proof/lock", "lock_revisions|lock|lock_diff|preflight|proof_memory_lock|lock_cli"),
+    ("cli/output", "file_calls|manual|runner"),
+    ("proof/lock", "lock_revisions|lock_engines|lock|lock_diff|preflight|proof_memory_lock|lock_cli"),
     ("proof/preflight", "preflight|lock_revisions"),
     ("cli/tool/guard", "lock_cli"),
     ("cli/lock/", "lock_cli"),
@@ -118,6 +131,7 @@ FIRST = [
     ("cli/check/", "random_isolated|random_cli|cli"),
     ("cli/", "verdict|compare"),
     ("proof/qualify_engine", "engine"),
+    ("proof/qualify_lock", "qualification|lock_revisions|proof_memory_qualify|lock_cli"),
     ("proof/engine", "engine|cells"),
     ("proof/qualify", "qualification|proof_memory_qualify|qualify"),
     ("proof/sized", "growth_proof_.*|lock"),
@@ -153,7 +167,7 @@ FIRST = [
     ("src/reference/", "bound|reference|reference_rules|reference_backward|reference_backward_bound"),
     ("src/kernels/qk", "decode|guard"),
     ("src/kernels/pv", "decode"),
-    ("src/strategies/decode", "decode|mask_cache|mask_results|nonfinite"),
+    ("src/strategies/decode", "decode|mask_cache|mask_results|nonfinite|dropout"),
     ("src/strategies/keys", "paged|mask_cache"),
     ("src/problem/cache_check", "paged|mask_cache|callback"),
     ("src/problem/mask_data", "abuse|mask_rules"),
@@ -239,9 +253,9 @@ class Worker:
                 sys.exit(text)
         self.made = {str(path) for path in self.build.iterdir() if path.is_file()}
         self.tests = {test["name"]: test for test in json.loads(sh(["ctest", "--show-only=json-v1"], self.build)[1])["tests"]}
-        for part in TORCH if python is not None else ():
-            command = [str(test_torch.environment()), str(self.tree / "python/tests/run.py"), part]
-            self.tests[f"torch_{part}"] = {"command": command, "properties": [
+        for path in sorted(self.tree.glob("python/tests/test_*.py")) if python is not None else ():
+            runs = test_torch.environment() if "torch" in path.name else python
+            self.tests[path.name] = {"command": [str(runs), str(path.parent / "run.py"), path.name], "properties": [
                 {"name": "ENVIRONMENT", "value": [f"PYTHONPATH={self.build / 'python'}"]}, {"name": "LABELS", "value": ["slow"]}]}
 
     def compile(self, targets=None):
@@ -249,6 +263,10 @@ class Worker:
 
     def matching(self, pattern):
         return [name for name in self.tests if re.fullmatch(pattern, name)]
+
+    def all_of(self, mutant):
+        """Every test that could find it: no test in C sees the Python package."""
+        return self.matching(r"test_.*\.py") if mutant["file"].startswith(OF_PYTHON) else self.quick()
 
     def quick(self):
         return [name for name in self.tests if name not in NOT_ASKED and not self.property(name, "DISABLED", False)
@@ -259,7 +277,7 @@ class Worker:
 
     def needed(self, names):
         """What these tests run, as targets: their programs, the tool. None: they need the whole tree, or more than it."""
-        if any(re.match("opencl|torch|python$|manual$", name) for name in names):
+        if any(re.match(r"opencl|python$|manual$|test_.*\.py", name) for name in names):
             return None
         words = {word for name in names for word in self.tests[name]["command"]}
         return sorted(os.path.relpath(word, self.build) for word in words
@@ -310,7 +328,7 @@ class Worker:
                 if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}\n{found}".rstrip())
-            every = sorted(self.quick(), key=lambda name: self.took.get(name, self.property(name, "COST", 0)))
+            every = sorted(self.all_of(mutant), key=lambda name: self.took.get(name, self.property(name, "COST", 0)))
             for name in every if whole else first:
                 if (by := self.ask(name, self.limit(name))[0]) is not None:
                     return "killed", by
@@ -386,7 +404,8 @@ def main():
         return f"mutants: {name} fails without any mutant:\n{text[-4000:]}" if failed else None
 
     if not options.sample:
-        tests = {name for pattern in asked for name in made[0].matching(pattern)} | set(made[0].quick() if asked else [])
+        tests = {name for pattern in asked for name in made[0].matching(pattern)}
+        tests |= {name for m in mutants if "command" not in m for name in made[0].all_of(m)}
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             wrong = [text for text in pool.map(sound, [*checks, *tests]) if text is not None]
         if wrong:

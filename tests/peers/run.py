@@ -96,24 +96,24 @@ class Truths(unittest.TestCase):
 
     def test_errors_are_found_in_the_last_row_and_as_nan(self):
         case = case_of("h2/2 q50 k50 d64 f32")
-        truth = reference.Truth(case)
+        oracle = reference.Oracle(case)
         output = np.zeros(case.values["q"].shape, np.float32)
         for head in range(2):
             output[:, head] = reference.attention(case, 0, head, list(range(50)))
-        self.assertLess(truth.error(output), 1e-6)
+        self.assertLess(oracle.error(output), 1e-6)
         output[49, 1, 3] += 0.5
-        self.assertGreater(truth.error(output), 0.4)
+        self.assertGreater(oracle.error(output), 0.4)
         output[7, 0, 0] = np.nan
-        self.assertEqual(truth.error(output), float("inf"))
+        self.assertEqual(oracle.error(output), float("inf"))
         with self.assertRaisesRegex(ValueError, "output is"):
-            truth.error(output[1:])
+            oracle.error(output[1:])
 
 
 class Gradients(unittest.TestCase):
     def test_they_are_the_slope_of_the_reference(self):
         case = case_of("backward h2/1 q4 k6 d64 f32 causal")
         rows, d_o = list(range(4)), case.values["d_o"].astype(float)
-        truth = dict(zip("qkv", reference.gradients(case, 0, 0)))
+        oracle = dict(zip("qkv", reference.gradients(case, 0, 0)))
 
         def loss():
             return sum((reference.attention(case, 0, head, rows) * d_o[:, head]).sum() for head in range(2))
@@ -125,34 +125,34 @@ class Gradients(unittest.TestCase):
                 case.values[name][at] = value + step
                 sides.append(loss())
             case.values[name][at] = value
-            slope, found = (sides[0] - sides[1]) / 2e-5, truth[name][at if name == "q" else (at[0], at[2])]
+            slope, found = (sides[0] - sides[1]) / 2e-5, oracle[name][at if name == "q" else (at[0], at[2])]
             self.assertLess(abs(found - slope), 1e-7 * (1 + abs(slope)), name)
 
     def test_ours_are_right_and_wrong_ones_are_found(self):
         for text in ("h4/2 q33 k40 d64 f32 causal", "b2 h2/2 q17 k40 d80 bf16", "h2/1 q40 k40 d64 f16 causal window=9,0"):
             case = case_of("backward " + text)
-            truth = reference.Gradients(case)
+            oracle = reference.Gradients(case)
             for threads in (1, 2):
                 ours = tileproof.variant(case, threads)
                 ours.run()
                 output = ours.output()
-                self.assertLessEqual(truth.error(output), problem.LIMIT[case.problem.dtype], text)
+                self.assertLessEqual(oracle.error(output), problem.LIMIT[case.problem.dtype], text)
                 output[1] = -output[1]
-                self.assertGreater(truth.error(output), 0.5)
+                self.assertGreater(oracle.error(output), 0.5)
                 output[2][0, 0, 0] = np.nan
-                self.assertEqual(truth.error(output), float("inf"))
+                self.assertEqual(oracle.error(output), float("inf"))
 
 
 class Shim(unittest.TestCase):
     def test_every_kind_of_row_is_right_on_one_and_two_threads(self):
         for text in TEXTS:
             case = case_of(text)
-            truth = reference.Truth(case)
+            oracle = reference.Oracle(case)
             for threads in (1, 2):
                 ours = tileproof.variant(case, threads)
                 ours.run()
-                limit = problem.LIMIT[case.problem.dtype] * truth.largest
-                self.assertLessEqual(truth.error(ours.output()), limit, text)
+                limit = problem.LIMIT[case.problem.dtype] * oracle.largest
+                self.assertLessEqual(oracle.error(ours.output()), limit, text)
                 self.assertIn(ours.kernel(), ("avx512", "avx2", "generic"))
 
     def test_refusals_name_the_rule(self):

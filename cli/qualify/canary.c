@@ -265,14 +265,14 @@ static int take_device(struct canary *c, const struct options *options) {
                  options->against ? options->against : options->drill);
         return EXIT_USAGE;
     }
-    int code = device_open(options);
+    int code = options_cache(options, c->cache);
+    if (!code) code = device_open(options);
     if (code) return code;
     if (tp_identity_detect(options->declare, &c->here, &error) != TP_OK) return complain_status(&error);
     device_identity(c->here, &c->now);
-    code = options_cache(options, c->cache);
     /* a config is deployed with one cache; a lock is held to all that it has */
     c->now.cache = options->kv_cache || options->model ? c->cache : "any";
-    return code;
+    return EXIT_FINE;
 }
 
 int command_canary(const struct options *options) {

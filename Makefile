@@ -3,6 +3,8 @@
 JOBS ?= $(shell nproc)
 # The Python that the package is built for and tested with, or off: the tests python and peers are then not run.
 PYTHON ?= python3
+# ON: warnings of `make build` are errors, and `make test-all` leaves out another build by gcc for that.
+TILEPROOF_WERROR ?= OFF
 
 .PHONY: qualify qualify-all say-qualify test test-all test-hosts test-device test-torch peers engines pictures build tool setup \
   setup-tool setup-hosts setup-device setup-slow abi mutants compilers stats-proof canary-proof wheel clean
@@ -66,13 +68,14 @@ engines: build
 	@JOBS=$(JOBS) python3 bench/peers/setup.py onnxruntime openvino torch vllm ggml
 	@python3 scripts/engines.py $(ENGINES_ARGS)
 
+CONFIGURE = cmake -S . -B build/main -G Ninja -DTILEPROOF_WERROR=$(TILEPROOF_WERROR)
 build: setup
 	@mkdir -p build
 ifeq ($(PYTHON),off)
-	@cmake -S . -B build/main -G Ninja -DTILEPROOF_PYTHON=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@$(CONFIGURE) -DTILEPROOF_PYTHON=OFF >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 else
 	@python=$$($(PYTHON) scripts/python_env.py) && { \
-	  cmake -S . -B build/main -G Ninja -U '_Python_*' -DTILEPROOF_PYTHON=ON -DPython_EXECUTABLE="$$python" >build/configure.log 2>&1 \
+	  $(CONFIGURE) -U '_Python_*' -DTILEPROOF_PYTHON=ON -DPython_EXECUTABLE="$$python" >build/configure.log 2>&1 \
 	  || { cat build/configure.log; exit 1; }; }
 endif
 	@cmake --build build/main -j $(JOBS)

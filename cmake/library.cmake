@@ -60,7 +60,8 @@ function(tileproof_kernels isa)
   add_library(tileproof_kernels_${isa} OBJECT ${kernel_templates})
   target_link_libraries(tileproof_kernels_${isa} PRIVATE tileproof_flags)
   target_compile_definitions(tileproof_kernels_${isa} PRIVATE TP_ISA=${isa})
-  target_compile_options(tileproof_kernels_${isa} PRIVATE ${ARGN} -falign-functions=64 -falign-loops=32)
+  target_compile_options(tileproof_kernels_${isa} PRIVATE ${ARGN} -falign-functions=64 -falign-loops=32
+    $<$<C_COMPILER_ID:GNU>:-fno-var-tracking>) # where a debugger finds each variable: a quarter of the time to compile these
   set(objects ${objects} $<TARGET_OBJECTS:tileproof_kernels_${isa}> PARENT_SCOPE)
   set(kernel_objects ${kernel_objects} $<TARGET_OBJECTS:tileproof_kernels_${isa}> PARENT_SCOPE)
 endfunction()

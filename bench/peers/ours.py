@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from problem import load
+from problem import E4M3_SCALE, load
 from timing import NotServed, Variant
 
 _TEXT = ctypes.c_char_p
@@ -14,6 +14,7 @@ SIGNATURES = {
     "peers_close": (None, [_POINTER]),
     "peers_prepare": (_POINTER, [_POINTER, _TEXT, _TEXT, ctypes.c_size_t]),
     "peers_bind": (None, [_POINTER] * 5),
+    "peers_bind_scales": (None, [_POINTER] * 2),
     "peers_bind_gradients": (ctypes.c_int, [_POINTER] * 6),
     "peers_run": (ctypes.c_int, [_POINTER]),
     "peers_text": (_TEXT, [_POINTER]),
@@ -84,8 +85,11 @@ class Call:
         self.library, self.case = tileproof.library, case
         self.call = tileproof.prepare(case.problem.text, threads)
         self.o = np.zeros_like(case.stored["q"])
-        tensors = [case.stored[x] for x in "qkv"] + [self.o]
+        tensors = [(case.stored | case.codes)[x] for x in "qkv"] + [self.o]
         self.library.peers_bind(self.call, *(x.ctypes.data for x in tensors))
+        if case.problem.cache == "e4m3":  # other codes have their scales in their blocks
+            self.scale = np.array([E4M3_SCALE], np.float32)
+            self.library.peers_bind_scales(self.call, self.scale.ctypes.data)
         if case.problem.backward:
             self.bind_gradients()
         self.variant = Variant(name, self.run, self.output)

@@ -4,11 +4,15 @@ import dataclasses
 import re
 
 import numpy as np
+import tileproof
 from tileproof.engines.cell import Cell, from_bf16, load, store, to_bf16  # noqa: F401
 
 # Largest error against float64, in parts of the largest output, beyond which a result is wrong and not just
 # rounded. Wide on purpose: ggml sums f16 values in f16, and in the first rows a wrong mask is off by far more.
 LIMIT = {"f32": 1e-4, "f16": 4e-2, "bf16": 4e-2}
+# Quantised k and v that some peer has, too, by the words of the text form; others are refused.
+CACHES = {("i8", "q8_0"): "q8_0", ("e4m3", "tensor"): "e4m3"}
+E4M3_SCALE = 2.0**-6  # of k and of v: values of a normal distribution stay below 448 of it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Problem:
     packed: bool
     causal: bool
     left: int  # keys seen to the left of a row's own position; -1: all
+    cache: str  # "", or how k and v are quantised: one of CACHES
 
     @property
     def backward(self):
@@ -77,8 +82,8 @@ def parse(text):
     """The text form as tileproof prints it. What no peer can be given is refused."""
     words = text.split()
     phase = words.pop(0)
-    found = {"packed": False, "causal": False, "left": -1}
-    batch = 1
+    found = {"packed": False, "causal": False, "left": -1, "cache": ""}
+    batch, codes, scales = 1, None, "tensor"
     for word in words:
         if match := re.fullmatch(r"b(\d+)", word):
             batch = int(match[1])
@@ -88,6 +93,10 @@ def parse(text):
             found[match[1]] = int(match[2])
         elif word in LIMIT:
             found["dtype"] = word
+        elif match := re.fullmatch(r"(\w+):(i8|e4m3):\2->\1", word):
+            found["dtype"], codes = match[1], match[2]
+        elif match := re.fullmatch(r"scales=(q8_0)", word):
+            scales = match[1]
         elif word.startswith("seqs="):
             found["lengths"] = sequences(word[5:])
         elif word in ("packed", "causal"):
@@ -98,6 +107,10 @@ def parse(text):
             found["left"] = int(match[1])
         else:
             raise ValueError(f"word '{word}' of '{text}': peers are not given such problems")
+    if codes is not None and (codes, scales) not in CACHES:
+        raise ValueError(f"'{text}': of quantised k and v peers are given {' and '.join(CACHES.values())}")
+    if codes is not None:
+        found["cache"] = CACHES[codes, scales]
     lengths = found.pop("lengths", None) or ((found.pop("q"), found.pop("k")),) * batch
     if found["left"] >= 0 and not found["causal"]:
         raise ValueError(f"'{text}': a window must be causal here")
@@ -135,6 +148,12 @@ class Case(Cell):
             stored["d_o"] = store(d_o, problem.dtype)
         # what was stored, as float32: every peer gets these values and no others
         self.values = {name: load(elements, problem.dtype) for name, elements in stored.items()}
+        self.codes = {}
+        for name in "kv" if problem.cache else "":
+            scale = E4M3_SCALE if problem.cache == "e4m3" else None
+            self.codes[name] = tileproof.quantise(self.values[name], problem.cache, scale=scale)[0]
+            self.values[name] = tileproof.dequantise(self.codes[name], scale, problem.cache)
+            stored[name] = store(self.values[name], problem.dtype)
         super().__init__(
             text=problem.text, dtype=problem.dtype, q_heads=problem.q_heads, kv_heads=problem.kv_heads,
             head_dim=problem.head_dim, head_dim_v=problem.head_dim, scale=problem.scale, lengths=problem.lengths, stored=stored,

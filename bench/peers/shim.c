@@ -35,6 +35,7 @@ PEERS_API void *peers_open(int threads, char *why, size_t size);
 PEERS_API void peers_close(void *context);
 PEERS_API peers_call *peers_prepare(void *context, const char *text, char *why, size_t size);
 PEERS_API void peers_bind(peers_call *call, const void *q, const void *k, const void *v, void *o);
+PEERS_API void peers_bind_scales(peers_call *call, const void *scale);
 PEERS_API int peers_bind_gradients(peers_call *call, void *lse, const void *d_o, void *d_q, void *d_k, void *d_v);
 PEERS_API int peers_run(peers_call *call);
 PEERS_API const char *peers_text(const peers_call *call);
@@ -125,6 +126,12 @@ void peers_bind(peers_call *call, const void *q, const void *k, const void *v, v
     call->tensors.k.data = (void *)k;
     call->tensors.v.data = (void *)v;
     call->tensors.o.data = o;
+}
+
+/* One scale, of k and of v. */
+void peers_bind_scales(peers_call *call, const void *scale) {
+    call->tensors.k_scales.data = (void *)scale;
+    call->tensors.v_scales.data = (void *)scale;
 }
 
 /* What a backward call reads and writes, laid out as q, k, v and o; then the forward call, which fills in o and lse. */

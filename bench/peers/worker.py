@@ -52,8 +52,13 @@ def served(peer, case, threads, oracle):
     right, errors = [], {}
     if case.problem.backward and not hasattr(peer, "gradients"):
         raise timing.NotServed("it has no gradients")
-    variants = peer.gradients if case.problem.backward else peer.variants
-    for variant in variants(case, threads):
+    if case.problem.cache and getattr(peer, "CACHE", "") != case.problem.cache:
+        raise timing.NotServed(f"it has no {case.problem.cache} cache")
+    if case.problem.cache:
+        variants = peer.cached(case, threads, case.codes, problems.E4M3_SCALE)
+    else:
+        variants = (peer.gradients if case.problem.backward else peer.variants)(case, threads)
+    for variant in variants:
         variant.run()
         errors[variant.name] = oracle.error(variant.output())
         if errors[variant.name] <= problems.LIMIT[case.problem.dtype] * oracle.largest:

@@ -20,7 +20,9 @@ import reference
 import report
 import rows
 import stats
+import tileproof as tileproof_package
 import timing
+import worker
 from ours import Tileproof
 
 LIBRARY = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
@@ -34,6 +36,8 @@ TEXTS = (
     "h8/1 q1 k77 d128 f16 causal",
     "b3 h2/1 q20 k20 d96 f32 causal window=4,0",
     "h4/4 seqs=2x5/5,1x31/40,1x1/9 d64 f32 packed causal",
+    "h4/2 q1 k77 d64 f16:i8:i8->f16 scales=q8_0",
+    "h4/2 q1 k77 d64 bf16:e4m3:e4m3->bf16",
 )
 
 
@@ -58,12 +62,32 @@ class Texts(unittest.TestCase):
         self.assertFalse(problem.parse("decode b1 h1/1 q1 k9 d64 f32 causal window=8,0").masked)
 
     def test_words_peers_cannot_be_given_are_refused_by_name(self):
-        for word in ("top-left", "scale=2", "window=3,3", "f32:bf16:bf16->f32"):
+        for word in ("top-left", "scale=2", "window=3,3", "f32:bf16:bf16->f32", "bf16:i8:e4m3->bf16", "scales=token"):
             with self.assertRaisesRegex(ValueError, "word"):
                 problem.parse(f"prefill b1 h1/1 q4 k4 d64 f32 {word}")
 
 
+    def test_of_quantised_caches_those_that_a_peer_has(self):
+        self.assertEqual(problem.parse(tileproof.canonical(TEXTS[5])).cache, "q8_0")
+        self.assertEqual(problem.parse(tileproof.canonical(TEXTS[6])).cache, "e4m3")
+        self.assertEqual(problem.parse(tileproof.canonical(TEXTS[0])).cache, "")
+        with self.assertRaisesRegex(ValueError, "peers are given q8_0 and e4m3"):
+            problem.parse(tileproof.canonical("q1 k9 d64 bf16:i8:i8->bf16"))
+        with self.assertRaisesRegex(timing.NotServed, "no q8_0 cache"):
+            worker.served(object(), case_of(TEXTS[5]), 1, None)
+
+
 class Data(unittest.TestCase):
+    def test_codes_are_what_every_party_is_given(self):
+        for text in TEXTS[5:]:
+            case = case_of(text)
+            self.assertEqual(set(case.codes), {"k", "v"})
+            for name, codes in case.codes.items():
+                scale = problem.E4M3_SCALE if case.problem.cache == "e4m3" else None
+                self.assertTrue((tileproof_package.dequantise(codes, scale, case.problem.cache) == case.values[name]).all())
+        again = tileproof_package.quantise(problem.load(case.stored["k"], "bf16"), "e4m3", scale=problem.E4M3_SCALE)[0]
+        self.assertTrue((again == case.codes["k"]).all())  # of e4m3 the stored values say the codes
+
     def test_bf16_rounds_to_nearest_even(self):
         exact = np.array([1.0, 1 + 2**-7], np.float32)
         self.assertTrue((problem.from_bf16(problem.to_bf16(exact)) == exact).all())

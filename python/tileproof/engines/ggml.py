@@ -7,14 +7,14 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 
 from . import host, measure
 from .cell import Answer, Cell, NotServed, Variant, load, store
 
-TYPES = {"f32": 0, "f16": 1, "bf16": 30}  # enum ggml_type
+TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "bf16": 30}  # enum ggml_type
 _P = ctypes.c_void_p
 _N = ctypes.c_int64
 SIGNATURES = {
@@ -76,12 +76,21 @@ class Peer:
         kinds = ["f16", "bf16"] if cell.dtype == "bf16" else [cell.dtype]
         return [Graph(self.library, cell, threads, kind, mask_always=self.fork).variant for kind in kinds]
 
+    CACHE = "q8_0"
+
+    def cached(self, cell: Cell, threads: int, codes: dict[str, np.ndarray], scale: float) -> list[Variant]:
+        """k and v as blocks of q8_0: codes, [token][head][bytes], which hold their scales."""
+        return [Graph(self.library, cell, threads, "q8_0", self.fork, codes).variant]
+
 
 class Graph:
     """A node for each of the cell's parts; a plain batch is one node."""
 
-    def __init__(self, library: Library, cell: Cell, threads: int, kind: str, mask_always: bool = False) -> None:
-        self.library, self.cell, self.kind, self.mask_always = library, cell, kind, mask_always
+    def __init__(
+        self, library: Library, cell: Cell, threads: int, kind: str, mask_always: bool = False,
+        codes: Optional[dict[str, np.ndarray]] = None,
+    ) -> None:  # fmt: skip
+        self.library, self.cell, self.kind, self.mask_always, self.codes = library, cell, kind, mask_always, codes
         self.backend = library.ggml_backend_cpu_init()
         library.ggml_backend_cpu_set_n_threads(self.backend, threads)
         self.context = library.ggml_init(InitParams(self.bytes(), None, False))
@@ -97,10 +106,11 @@ class Graph:
         return int(elements * 4 + masks * 2 + (64 << 20))
 
     def tensor(self, values: np.ndarray, kind: str) -> Any:
-        """An array with its dims as ggml names them: the last is the first."""
-        shape = (1,) * (4 - values.ndim) + values.shape
+        """An array with its dims as ggml names them: the last is the first. Of q8_0, blocks of 34 bytes hold 32 elements."""
+        data = values if kind == "q8_0" else store(values, kind)
+        last = data.shape[-1] // 34 * 32 if kind == "q8_0" else data.shape[-1]
+        shape = (1,) * (4 - data.ndim) + data.shape[:-1] + (last,)
         made = self.library.ggml_new_tensor_4d(self.context, TYPES[kind], *reversed(shape))
-        data = store(values, kind)
         ctypes.memmove(self.library.ggml_get_data(made), data.ctypes.data, data.nbytes)
         return made
 
@@ -115,7 +125,8 @@ class Graph:
     def node(self, cell: Cell) -> Any:
         q_len, kv_len = cell.lengths[0]
         q = load(cell.scaled_q(), cell.dtype).reshape(cell.batch, q_len, cell.q_heads, -1)
-        k, v = (load(cell.stored[x], cell.dtype).reshape(cell.batch, kv_len, cell.kv_heads, -1) for x in "kv")
+        k, v = (self.codes[x] if self.codes else load(cell.stored[x], cell.dtype) for x in "kv")
+        k, v = (x.reshape(cell.batch, kv_len, cell.kv_heads, -1) for x in (k, v))
         made = [
             self.tensor(np.ascontiguousarray(x.transpose(0, 2, 1, 3)), kind)
             for x, kind in ((q, "f32"), (k, self.kind), (v, self.kind))

@@ -60,7 +60,18 @@ def variants(cell: Cell, threads: int) -> list[Variant]:
     return [paged(cell, isa) for isa in isas(cell)]
 
 
-def paged(cell: Cell, isa: str) -> Variant:
+CACHE = "e4m3"
+
+
+def cached(cell: Cell, threads: int, codes: dict[str, np.ndarray], scale: float) -> list[Variant]:
+    """For `make peers`: an fp8 cache. Codes are made from the stored values, which are codes times the scale, so they are the same."""
+    torch.set_num_threads(threads)
+    refuse(cell)
+    return [paged(cell, isa, "fp8_e4m3", scale) for isa in isas(cell)]
+
+
+def paged(cell: Cell, isa: str, kind: str = "auto", scale: float = 1.0) -> Variant:
+    """kind, scale: of the cache; auto: in the dtype of k and v."""
     dtype = DTYPES[cell.dtype]
     q, k, v = (tensor(x, cell.dtype) for x in (cell.scaled_q(), cell.stored["k"], cell.stored["v"]))
     start = torch.tensor(cell.q_start, dtype=torch.int32)
@@ -72,9 +83,10 @@ def paged(cell: Cell, isa: str) -> Variant:
         table[i, :count] = torch.arange(first, first + count)
         slots.append(torch.arange(cell.lengths[i][1]) + first * PAGE)
         first += count
-    cache = torch.zeros((sum(pages), cell.kv_heads, PAGE * 2, cell.head_dim), dtype=dtype)
+    kept = dtype if kind == "auto" else torch.uint8
+    cache = torch.zeros((sum(pages), cell.kv_heads, PAGE * 2, cell.head_dim), dtype=kept)
     keys, values = cache.chunk(2, dim=2)
-    ops.cpu_attn_reshape_and_cache(k, v, keys, values, torch.cat(slots), isa, 1.0, 1.0, "auto")
+    ops.cpu_attn_reshape_and_cache(k, v, keys, values, torch.cat(slots), isa, scale, scale, kind)
     causal = cell.mask != "full" or cell.q_len == 1
     window = cell.window + 1 if cell.mask == "causal_window" else -1
     slopes = None if cell.slopes is None else torch.from_numpy(cell.slopes[0].copy())
@@ -85,13 +97,14 @@ def paged(cell: Cell, isa: str) -> Variant:
         # vLLM makes the schedule once a step and shares it among layers: not timed
         ops.cpu_attention_with_kv_cache(
             q, keys, values, o, start, lengths, cell.scale, causal, slopes, window, table, cell.softcap, schedule,
-            sinks, None, 1.0, 1.0, "auto",
+            sinks, None, scale, scale, kind,
         )  # fmt: skip
 
     schedule = ops.get_scheduler_metadata(
-        cell.batch, cell.q_heads, cell.kv_heads, cell.head_dim, lengths, dtype, start, causal, window, isa, True, None, "auto",
+        cell.batch, cell.q_heads, cell.kv_heads, cell.head_dim, lengths, dtype, start, causal, window, isa, True, None, kind,
     )  # fmt: skip
-    return Variant(f"paged, {isa}", run, lambda: o.float().numpy(), stored=lambda: elements(o))
+    title = f"paged, {isa}" if kind == "auto" else f"paged, {isa}, {kind}"
+    return Variant(title, run, lambda: o.float().numpy(), stored=lambda: elements(o))
 
 
 def profiled(run: Any) -> str:

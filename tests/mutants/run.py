@@ -45,7 +45,7 @@ import test_torch
 
 KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
-LIMIT = 240  # seconds for one test of a sample: longer is a hang. Otherwise twenty times what it took without a mutant
+LIMIT = 240  # seconds for one test: longer is a hang. Less where twenty times what it took without a mutant is less
 KILLED = ROOT / "tests/mutants/killed.tsv"
 NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  # what they look at, no mutant changes
              "functions", "spills"}  # they look at code of -O3
@@ -284,7 +284,8 @@ class Worker:
                       if word in self.made) or None
 
     def limit(self, name):
-        return max(30, 20 * self.took[name]) if name in self.took else LIMIT
+        took = self.took.get(name)
+        return LIMIT if took is None else max(30, min(20 * took, LIMIT), 3 * took)
 
     def first(self, mutant):
         """The test that found it last time or, where none did, those of its file."""

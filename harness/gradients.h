@@ -51,7 +51,7 @@ tp_status gradients_oracle_create(struct gradients_oracle *oracle, const struct 
 void gradients_oracle_destroy(struct gradients_oracle *oracle);
 /* Rows and keys whose bound is infinite; all of them in *all. */
 int64_t gradients_unbounded(const struct gradients_oracle *oracle, const struct tensors *tensors, int64_t *all);
-/* 0 when the rule holds; otherwise nonzero and what was expected and got. */
+/* Of the gradients that the call asked for: 0 when the rule holds; otherwise nonzero and what was expected and got. */
 int gradients_compare(const struct gradients_oracle *oracle, const struct tensors *tensors,
                       const struct gradients *gradients, char *reason, size_t size);
 

@@ -174,7 +174,7 @@ static int naive_says_something(const tp_problem *p) { return p->o_dtype == TP_F
 static int compare_bias(const struct gradients_oracle *oracle, const struct tensors *tensors,
                         const struct gradients *gradients, double coarse, char *reason, size_t size) {
     const tp_problem *p = &tensors->problem;
-    const int64_t *stride = tensors->call.bias_stride;
+    const int64_t *stride = gradients->call.d_bias_stride;
     int64_t group = p->q_heads / p->kv_heads;
     struct element {
         double value, naive, bound, magnitudes, terms;
@@ -225,7 +225,8 @@ static int compare_heads(const struct gradients_oracle *oracle, const struct ten
                          const struct gradients *gradients, double coarse, char *reason, size_t size) {
     const tp_problem *p = &tensors->problem;
     int64_t group = p->q_heads / p->kv_heads;
-    int64_t stride = tensors->call.alibi_stride; /* 0: sequences share slopes */
+    const tp_gradients *call = &gradients->call;
+    int64_t stride = call->d_alibi_stride; /* 0: sequences share slopes */
     double rows = (double)(tensors->sequences * p->q_len), pairs = rows * (double)p->kv_len;
     double unit = 4 * float_ulp * coarse * oracle->pair * sqrt(rows) + min_of_pair(p) * rows * (double)(p->kv_len + 1);
     struct totals slopes = {.name = "d_alibi_slopes", .huge = coarse > HUGE_LSE};
@@ -240,10 +241,11 @@ static int compare_heads(const struct gradients_oracle *oracle, const struct ten
             if (stride) slope = (struct head_sum){0};
             add_sequence(&slope, of[0].d_alibi_slopes[g], of[1].d_alibi_slopes[g], of[0].d_alibi_slopes_bound[g], own_pairs,
                          stride ? own_pairs : pairs);
-            if (p->alibi && stride && add_head_sum(&slopes, &slope, gradients->d_slopes[s * stride + h], reason, size)) return 1;
+            const float *own_slopes = gradients->d_slopes + s * stride;
+            if (call->d_alibi_slopes && stride && add_head_sum(&slopes, &slope, own_slopes[h], reason, size)) return 1;
         }
-        if (p->alibi && !stride && add_head_sum(&slopes, &slope, gradients->d_slopes[h], reason, size)) return 1;
-        if (p->sinks && add_head_sum(&sinks, &sink, gradients->d_sinks[h], reason, size)) return 1;
+        if (call->d_alibi_slopes && !stride && add_head_sum(&slopes, &slope, gradients->d_slopes[h], reason, size)) return 1;
+        if (call->d_sinks && add_head_sum(&sinks, &sink, gradients->d_sinks[h], reason, size)) return 1;
     }
     return naive_says_something(p) && (judge(oracle, &slopes, unit * (double)(p->q_len + p->kv_len), 4, reason, size) ||
                                        judge(oracle, &sinks, unit, 4, reason, size));
@@ -278,10 +280,13 @@ static double walk(const struct tensors *tensors, enum tensor_id id) {
 int gradients_compare(const struct gradients_oracle *oracle, const struct tensors *tensors,
                       const struct gradients *gradients, char *reason, size_t size) {
     static const char *const names[] = {"d_q", "d_k", "d_v"};
+    const tp_gradients *call = &gradients->call;
+    const void *const wanted[] = {call->d_q.data, call->d_k.data, call->d_v.data};
     const tp_problem *p = &tensors->problem;
     double coarse = fmax(1, oracle->max_lse * 3 / 8);
     for (int id = TENSOR_Q; id <= TENSOR_V; id++) {
         struct totals t = {.name = names[id], .huge = coarse > HUGE_LSE};
+        if (!wanted[id]) continue;
         for (int64_t i = 0; i < oracle->count; i += 2) {
             const tp_reference_gradients *of = &oracle->head[i];
             const double *values[] = {of[0].d_q, of[0].d_k, of[0].d_v}, *naive[] = {of[1].d_q, of[1].d_k, of[1].d_v};
@@ -297,6 +302,6 @@ int gradients_compare(const struct gradients_oracle *oracle, const struct tensor
         if (judge(oracle, &t, floor, t.rows < FEW_ROWS ? 2 : 1, reason, size)) return 1;
     }
     if (!sums_count(oracle, tensors)) return 0;
-    if (p->bias_dtype && compare_bias(oracle, tensors, gradients, coarse, reason, size)) return 1;
-    return (p->alibi || p->sinks) && compare_heads(oracle, tensors, gradients, coarse, reason, size);
+    if (call->d_bias && compare_bias(oracle, tensors, gradients, coarse, reason, size)) return 1;
+    return (call->d_alibi_slopes || call->d_sinks) && compare_heads(oracle, tensors, gradients, coarse, reason, size);
 }

@@ -132,17 +132,26 @@ void limits_want(struct limits *limits, const char *isa, int threads) {
     find_read(limits, threads, limits->bytes);
 }
 
-/* The rate of attempts of equal work is the harmonic mean of theirs. */
+/* Attempts of equal work: their common rate is the harmonic mean of theirs. */
+struct probe {
+    double begin, slowness, count;
+};
+
+/* Counts an attempt of this rate. Does one more bring the whole nearer to ns? */
+static int probe_goes_on(struct probe *probe, double rate, double ns) {
+    double passed = now_ns() - probe->begin;
+    probe->slowness += 1 / rate;
+    probe->count++;
+    return passed + passed / probe->count / 2 < ns;
+}
+
 double limits_probe_fma(struct limits *limits, const char *isa, int threads, double ns) {
     struct fma_limit *limit = find_fma(limits, isa, threads);
-    double begin = now_ns(), slowness = 0, count = 0, passed;
+    struct probe probe = {.begin = now_ns()};
     if (!limit) return NAN;
-    do {
-        slowness += 1 / attempt_fma(limits, limit);
-        count++;
-        passed = now_ns() - begin;
-    } while (passed + passed / count / 2 < ns);
-    return count / slowness;
+    while (probe_goes_on(&probe, attempt_fma(limits, limit), ns))
+        ;
+    return probe.count / probe.slowness;
 }
 
 /* NULL: it cannot be measured. */
@@ -159,16 +168,12 @@ double limits_read_of(struct limits *limits, int threads, double bytes) {
 
 double limits_probe_read(struct limits *limits, int threads, double bytes, double ns) {
     struct read_limit *limit = read_of_size(limits, threads, bytes);
-    double slowness = 0, count = 0, passed;
     if (!limit) return NAN;
     attempt_read(limits, limit, limit->streams);
-    double begin = now_ns();
-    do {
-        slowness += 1 / attempt_read(limits, limit, limit->streams);
-        count++;
-        passed = now_ns() - begin;
-    } while (passed + passed / count / 2 < ns);
-    return count / slowness;
+    struct probe probe = {.begin = now_ns()};
+    while (probe_goes_on(&probe, attempt_read(limits, limit, limit->streams), ns))
+        ;
+    return probe.count / probe.slowness;
 }
 
 void limits_measure(struct limits *limits, int reads) {

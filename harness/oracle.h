@@ -33,6 +33,8 @@ struct oracle {
     double max_v;
     int foreign;      /* another library's arithmetic. Set after oracle_create */
     double allowance; /* factor on the lines that compare with TP_NAIVE; 0: 1. Set after oracle_create */
+    int bounds_alone; /* 1: those lines are not asked. Set after, too */
+    int strict;       /* 1: what is infinite by the definition may not be NaN. Set after, too */
 };
 
 struct measured_error {

@@ -666,7 +666,8 @@ typedef enum tp_reason_code {
     TP_WHY_NOT_LOCKED = 9, /* would serve, but the policy is locked and no permit names it for
                              the problem's class: have: permits of that class; need: 1          */
     TP_WHY_DTYPE = 10,    /* it does not serve the dtype of q, k or v: have: the first such dtype;
-                             need: those it serves, as in tp_kernel_info.dtypes                 */
+                             need: those it serves, as in tp_kernel_info.dtypes. Or it rounds p to
+                             a dtype (need) that the problem does not permit                    */
     TP_WHY_DEVICE = 11,   /* it runs on another device than was asked for: have: tp_choice.device;
                              need: its own                                                      */
     TP_WHY_ABSENT = 12,   /* its device, or the driver of it, is not there: the text says what  */

@@ -38,14 +38,14 @@ static tp_status fail_build(tp_opencl *cl, cl_program program, const char *optio
 /* A work-group of all work-items must fit what the compiler made of the kernel. */
 static tp_status check_kernel(tp_opencl *cl, cl_program program, const char *name, tp_error *error) {
     cl_int code = CL_SUCCESS;
-    size_t most = 0;
+    size_t max = 0;
     cl_kernel kernel = cl->cl.clCreateKernel(program, name, &code);
     TP__CL_TRY(error, "clCreateKernel", code);
-    code = cl->cl.clGetKernelWorkGroupInfo(kernel, cl->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof most, &most, NULL);
+    code = cl->cl.clGetKernelWorkGroupInfo(kernel, cl->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof max, &max, NULL);
     cl->cl.clReleaseKernel(kernel);
     TP__CL_TRY(error, "clGetKernelWorkGroupInfo", code);
-    if (most >= TP__LANES) return TP_OK;
-    return tp__ocl_fail(error, TP_UNSUPPORTED, "%s compiled for work-groups of %zu: it needs %d", name, most, TP__LANES);
+    if (max >= TP__LANES) return TP_OK;
+    return tp__ocl_fail(error, TP_UNSUPPORTED, "%s compiled for work-groups of %zu: it needs %d", name, max, TP__LANES);
 }
 
 static tp_status check_program(tp_opencl *cl, cl_program program, const tp_problem *p, int split, tp_error *error) {

@@ -38,9 +38,9 @@ tp__ocl_tiles tp__ocl_tiles_of(const tp_opencl *cl, const tp_problem *p) {
     tp__ocl_tiles t = {.dq = (int)((p->head_dim_qk + SLICE - 1) / SLICE * SLICE),
                        .dv = (int)((p->head_dim_v + SLICE - 1) / SLICE * SLICE)};
     int wide = t.dq > 128 || t.dv > 128;
-    int64_t most = times(p->q_len, group);
-    t.few = p->op == TP_FORWARD && !p->invariant ? smaller(most, TP__SPLIT_ROWS) : 0;
-    t.decode = t.few > 0 && most <= TP__SPLIT_ROWS;
+    int64_t max = times(p->q_len, group);
+    t.few = p->op == TP_FORWARD && !p->invariant ? smaller(max, TP__SPLIT_ROWS) : 0;
+    t.decode = t.few > 0 && max <= TP__SPLIT_ROWS;
     t.splits = t.few > 0 ? larger(1, (p->kv_len + TP__SPLIT_KEYS - 1) / TP__SPLIT_KEYS) : 1;
     t.back = wide ? 16 : 32;
     t.rows = t.decode ? TP__SPLIT_TILE : wide ? 16 : 32;

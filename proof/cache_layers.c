@@ -23,7 +23,7 @@ static void put_group(const tp_layer_group *group, int32_t dtype, tp_cache_layer
 tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtype, tp_cache_layer *layers, int64_t room,
                               tp_cache_options *options, tp_error *error) {
     tp_cache_options known;
-    int64_t count = 0, caches = 0, most = 0;
+    int64_t count = 0, caches = 0, tokens = 0;
     if (!model || !layers) return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given", !model ? "model" : "layers");
     TP_TRY(tp__take(&tp__cache_options_shape, options, &known, error));
     if (part != TP_PART_TEXT && part != TP_PART_CROSS)
@@ -37,7 +37,7 @@ tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtyp
         if (last > count) count = last;
         if (!tp__group_caches(group)) continue;
         caches++;
-        if (group->kv_max && (!most || group->kv_max < most)) most = group->kv_max;
+        if (group->kv_max && (!tokens || group->kv_max < tokens)) tokens = group->kv_max;
     }
     if (!caches)
         return tp__proof_fail(error, TP_UNSUPPORTED, "%s: no %s layer of it generates, so none keeps keys and values",
@@ -52,6 +52,6 @@ tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtyp
     options->layers = layers;
     options->layer_count = count;
     options->same = 0;
-    if (most) options->sequence_tokens = most;
+    if (tokens) options->sequence_tokens = tokens;
     return TP_OK;
 }

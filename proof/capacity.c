@@ -38,7 +38,7 @@ static tp_status check_model(const tp_model *model, tp_error *error) {
 }
 
 static tp_status check_options(const tp_model *model, const tp_capacity_options *options, tp_error *error) {
-    int64_t most = model_limit(model);
+    int64_t max = model_limit(model);
     TP_TRY(check_range("cache_dtype", options->cache_dtype, 0, TP_I4, error));
     TP_TRY(check_range("page_size", options->page_size, 0, 4096, error));
     TP_TRY(check_range("threads", options->threads, 0, 1024, error));
@@ -47,9 +47,9 @@ static tp_status check_options(const tp_model *model, const tp_capacity_options 
     TP_TRY(check_range("reserved_too", options->reserved_too, 0, 0, error));
     TP_TRY(check_range("limit", options->limit, 0, INT64_MAX, error));
     TP_TRY(check_range("concurrency", options->concurrency, 1, max_tokens, error));
-    if (most < max_tokens && options->context > most)
+    if (max < max_tokens && options->context > max)
         return tp__proof_fail(error, TP_INVALID, "context is %lld: %s takes at most %lld tokens", (long long)options->context,
-                              model->label, (long long)most);
+                              model->label, (long long)max);
     if (!isfinite(options->gflops) || options->gflops < 0 || !isfinite(options->read_gbps) || options->read_gbps < 0)
         return tp__proof_fail(error, TP_INVALID, "gflops is %g and read_gbps %g: they must be finite and not negative",
                               options->gflops, options->read_gbps);
@@ -156,10 +156,10 @@ static tp_status search(const tp_capacity *c, tp__load *load, int64_t *field, in
 
 static tp_status find_fits(tp_capacity *c, tp_error *error) {
     const tp_capacity_options *options = &c->options;
-    tp__load least = {1, 1};
+    tp__load min = {1, 1};
     int64_t total;
     if (!options->limit) return TP_OK;
-    TP_TRY(total_bytes(c, &least, 1, &total, error));
+    TP_TRY(total_bytes(c, &min, 1, &total, error));
     if (total > options->limit)
         return tp__proof_fail(
             error, TP_INVALID,

@@ -23,7 +23,7 @@ typedef struct tp__json_error {
     char text[96];
 } tp__json_error;
 
-/* The value, an object; NULL with the reason. Deeper than `most` levels of brackets is refused. */
+/* The value, an object; NULL with the reason. Deeper than `max` levels of brackets is refused. */
 json_t *tp__json_read(const char *text, size_t size, int max, tp__json_error *error);
 /* The same with an error text: "NAME:LINE: not JSON at column C: ...", or "column C is beyond what is read here: ..." where
    it is JSON, and TP_MODEL_MAX_DEPTH. before: lines before

@@ -54,7 +54,7 @@ tp_status tp__scope_int(tp__scope *scope, const char *names, int64_t min, int64_
 /* As above, but a null is refused. */
 tp_status tp__scope_count(tp__scope *scope, const char *names, int64_t min, int64_t max,
                           int64_t *value);
-/* Finite and in least..most. Null counts as 0 where null_is_0. */
+/* Finite and in min..max. Null counts as 0 where null_is_0. */
 tp_status tp__scope_real(tp__scope *scope, const char *names, double min, double max,
                          int null_is_0, double *value);
 /* true, false; null counts as the default. */

@@ -56,12 +56,12 @@ static tp_status read_types(tp__text *text, int *given) {
     return list ? read_names(text, "layer_types", list) : TP_OK;
 }
 
-/* sliding_window: absent is the class default, null is none. least 0: so is 0. */
-static tp_status read_window(tp__text *text, int64_t least) {
+/* sliding_window: absent is the class default, null is none. min 0: so is 0. */
+static tp_status read_window(tp__text *text, int64_t min) {
     tp__state state;
     int64_t both = 2 * text->family->sliding;
     text->sliding = text->family->sliding;
-    TP_TRY(tp__scope_int(text->scope, "sliding_window", least, (int64_t)1 << 40, &text->sliding, &state));
+    TP_TRY(tp__scope_int(text->scope, "sliding_window", min, (int64_t)1 << 40, &text->sliding, &state));
     if (state == TP__NULL) text->sliding = 0;
     if (text->family->window != HALF_PATTERN) return TP_OK;
     TP_TRY(tp__scope_count(text->scope, "local_attention", 2, (int64_t)1 << 40, &both));

@@ -20,8 +20,9 @@ import xml.etree.ElementTree as xml
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STORED = ROOT / "tests/abi"
 HEADERS = {  # of each library
-    "tileproof": ["tileproof.h", "tileproof_cache.h", "tileproof_rope.h"],
+    "tileproof": ["tileproof.h", "tileproof_backend.h", "tileproof_cache.h", "tileproof_rope.h"],
     "tileproof_proof": ["tileproof_proof.h", "tileproof_rope.h"],
+    "tileproof_opencl": ["tileproof_opencl.h"],
 }
 
 
@@ -114,7 +115,7 @@ def main():
             layout(build / f"lib{name}.so", ROOT / "include", new)
             if renew:
                 shutil.copyfile(new, stored)
-                stored.with_suffix(".numbers").write_text("\n".join(numbers(headers)) + "\n")
+                stored.with_suffix(".numbers").write_text("".join(f"{line}\n" for line in numbers(headers)))
                 print(f"stored tests/abi/{name}.abi and .numbers")
             else:
                 bad += compare(stored, new, stored.with_suffix(".numbers").read_text().splitlines(), numbers(headers))

@@ -99,8 +99,7 @@ static void add_row(struct isolated *isolated, const char *words, const char *ho
     struct table *table = &isolated->table;
     tp_problem problem;
     tp_error error = TP_ERROR_INIT;
-    char phase[16], repro[2 * BENCH_WORDS];
-    const char *label = strstr(run->problem, "seqs=#") ? words : run->problem;
+    char repro[2 * BENCH_WORDS];
     double sum = (double)(run->read + run->written);
     const char *holds = model_holds(bytes, run);
     bytes->broken += holds && !strcmp(holds, "no");
@@ -108,15 +107,10 @@ static void add_row(struct isolated *isolated, const char *words, const char *ho
         snprintf(bytes->first_words, sizeof bytes->first_words, "%s", words);
         bytes->first_sum = sum;
     }
-    snprintf(phase, sizeof phase, "%.*s", (int)strcspn(run->problem, " "), run->problem);
+    bench_words_check(words, &problem, &error); /* it was checked before */
     snprintf(repro, sizeof repro, "tileproof bench --bytes --cache %lld -k %s --seed %lld '%s'",
              (long long)bytes->caches.ll.bytes, run->kernel, (long long)isolated->options->seed,
-             label);
-    bench_words_check(words, &problem, &error);
-    table_text(table, "bytes");
-    table_text(table, label);
-    table_text(table, phase);
-    isolated_sizes(isolated, words);
+             isolated_begin(isolated, "bytes", words, run->problem));
     table_text(table, run->kernel);
     table_text(table, host);
     table_integer(table, run->bytes_compulsory - run->output_bytes);

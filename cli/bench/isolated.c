@@ -113,11 +113,19 @@ void isolated_origin(struct isolated *isolated) {
     table_text(&isolated->table, tp_build_hash());
 }
 
-void isolated_sizes(struct isolated *isolated, const char *words) {
+const char *isolated_begin(struct isolated *isolated, const char *kind, const char *words, const char *ran) {
+    struct table *table = &isolated->table;
+    const char *label = strstr(ran, "seqs=#") ? words : ran;
     tp_problem problem;
     tp_error error = TP_ERROR_INIT;
+    char phase[16];
     bench_words_check(words, &problem, &error); /* it was checked before */
-    table_integer(&isolated->table, problem.q_len);
-    table_integer(&isolated->table, problem.kv_len);
-    table_integer(&isolated->table, problem.head_dim_qk);
+    snprintf(phase, sizeof phase, "%.*s", (int)strcspn(ran, " "), ran);
+    table_text(table, kind);
+    table_text(table, label);
+    table_text(table, phase);
+    table_integer(table, problem.q_len);
+    table_integer(table, problem.kv_len);
+    table_integer(table, problem.head_dim_qk);
+    return label;
 }

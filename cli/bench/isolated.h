@@ -25,8 +25,10 @@ struct isolated {
 int bench_isolated(struct isolated *isolated, const struct options *options, const struct options *defaults,
                 const struct column *columns, int column_count,
                 void (*print)(const struct isolated *isolated, int before));
+/* The first cells of every row: kind, problem, phase, q_len, kv_len, head_dim. `ran` is the problem in its text form, which the
+   row names unless it leaves out sequences: then it names the words. Returns what it names. */
+const char *isolated_begin(struct isolated *isolated, const char *kind, const char *words, const char *ran);
 /* The last cells of every row that is kept for later: which host, which day, which version. */
 void isolated_origin(struct isolated *isolated);
-void isolated_sizes(struct isolated *isolated, const char *words); /* q_len, kv_len, head_dim */
 
 #endif

@@ -31,16 +31,10 @@ static void add_row(struct isolated *isolated, const char *words, const struct m
     struct table *table = &isolated->table;
     tp_problem problem;
     tp_error error = TP_ERROR_INIT;
-    char phase[16], repro[2 * BENCH_WORDS];
-    const char *label = strstr(run->problem, "seqs=#") ? words : run->problem;
+    char repro[2 * BENCH_WORDS];
     bench_words_check(words, &problem, &error); /* it was checked before */
-    snprintf(phase, sizeof phase, "%.*s", (int)strcspn(run->problem, " "), run->problem);
     snprintf(repro, sizeof repro, "tileproof bench --memory -k %s --seed %lld '%s'", run->kernel,
-             (long long)isolated->options->seed, label);
-    table_text(table, "memory");
-    table_text(table, label);
-    table_text(table, phase);
-    isolated_sizes(isolated, words);
+             (long long)isolated->options->seed, isolated_begin(isolated, "memory", words, run->problem));
     table_text(table, run->kernel);
     table_integer(table, run->peak_bytes);
     table_integer(table, run->workspace_bytes);

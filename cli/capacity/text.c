@@ -203,7 +203,7 @@ static void print_notes(const struct capacity_report *report) {
     }
     if (shared) printf("%s read keys of an earlier one and keep none of their own\n", counted(shared, "layer", number));
     if (sparse) printf("not counted: the keys by which sparse layers choose\n");
-    if (capacity_evicts(report)) printf("evicted: an engine that drops keys out of sight; a prompt's rows come on top\n");
+    if (capacity_evicts(report)) printf("evicted: keys that no later row sees are dropped; a prompt's rows come on top\n");
 }
 
 void capacity_text(const struct capacity_report *report, int md) {

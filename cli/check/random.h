@@ -79,7 +79,7 @@ void draw_dims(struct draft *draft);
 void draw_dtypes(struct draft *draft);
 void draw_lengths(struct draft *draft); /* b, q and k */
 void draw_sequences(struct draft *draft);
-int64_t draw_number(struct draft *draft, int64_t max); /* 0..most, often at a border */
+int64_t draw_number(struct draft *draft, int64_t max); /* 0..max, often at a border */
 
 /* check_random_traits.c */
 void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size);

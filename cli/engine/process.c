@@ -107,8 +107,8 @@ static int await(struct process *p, short events, double *left_ns, char why[WIRE
         struct pollfd ready = {.fd = p->socket, .events = events};
         double begin = now_ns();
         int count = poll(&ready, 1, SLICE_MS);
-        double took = now_ns() - begin, most = 2 * SLICE_MS * 1e6;
-        *left_ns -= took < most ? took : most;
+        double took = now_ns() - begin, max = 2 * SLICE_MS * 1e6;
+        *left_ns -= took < max ? took : max;
         if (count > 0) return 0;
         /* interrupted: a stop is asked for, which comes after this cell */
         if (count < 0 && errno != EINTR) return say(why, "a runner cannot be waited for: ", strerror(errno));

@@ -188,7 +188,7 @@ static int change(const struct options *options, int (*how)(const struct options
 int command_lock(const struct options *options) {
     static const struct {
         const char *name, *words;
-        int least, most, changes;
+        int min, max, changes;
     } verbs[] = {{"list", "FILE", 2, 2, 0},
                  {"show", "FILE [REVISION]", 2, 3, 0},
                  {"diff", "FILE A B, or FILE FILE", 2, 5, 0},
@@ -202,7 +202,7 @@ int command_lock(const struct options *options) {
         complain("lock '%s': it must be list, show, diff, drop or merge, then the lock", verb);
         return EXIT_USAGE;
     }
-    if (options->file_count < verbs[which].least || options->file_count > verbs[which].most) {
+    if (options->file_count < verbs[which].min || options->file_count > verbs[which].max) {
         complain("%d words given: lock %s takes %s", options->file_count - 1, verb, verbs[which].words);
         return EXIT_USAGE;
     }

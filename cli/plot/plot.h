@@ -90,7 +90,7 @@ int series_add_bytes(struct series_list *list, const struct plot_row *row);
 int series_add_memory(struct series_list *list, const struct plot_row *row);
 int series_add_peer(struct series_list *list, const struct plot_row *row);
 int series_add_latency(struct series_list *list, const struct plot_row *row);
-/* Sorts points by x, drops series of fewer than `least` distinct x and what is too much to show. */
+/* Sorts points by x, drops series of fewer than `min` distinct x and what is too much to show. */
 void series_settle(struct series_list *list, size_t min);
 void plot_series_free(struct series_list *list);
 

@@ -160,8 +160,8 @@ void qualify_letters(const struct qualification *all) {
             if (m.rows[i].count[p] > m.width[p]) m.width[p] = m.rows[i].count[p];
     qsort(m.rows, (size_t)all->model_count, sizeof *m.rows, worse_first);
     int pair = TERMINAL_COLUMNS / 2 - 1 - letters_width(&m), across = all->model_count > 1 && pair >= MIN_NAME ? 2 : 1;
-    int most = across == 2 ? pair : TERMINAL_COLUMNS - 1 - letters_width(&m);
-    if (name > most) name = most < MIN_NAME ? MIN_NAME : most;
+    int max = across == 2 ? pair : TERMINAL_COLUMNS - 1 - letters_width(&m);
+    if (name > max) name = max < MIN_NAME ? MIN_NAME : max;
     int lines = (all->model_count + across - 1) / across;
     for (int i = 0; i < across; i++) print_head(&m, name, i + 1 < across);
     printf("\n");

@@ -165,23 +165,6 @@ static json_t *report_json(const struct replay *replay, const struct rows *rows)
     return NULL;
 }
 
-static int write_json(const struct replay *replay, const struct rows *rows, const char *path) {
-    struct atomic_file out;
-    json_t *report = report_json(replay, rows);
-    if (!report) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
-    int code = file_open(&out, path);
-    if (!code) {
-        int bad = json_dumpf(report, out.stream, JSON_INDENT(1)) || fputc('\n', out.stream) == EOF;
-        code = file_close(&out, !bad);
-        if (bad) code = EXIT_FAILED;
-    }
-    json_decref(report);
-    return code;
-}
-
 int replay_report(const struct replay *replay) {
     struct rows rows;
     if (rows_make(&rows, replay)) {
@@ -195,7 +178,8 @@ int replay_report(const struct replay *replay) {
     print_rows(replay, &rows);
     int code = print_owners(replay, &rows), grown = 0;
     if (!code && replay->before) grown = report_compare(replay, &rows);
-    if (!code && replay->options->format) code = write_json(replay, &rows, replay->options->format);
+    const char *path = replay->options->format;
+    if (!code && path) code = file_write_json(path, report_json(replay, &rows), JSON_INDENT(1));
     rows_free(&rows);
     return code ? code : grown ? EXIT_FAILED : EXIT_FINE;
 }

@@ -2,12 +2,10 @@
 #include "terminal/terminal.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 int is_coloured(FILE *out) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(out)) && !(no && *no) && term && *term && strcmp(term, "dumb");
+    const char *no = getenv("NO_COLOR");
+    return is_capable(out) && !(no && *no);
 }
 
 void print_coloured(FILE *out, enum colour colour, const char *text) {

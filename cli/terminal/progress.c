@@ -24,12 +24,16 @@ static struct {
 } bar;
 static int asked_for;
 
+int is_capable(FILE *out) {
+    const char *term = getenv("TERM");
+    return isatty(fileno(out)) && term && *term && strcmp(term, "dumb");
+}
+
 void progress_ask(int asked) { asked_for = asked; }
 
 void progress_begin(const char *what, double of, const char *unit) {
-    const char *term = getenv("TERM");
     progress_end();
-    bar.terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb"); /* a dumb one cannot write over a line */
+    bar.terminal = is_capable(stderr);
     bar.of = of, bar.unit = unit, bar.done = 0, bar.before = 0, bar.started = 0, bar.left = -1;
     bar.begin = now_seconds();
     bar.next = bar.begin + (bar.terminal ? first_here : first_elsewhere);

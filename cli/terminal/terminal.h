@@ -13,8 +13,11 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* ---- progress. On a terminal a line that is written over; elsewhere nothing, or with --progress a line now and then. One
-   at a time; threads that share it take turns. ---- */
+/* A terminal that takes control sequences, so that a line can be written over: TERM is set, and not dumb. */
+int is_capable(FILE *out);
+
+/* ---- progress. On a capable terminal a line that is written over; elsewhere nothing, or with --progress a line now and then.
+   One at a time; threads that share it take turns. ---- */
 
 void progress_ask(int asked);
 /* "check: 120 of 4,124 cases, 300/s, about 13 s left". of 0: how many is not known. unit NULL: they are bytes. */
@@ -41,7 +44,7 @@ int stop_say(const char *more, const char *format, ...) __attribute__((format(pr
 /* waitpid, with progress meanwhile; a child is killed when a stop is asked for. */
 pid_t stop_wait(pid_t child, int *status);
 
-/* ---- colours: on a terminal that is not dumb, unless NO_COLOR is set ---- */
+/* ---- colours: on a capable terminal, unless NO_COLOR is set ---- */
 
 enum colour { COLOUR_NONE, COLOUR_GREEN, COLOUR_YELLOW, COLOUR_RED, COLOUR_MAGENTA, COLOUR_BLUE };
 int is_coloured(FILE *out);

@@ -29,6 +29,23 @@ int file_close(struct atomic_file *file, int keep) {
     return atomic_file_close(file, keep, &error) ? file_failed(&error) : EXIT_FINE;
 }
 
+int file_write_json(const char *path, json_t *value, size_t flags) {
+    struct atomic_file out;
+    if (!value) {
+        complain("out of memory");
+        return EXIT_FAILED;
+    }
+    int code = file_open(&out, path);
+    if (!code) {
+        int bad = json_dumpf(value, out.stream, flags) || fputc('\n', out.stream) == EOF;
+        code = file_close(&out, !bad);
+        if (bad && !code) complain("%s: it could not be written", path);
+        if (bad) code = EXIT_FAILED;
+    }
+    json_decref(value);
+    return code;
+}
+
 static int is_file(const struct named_file *file) { return file->path && strcmp(file->path, "-"); }
 
 int file_clash(const struct named_file *written, const struct named_file *other) {

@@ -3,6 +3,8 @@
 #ifndef TILEPROOF_CLI_TOOL_FILES_H
 #define TILEPROOF_CLI_TOOL_FILES_H
 
+#include <jansson.h>
+
 #include "harness/atomic_file.h"
 
 /* text_read of harness/text_file.h; NULL with the reason printed. */
@@ -10,6 +12,8 @@ char *file_text(const char *path, size_t max, size_t *size);
 /* atomic_file_open and atomic_file_close. */
 int file_open(struct atomic_file *file, const char *path);
 int file_close(struct atomic_file *file, int keep);
+/* The value as JSON and a newline, by jansson's flags. It takes the value; NULL: there was no memory for it. */
+int file_write_json(const char *path, json_t *value, size_t flags);
 
 /* A file of a run, and what it is: "--save", or "the config". */
 struct named_file {

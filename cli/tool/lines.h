@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 enum line_kind {
-    LINE_TEXT,  /* const char *, which lives as long as the object: 1..most printable characters */
-    LINE_WHOLE, /* int64_t in least..most */
-    LINE_REAL,  /* double in least..most */
+    LINE_TEXT,  /* const char *, which lives as long as the object: 1..max printable characters */
+    LINE_WHOLE, /* int64_t in min..max */
+    LINE_REAL,  /* double in min..max */
     LINE_FLAG,  /* int: true or false */
     LINE_ARRAY  /* const json_t * */
 };

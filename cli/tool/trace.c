@@ -9,24 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int write_events(const struct traced_calls *calls, const char *path) {
-    struct atomic_file out;
-    json_t *events = traced_events(calls);
-    if (!events) {
-        complain("out of memory");
-        return EXIT_FAILED;
-    }
-    int code = file_open(&out, path);
-    if (!code) {
-        int bad = json_dumpf(events, out.stream, JSON_COMPACT) || fputc('\n', out.stream) == EOF;
-        code = file_close(&out, !bad);
-        if (bad && !code) complain("%s: it could not be written", path);
-        if (bad) code = EXIT_FAILED;
-    }
-    json_decref(events);
-    return code;
-}
-
 static void tell(size_t count) { progress_at((double)count, "read"); }
 
 static int convert(const struct options *options) {
@@ -45,7 +27,7 @@ static int convert(const struct options *options) {
     if (wrong)
         complain("%s", reason);
     else {
-        code = write_events(&calls, options->format ? options->format : "-");
+        code = file_write_json(options->format ? options->format : "-", traced_events(&calls), JSON_COMPACT);
         traced_free(&calls);
     }
     free(text);

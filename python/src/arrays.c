@@ -219,10 +219,10 @@ static tp_status copy(call *c, int i, tp_error *error) {
 static tp_status check_offsets(const call *c, tp_error *error) {
     const array *offsets = &c->arrays->array[ARRAY_span_offsets], *spans = &c->arrays->array[ARRAY_spans];
     for (int64_t s = 0; offsets->copy != NULL && s < offsets->size[0]; s++) {
-        int64_t at = offsets->copy[s], most = spans->copy != NULL ? spans->size[0] : 0;
-        if (at >= 0 && at <= most) continue;
+        int64_t at = offsets->copy[s], max = spans->copy != NULL ? spans->size[0] : 0;
+        if (at >= 0 && at <= max) continue;
         snprintf(error->text, sizeof error->text, "span_offsets[%lld] is %lld: it must be in 0..%lld, the spans there are",
-                 (long long)s, (long long)at, (long long)most);
+                 (long long)s, (long long)at, (long long)max);
         return error->status = TP_INVALID;
     }
     return TP_OK;

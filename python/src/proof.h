@@ -18,7 +18,7 @@ tp_model *model_of(PyObject *capsule);
 tp_lock *lock_of(PyObject *capsule);
 
 const char *text_of(PyObject *value);             /* of a str, or NULL for None; proof's own functions say what is missing */
-int64_t number_of(const char *name, PyObject *value, int64_t least, int64_t most); /* PyErr_Occurred() says whether it is one */
+int64_t number_of(const char *name, PyObject *value, int64_t min, int64_t max); /* PyErr_Occurred() says whether it is one */
 int threads_of(PyObject *value);                  /* of 0: what the host has */
 int dtype_or_none(const char *name, PyObject *value); /* tp_dtype, or 0 for None; -1: an exception is set */
 int bytes_of(PyObject *value, const char **bytes, Py_ssize_t *size); /* of bytes */

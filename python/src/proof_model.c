@@ -7,11 +7,11 @@ const char *text_of(PyObject *value) {
     return Py_IsNone(value) ? NULL : PyUnicode_AsUTF8AndSize(value, NULL);
 }
 
-int64_t number_of(const char *name, PyObject *value, int64_t least, int64_t most) {
+int64_t number_of(const char *name, PyObject *value, int64_t min, int64_t max) {
     int64_t number = 0;
-    if (PyErr_Occurred() || integer_of(name, value, &number) != 0 || (number >= least && number <= most)) return number;
-    PyErr_Format(PyExc_ValueError, "%s is %lld: it must be in %lld..%lld", name, (long long)number, (long long)least,
-                 (long long)most);
+    if (PyErr_Occurred() || integer_of(name, value, &number) != 0 || (number >= min && number <= max)) return number;
+    PyErr_Format(PyExc_ValueError, "%s is %lld: it must be in %lld..%lld", name, (long long)number, (long long)min,
+                 (long long)max);
     return 0;
 }
 

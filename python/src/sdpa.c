@@ -146,8 +146,8 @@ static int make_output(plain *p, const dl_exchange *exchange, tp_tensor *o) {
 }
 
 static crew crew_of_call(const tp_problem *problem, long exactly) {
-    long most = exactly != 0 || is_small(problem) ? 1 : taken(PyObject_CallNoArgs(torch.threads));
-    return crew_of(problem, (int)exactly, most < 1 ? 1 : (int)most);
+    long max = exactly != 0 || is_small(problem) ? 1 : taken(PyObject_CallNoArgs(torch.threads));
+    return crew_of(problem, (int)exactly, max < 1 ? 1 : (int)max);
 }
 
 static PyObject *run(plain *p, PyObject *const *args) {

@@ -238,7 +238,7 @@ class Autograd(unittest.TestCase):
 
     def test_ops_pass_the_checks_of_pytorch(self):
         x = torch.randn(1, 6, 2, 8, requires_grad=True)
-        plain = (x, x, x, *[None] * 9, [], "", None, 0, -1, True, "bottom_right", -1, -1, None, 0.0, 0.0, -1, 0, False, False, "bshd", "refuse", None, None, 0.0, None, "", "")
+        plain = tileproof._torch_ops._arguments(x, x, x, causal=True)
         torch.library.opcheck(tileproof._torch_ops._forward, plain)
 
 

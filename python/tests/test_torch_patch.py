@@ -318,7 +318,7 @@ class Compile(unittest.TestCase):
 
     def test_ops_pass_the_checks_of_pytorch(self):
         x = torch.randn(1, 6, 2, 8)
-        plain = (x, x, x, *[None] * 9, [], "", None, 0, -1, True, "bottom_right", -1, -1, None, 0.0, 0.0, -1, 0, False, False, "bshd", "refuse", None, None, 0.0, None, "", "")
+        plain = tileproof._torch_ops._arguments(x, x, x, causal=True)
         torch.library.opcheck(tileproof._torch_ops._forward, plain, test_utils=("test_schema", "test_faketensor"))
 
 

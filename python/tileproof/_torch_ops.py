@@ -165,7 +165,7 @@ def _gradients(ctx: Any, d_out: Optional[Tensor], d_lse: Optional[Tensor]) -> tu
 _forward.register_autograd(_gradients, setup_context=_keep)
 
 
-def _call(
+def _arguments(
     q: Tensor, k: Tensor, v: Optional[Tensor], *, latent: Optional[tuple[int, int]] = None, codes: Any = None, causal: bool = False,
     causal_align: str = "bottom_right", window: Any = None, scale: Optional[float] = None, softcap: float = 0.0,
     q_scale: Any = None, mask: Any = None, mask_tree: Optional[str] = None, bias: Optional[Tensor] = None,
@@ -174,7 +174,8 @@ def _call(
     invariant: bool = False, layout: str = "bshd", fallback: str = "refuse", kernel: Optional[str] = None,
     threads: Optional[int] = None, dropout_p: float = 0.0, seed: Optional[Tensor] = None, p_dtype: Optional[str] = None,
     tags: Optional[tuple[Any, ...]] = None,
-) -> Any:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
+    """What the op takes, from the words of tileproof.attention."""
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
@@ -187,12 +188,16 @@ def _call(
             raise ValueError(f"{name} is on {x.device} and q on {q.device}: all tensors must be on one device, the CPU")
     if q_scale is not None and len(q_scale) != 3:
         raise ValueError(f"q_scale is {q_scale!r}: it must be None or a tuple (beta, length, offset)")
-    return _forward(
+    return (
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed,
         list(given.values()), " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
         right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
         _tags_text(tags) if tags else "", " ".join(x or "-" for x in codes[:2]) if codes else "",
     )  # fmt: skip
+
+
+def _call(q: Tensor, k: Tensor, v: Optional[Tensor], **options: Any) -> Any:
+    return _forward(*_arguments(q, k, v, **options))
 
 
 NO_GRADIENT = ("page_table", "indices", "latent", "invariant", "shared_with", "k_scales", "v_scales", "kv_format")  # what serves caches and decoding is not trained through

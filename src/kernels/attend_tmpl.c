@@ -8,7 +8,7 @@
  *     l' = l*c + sum p                c = 2^((m - m') unit), exactly 1 when the maximum stands
  *     o' = o*c + p v                  p as dropout leaves it, times the key's v_scale
  *
- * For few rows dots has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip
+ * For few rows qk has left the scores in s. Rows are taken in strips of MR, keys in panels of NR. A strip
  * computes only the panels its rows see, and only panels that some row sees in part are masked. Rows that see
  * more than one interval of the block come with bits, whose union and intersection over a strip class its
  * panels. Error: docs/maths.md.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mix: o = o*c + p v for few rows, straight from the values as they lie in memory. The chain of each element is
+ * pv: o = o*c + p v for few rows, straight from the values as they lie in memory. The chain of each element is
  * that of values_body in gemm.h, so the bits are the same as by way of the packed form.
  */
 #include "kernels/function.h"

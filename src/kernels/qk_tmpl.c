@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dots: scores of few rows straight from the keys as they lie in memory. A decode row meets each key once,
+ * qk: scores of few rows straight from the keys as they lie in memory. A decode row meets each key once,
  * so packing would cost more than it saves. VEC_DOT_ROWS rows by VEC_DOT_KEYS keys at a time; each score is
  * sixteen chains over the head dim, whatever the ISA, joined by the tree of vec_sum16.
  */

@@ -112,8 +112,8 @@ static void keep_token(const tp_cache *cache, const tp__kv_slot *slot, const way
     double loss = put_token(w, rows, row, turn, tp__kv_row(cache, slot, &w->to, token), scales);
     uint64_t bits;
     memcpy(&bits, &loss, sizeof bits);
-    uint_fast64_t most = atomic_load_explicit(cache->loss, memory_order_relaxed);
-    while (bits > most && !atomic_compare_exchange_weak_explicit(cache->loss, &most, bits, memory_order_relaxed,
+    uint_fast64_t max = atomic_load_explicit(cache->loss, memory_order_relaxed);
+    while (bits > max && !atomic_compare_exchange_weak_explicit(cache->loss, &max, bits, memory_order_relaxed,
                                                                  memory_order_relaxed)) {
     }
 }

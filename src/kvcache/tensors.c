@@ -129,14 +129,14 @@ tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t count,
     TP_TRY(check_array("shared_lens", shared_lens, index, count, error));
     for (int64_t i = 0; sequences != NULL && i < count; i++) TP_TRY(tp__kv_use(cache, sequences[i], &slot, error));
     for (int64_t i = 0; i < count; i++) {
-        int64_t with = -1, most = 0;
+        int64_t with = -1, max = 0;
         const tp__kv_slot *own = slot_of(cache, first, sequences, i);
         for (int64_t j = 0; j < i; j++) {
             const int64_t keys = common_keys(cache, own, slot_of(cache, first, sequences, j));
-            if (keys > most) with = j, most = keys;
+            if (keys > max) with = j, max = keys;
         }
         tp__kv_set(cache, shared_with, i, with);
-        tp__kv_set(cache, shared_lens, i, most);
+        tp__kv_set(cache, shared_lens, i, max);
     }
     return TP_OK;
 }

@@ -22,18 +22,10 @@ static tp_status check_arrays(const tp_problem *p, const tp_tensors *t, tp_error
     const int asked[] = {p->bias_dtype != 0, p->alibi, p->sinks};
     for (int i = 0;; i++) {
         tp__mask_array array = tp__gradient_array_at(p, t, i);
-        uintptr_t end;
         if (array.name == NULL) return TP_OK;
-        if (array.data == NULL) continue;
-        TP_REQUIRE(asked[i], error, TP_INVALID, "%s is %p though the problem has no %s: it must be NULL",
-                   array.name, array.data, array.name + 2);
-        TP_REQUIRE((uintptr_t)array.data % (uintptr_t)array.unit == 0, error, TP_INVALID,
-                   "%s is %p: it must be aligned to its elements of %lld bytes", array.name, array.data,
-                   (long long)array.unit);
-        TP_REQUIRE(!__builtin_add_overflow((uintptr_t)array.data, (uintptr_t)array.bytes, &end) &&
-                       array.bytes < INT64_MAX,
-                   error, TP_INVALID, "%s spans %lld bytes from %p: its last byte must be within the address space",
-                   array.name, (long long)array.bytes, array.data);
+        TP_REQUIRE(array.data == NULL || asked[i], error, TP_INVALID,
+                   "%s is %p though the problem has no %s: it must be NULL", array.name, array.data, array.name + 2);
+        TP_TRY(tp__mask_array_check(&array, error));
     }
 }
 

@@ -84,20 +84,25 @@ tp__mask_array tp__mask_array_at(const tp_problem *p, const tp_tensors *t, int i
     return array;
 }
 
+tp_status tp__mask_array_check(const tp__mask_array *array, tp_error *error) {
+    uintptr_t end;
+    if (array->data == NULL) return TP_OK;
+    TP_REQUIRE((uintptr_t)array->data % (uintptr_t)array->unit == 0, error, TP_INVALID,
+               "%s is %p: it must be aligned to its elements of %lld bytes", array->name, array->data,
+               (long long)array->unit);
+    TP_REQUIRE(!__builtin_add_overflow((uintptr_t)array->data, (uintptr_t)array->bytes, &end) &&
+                   array->bytes < INT64_MAX,
+               error, TP_INVALID,
+               "%s spans %lld bytes from %p: its last byte must be within the address space",
+               array->name, (long long)array->bytes, array->data);
+    return TP_OK;
+}
+
 static tp_status check_arrays(const tp_problem *p, const tp_tensors *t, tp_error *error) {
     for (int i = 0;; i++) {
         tp__mask_array array = tp__mask_array_at(p, t, i);
-        uintptr_t end;
         if (array.name == NULL) return TP_OK;
-        if (array.data == NULL) continue;
-        TP_REQUIRE((uintptr_t)array.data % (uintptr_t)array.unit == 0, error, TP_INVALID,
-                   "%s is %p: it must be aligned to its elements of %lld bytes", array.name, array.data,
-                   (long long)array.unit);
-        TP_REQUIRE(!__builtin_add_overflow((uintptr_t)array.data, (uintptr_t)array.bytes, &end) &&
-                       array.bytes < INT64_MAX,
-                   error, TP_INVALID,
-                   "%s spans %lld bytes from %p: its last byte must be within the address space",
-                   array.name, (long long)array.bytes, array.data);
+        TP_TRY(tp__mask_array_check(&array, error));
     }
 }
 

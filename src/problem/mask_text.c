@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks in the text form. Words are those of the table of kinds; how they compose is one formula, written as
- * models use them. A word's place in it stands in the table, too:
- *
- *     ((causal AND (window OR first) AND chunk) OR prefix OR spans)
- *     AND documents AND spans-and AND tree AND bits AND callback
- *
- * Any other tree is written in postfix order: mask=causal,first:4,or.
+ * Masks in the text form. Words are those of the table of kinds. They compose by one formula, which section 3 of tileproof.h
+ * has; the table gives each word its place in it. Any other tree is written in postfix order: mask=causal,first:4,or.
  */
 #include "problem/mask_text.h"
 

@@ -111,6 +111,8 @@ typedef struct tp__mask_array {
 tp__mask_array tp__mask_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
 /* The same of a backward call's outputs that are no tensors: gradients of bias, slopes and sinks. */
 tp__mask_array tp__gradient_array_at(const tp_problem *problem, const tp_tensors *tensors, int index);
+/* Is it aligned, and does it end within the address space? */
+tp_status tp__mask_array_check(const tp__mask_array *array, tp_error *error);
 
 /* Bytes from the first to behind the last element of so many dims; saturates. */
 int64_t tp__span_bytes(const int64_t *stride, const int64_t *extent, int dims, int64_t unit, int64_t row_bytes);

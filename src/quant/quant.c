@@ -40,31 +40,31 @@ static double nearest(double x) { return (x + 0x1.8p52) - 0x1.8p52; }
 
 /* The greatest |value|, and whether any is not finite, which is not counted. */
 static double greatest(const float *row, int64_t n, int *not_finite) {
-    float most = 0;
+    float max = 0;
     uint32_t beyond = 0;
     for (int64_t x = 0; x < n; x++) {
         uint32_t bits = tp__bits(row[x]) & 0x7fffffffu, out = 0u - (bits >= 0x7f800000u);
         float size = tp__float(bits & ~out);
         beyond |= out;
-        most = size > most ? size : most;
+        max = size > max ? size : max;
     }
     *not_finite = beyond != 0;
-    return most;
+    return max;
 }
 
-/* The scale of elements of which `most` is the greatest; 0 for zeros. */
-static float scale_f32(tp_dtype dtype, double most) {
+/* The scale of elements of which `max` is the greatest; 0 for zeros. */
+static float scale_f32(tp_dtype dtype, double max) {
     double limit = codes_of[dtype].limit;
-    float scale = (float)(most / limit);
-    return most > (limit + codes_of[dtype].margin) * (double)scale ? tp__float(tp__bits(scale) + 1) : scale;
+    float scale = (float)(max / limit);
+    return max > (limit + codes_of[dtype].margin) * (double)scale ? tp__float(tp__bits(scale) + 1) : scale;
 }
 
-static uint16_t scale_f16(tp_dtype dtype, double most) {
+static uint16_t scale_f16(tp_dtype dtype, double max) {
     enum { GREATEST = 0x7bff };
     double limit = codes_of[dtype].limit;
-    uint16_t scale = tp__to_f16((float)(most / limit));
+    uint16_t scale = tp__to_f16((float)(max / limit));
     if (scale > GREATEST) return GREATEST; /* values beyond limit * 65504 become that */
-    return most > (limit + codes_of[dtype].margin) * (double)tp__from_f16(scale) && scale < GREATEST ? scale + 1 : scale;
+    return max > (limit + codes_of[dtype].margin) * (double)tp__from_f16(scale) && scale < GREATEST ? scale + 1 : scale;
 }
 
 static uint8_t to_e4m3(double value) {
@@ -104,8 +104,8 @@ static void write_codes(tp_dtype dtype, const float *value, int64_t n, double sc
 /* A group with a scale of 16 bits, which it returns. */
 static uint16_t quantise_group(tp_dtype dtype, const float *value, int64_t n, uint8_t *codes, int64_t at) {
     int not_finite;
-    double most = greatest(value, n, &not_finite);
-    uint16_t scale = not_finite ? 0x7e00 : scale_f16(dtype, most);
+    double max = greatest(value, n, &not_finite);
+    uint16_t scale = not_finite ? 0x7e00 : scale_f16(dtype, max);
     write_codes(dtype, value, n, (double)tp__from_f16(scale), codes, at);
     return scale;
 }
@@ -113,10 +113,10 @@ static uint16_t quantise_group(tp_dtype dtype, const float *value, int64_t n, ui
 static double row_loss(tp_dtype dtype, tp_scales kind, int64_t dim, const float *row, const void *codes,
                        const void *scales) {
     int not_finite;
-    double most = greatest(row, dim, &not_finite), loss = 0;
+    double max = greatest(row, dim, &not_finite), loss = 0;
     if (not_finite) return INFINITY;
     for (int64_t x = 0; x < dim; x++) loss = fmax(loss, fabs((double)row[x] - tp__stored(dtype, kind, codes, scales, x)));
-    return most > 0 ? loss / most : 0;
+    return max > 0 ? loss / max : 0;
 }
 
 void tp__quantise_row(tp_dtype dtype, tp_scales kind, int64_t dim, const float *row, float tensor_scale, void *codes,
@@ -126,8 +126,8 @@ void tp__quantise_row(tp_dtype dtype, tp_scales kind, int64_t dim, const float *
         scales = &tensor_scale;
     } else if (kind == TP_SCALES_TOKEN) {
         int not_finite;
-        double most = greatest(row, dim, &not_finite);
-        float scale = not_finite && dtype != TP_E4M3 ? NAN : scale_f32(dtype, most);
+        double max = greatest(row, dim, &not_finite);
+        float scale = not_finite && dtype != TP_E4M3 ? NAN : scale_f32(dtype, max);
         write_codes(dtype, row, dim, (double)scale, codes, 0);
         *(float *)scales = scale;
     } else {

@@ -27,9 +27,9 @@ int64_t tp_scales_bytes(tp_scales kind, int64_t dim) {
 }
 
 /* Rows lie apart from each other; strides of one row are never taken. */
-static tp_status check_stride(const tp_quantised *q, const char *name, int64_t stride, int64_t least, tp_error *error) {
-    TP_REQUIRE(q->rows < 2 || stride >= least, error, TP_INVALID, "%s is %lld with rows of %lld: rows must lie apart", name,
-               (long long)stride, (long long)least);
+static tp_status check_stride(const tp_quantised *q, const char *name, int64_t stride, int64_t min, tp_error *error) {
+    TP_REQUIRE(q->rows < 2 || stride >= min, error, TP_INVALID, "%s is %lld with rows of %lld: rows must lie apart", name,
+               (long long)stride, (long long)min);
     TP_REQUIRE(q->rows < 2 || stride <= INT64_MAX / 8 / q->rows, error, TP_INVALID,
                "%s is %lld with %lld rows: offsets must fit in int64", name, (long long)stride, (long long)q->rows);
     return TP_OK;

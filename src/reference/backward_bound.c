@@ -107,9 +107,9 @@ void tp__pairs_bound(tp__backward_row *b) {
             key->stays * (p_error + (row->problem->dropout > 0 ? 3 * UNIT * (p + p_error) : 0));
         pair->score_error = d.error;
         pair->d_error = through_score(row, key, d).error;
-        double unit = row->rounding->weight, least = row->rounding->flushes; /* as they are rounded before they are summed */
-        pair->p_error += unit * (pair->p + pair->p_error) + least;
-        pair->d_error += unit * (fabs(pair->d_plain) + pair->d_error) + least;
+        double unit = row->rounding->weight, flushed = row->rounding->flushes; /* as they are rounded before they are summed */
+        pair->p_error += unit * (pair->p + pair->p_error) + flushed;
+        pair->d_error += unit * (fabs(pair->d_plain) + pair->d_error) + flushed;
     }
 }
 

@@ -71,7 +71,7 @@ static void await(atomic_llong *value, int64_t wanted) {
     while (atomic_load_explicit(value, memory_order_acquire) != wanted) sched_yield();
 }
 
-/* The unit's first task takes the slot over, says which block may begin with each tile, and serves tiles that see
+/* The first task of a kv_head_task takes the slot over, says which block may begin with each tile, and serves tiles that see
    no key. */
 static void open_kv_head(const tp__backward *b, const tp__back_task *task, tp__slot *slot, tp__trace *trace) {
     if (task->block > 0) {

@@ -2,12 +2,12 @@
 /*
  * What the files of the backward strategy share.
  *
- *     unit    the rows of one KV head of one sequence, and its keys
- *     tile    TP__BACK_ROWS merged rows of a unit
- *     task    one block of keys of a unit: it owns the block's dk and dv
- *     slot    a unit's rows in float32: q, d_o, dq
+ *     kv_head_task    the rows of one KV head of one sequence, and its keys
+ *     tile            TP__BACK_ROWS merged rows of a kv_head_task
+ *     task            one block of keys of a kv_head_task: it owns the block's dk and dv
+ *     slot            the rows of a kv_head_task in float32: q, d_o, dq
  *
- * Tasks are claimed by an ascending ticket: units in order, blocks in order within each.
+ * Tasks are claimed by an ascending ticket: each kv_head_task in order, blocks in order within it.
  */
 #ifndef TP_STRATEGIES_BACKWARD_H
 #define TP_STRATEGIES_BACKWARD_H
@@ -18,10 +18,11 @@
 #include "strategies/visibility.h"
 #include "strategies/strategy.h"
 
-/* The rows of a unit. As many slots as can be in use: a unit takes one over when the unit that had it is done. */
+/* The rows of a kv_head_task. There are as many slots as can be in use: a kv_head_task takes one over when the one that had it
+   is done. */
 typedef struct tp__slot {
     atomic_llong kv_head_task;      /* whose rows these are; -1: nobody's yet */
-    atomic_llong left;      /* tasks of the unit that are not done */
+    atomic_llong left;      /* of its tasks: those that are not done */
     void *q, *d_o;          /* [rows][ldq], [rows][ldo], as load_q leaves them */
     float *dq;              /* [rows][ldq] */
     float *lse, *delta;     /* [rows] */
@@ -49,7 +50,7 @@ typedef struct tp__backward {
     int64_t *first_task;    /* [batch + 1] of each sequence */
     tp__interval *hull;     /* [batch][tiles] keys that a tile's rows see, from first to last */
     int64_t tiles;          /* of a sequence, at most */
-    int64_t rows;           /* of a unit, at most */
+    int64_t rows;           /* of a kv_head_task, at most */
     int64_t ldq, ldo, lds;
     int block, slots;
     tp__slot *slot;
@@ -64,7 +65,7 @@ typedef struct tp__backward {
 /* In which order tasks must add to d_bias, for sums that do not depend on threads. */
 typedef enum tp__bias_order {
     TP__BIAS_DISJOINT,  /* no two add to the same element */
-    TP__BIAS_HEADS,  /* units share elements, blocks and tiles do not: after the same block of the unit before */
+    TP__BIAS_HEADS,  /* heads share elements, blocks and tiles do not: after the same block of the head before */
     TP__BIAS_TASKS   /* anything: after all tasks before */
 } tp__bias_order;
 

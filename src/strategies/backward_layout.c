@@ -46,26 +46,26 @@ int64_t tp__back_blocks(const tp__backward *b, int64_t kv_len) {
     return tp__max((kv_len + b->block - 1) / b->block, 1);
 }
 
-/* Threads at work on tasks in order are within so many units where all have as many blocks; shorter sequences can
+/* Threads at work on tasks in order are within so many kv_head_tasks where all have as many blocks; shorter sequences can
    use more slots, which they get while these are small. Changes no bit. */
-static int slots_of(const tp__backward *b, int threads, int64_t units, int64_t blocks) {
+static int slots_of(const tp__backward *b, int threads, int64_t kv_head_tasks, int64_t blocks) {
     int64_t bytes = tp__times(tp__times(b->rows, 2 * b->ldq + b->ldo), sizeof(float));
     int64_t min = (threads + blocks - 1) / blocks + 1, fit = SLOTS_BYTES / tp__max(bytes, 1);
     int64_t max = threads > 1 ? threads + 1 : 1;
-    return (int)tp__min(tp__min(max, tp__max(min, fit)), tp__max(units, 1));
+    return (int)tp__min(tp__min(max, tp__max(min, fit)), tp__max(kv_head_tasks, 1));
 }
 
 void tp__back_lay_out(tp__backward *b, const tp_problem *p, const tp__kernel_set *kernels, int threads,
                       tp__arena *arena) {
-    int64_t units = tp__times(p->batch, p->kv_heads), group = p->q_heads / p->kv_heads;
+    int64_t kv_head_tasks = tp__times(p->batch, p->kv_heads), group = p->q_heads / p->kv_heads;
     b->block = tp__back_block(tp__max(p->head_dim_qk, p->head_dim_v));
     b->ldq = padded(p->head_dim_qk);
     b->ldo = padded(p->head_dim_v);
     b->lds = b->block + 16;
     b->rows = tp__times(p->q_len, group);
     b->tiles = b->rows / TP__BACK_ROWS + 1;
-    b->slots = slots_of(b, threads, units, tp__back_blocks(b, p->kv_len));
-    int64_t tasks = tp__times(units, tp__back_blocks(b, p->kv_len));
+    b->slots = slots_of(b, threads, kv_head_tasks, tp__back_blocks(b, p->kv_len));
+    int64_t tasks = tp__times(kv_head_tasks, tp__back_blocks(b, p->kv_len));
     b->first_task = TP_TAKE(arena, int64_t, p->batch + 1);
     b->hull = TP_TAKE(arena, tp__interval, tp__times(p->batch, b->tiles));
     b->slot = TP_TAKE(arena, tp__slot, b->slots);

@@ -12,7 +12,7 @@ static tp__rows rows_of(const tp__back_task *task, int64_t tile, const tp_proble
                       tensor->stride[1], tensor->stride[2]};
 }
 
-/* Where the unit's rows begin in a tensor laid out like q. */
+/* Where the rows of a kv_head_task begin in a tensor laid out like q. */
 static char *kv_head_start(const tp__backward *b, const tp__back_task *task, const tp_tensor *tensor, int32_t dtype) {
     const tp_problem *p = b->job->problem;
     int64_t head = task->head * (p->q_heads / p->kv_heads);

@@ -54,6 +54,15 @@ tp_context *support_context(tp_policy policy, const char *disable) {
     return context;
 }
 
+tp_status support_asks(tp_context *context, const char *text) {
+    tp_problem problem;
+    tp_decision *decision;
+    assert_int_equal(tp_problem_parse(text, &problem, NULL, NULL), TP_OK);
+    tp_status status = tp_explain(context, &problem, NULL, &decision, NULL);
+    tp_decision_destroy(decision);
+    return status;
+}
+
 void support_pretend(tp_qualification *q) {
     tp_context *context = support_context(TP_REFUSE, NULL);
     tp_error error = TP_ERROR_INIT;

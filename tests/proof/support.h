@@ -49,5 +49,7 @@ struct text support_old_lock(void);
 /* The first place of `from` becomes `to`. */
 void text_replace(struct text *text, const char *from, const char *to);
 tp_context *support_context(tp_policy policy, const char *disable);
+/* Would the context serve this problem? */
+tp_status support_asks(tp_context *context, const char *text);
 
 #endif

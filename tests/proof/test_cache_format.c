@@ -374,15 +374,6 @@ static void a_changed_loss_is_told(void **state) {
     assert_null(strstr(text, "loss"));
 }
 
-static tp_status asks(tp_context *context, const char *text) {
-    tp_problem problem;
-    tp_decision *decision;
-    assert_int_equal(tp_problem_parse(text, &problem, NULL, NULL), TP_OK);
-    tp_status status = tp_explain(context, &problem, NULL, &decision, NULL);
-    tp_decision_destroy(decision);
-    return status;
-}
-
 /* Policy locked serves from the cache that was qualified, and from no other. */
 static void preflight_by_cache(void **state) {
     (void)state;
@@ -398,7 +389,7 @@ static void preflight_by_cache(void **state) {
     put(lock, model, "i8");
     assert_int_equal(tp_preflight(context, lock, model, options.declared, &error), TP_UNSUPPORTED);
     says(error.text, "not qualified: the lock has it with cache i8/token, and not with plain");
-    assert_int_equal(asks(context, i8), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, i8), TP_NOT_LOCKED);
     options.cache = "i8/q8_0";
     assert_int_equal(tp_preflight_with(context, lock, model, &options, &error), TP_UNSUPPORTED);
     options.cache = "fp8";
@@ -408,9 +399,9 @@ static void preflight_by_cache(void **state) {
     assert_int_equal(tp_preflight_with(context, lock, model, &options, &error), TP_INVALID);
     options.reserved = 0;
     assert_int_equal(tp_preflight_with(context, lock, model, &options, &error), TP_OK);
-    assert_int_equal(asks(context, i8), TP_OK);
-    assert_int_equal(asks(context, plain), TP_NOT_LOCKED);
-    assert_int_equal(asks(context, blocks), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, i8), TP_OK);
+    assert_int_equal(support_asks(context, plain), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, blocks), TP_NOT_LOCKED);
     struct text metrics = {NULL, 0};
     assert_int_equal(tp_metrics_write(context, text_collect, &metrics), TP_OK);
     says(metrics.bytes, "\ntileproof_lock_stale 0\n");
@@ -418,8 +409,8 @@ static void preflight_by_cache(void **state) {
     free(metrics.bytes);
     put(lock, model, NULL);
     assert_int_equal(tp_preflight(context, lock, model, options.declared, &error), TP_OK); /* both, one after the other */
-    assert_int_equal(asks(context, plain), TP_OK);
-    assert_int_equal(asks(context, i8), TP_OK);
+    assert_int_equal(support_asks(context, plain), TP_OK);
+    assert_int_equal(support_asks(context, i8), TP_OK);
     /* what a file wants is asked for, or not */
     options.cache = NULL;
     assert_int_equal(tp_preflight_with(context, lock, file, &options, &error), TP_INVALID);

@@ -2,15 +2,6 @@
 /* Preflight: a lock and a model become permits of a context, or a refusal that names what is wrong. */
 #include "support.h"
 
-static tp_status asks(tp_context *context, const char *text) {
-    tp_problem problem;
-    tp_decision *decision;
-    assert_int_equal(tp_problem_parse(text, &problem, NULL, NULL), TP_OK);
-    tp_status status = tp_explain(context, &problem, NULL, &decision, NULL);
-    tp_decision_destroy(decision);
-    return status;
-}
-
 static void preflight_permits(void **state) {
     (void)state;
     tp_model *model = support_model(support_config);
@@ -19,11 +10,11 @@ static void preflight_permits(void **state) {
     tp_lock *lock = support_parse(&text);
     tp_context *context = support_context(TP_LOCKED, NULL);
     tp_error error = TP_ERROR_INIT;
-    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
     assert_int_equal(tp_preflight(context, lock, model, "engine=1,torch=2.4", &error), TP_OK);
-    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_OK); /* any length */
-    assert_int_equal(asks(context, "b3 h4/2 q1 k900 d64 f32 causal"), TP_OK);
-    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d80 f32 causal"), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_OK); /* any length */
+    assert_int_equal(support_asks(context, "b3 h4/2 q1 k900 d64 f32 causal"), TP_OK);
+    assert_int_equal(support_asks(context, "b1 h4/2 q300 k300 d80 f32 causal"), TP_NOT_LOCKED);
     struct text metrics = {NULL, 0};
     assert_int_equal(tp_metrics_write(context, text_collect, &metrics), TP_OK);
     assert_non_null(strstr(metrics.bytes, "\ntileproof_lock_loaded 1\n"));
@@ -60,7 +51,7 @@ static void preflight_refuses(void **state) {
                         "causal\"}]}");
     assert_int_equal(tp_preflight(context, lock, other, "torch=2.4,engine=1", &error), TP_UNSUPPORTED);
     assert_non_null(strstr(error.text, "the lock has it with another config"));
-    assert_int_equal(asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
+    assert_int_equal(support_asks(context, "b1 h4/2 q300 k300 d64 f32 causal"), TP_NOT_LOCKED);
     /* one cell that failed */
     support_put_changed(lock, model, &identity, 2, fails);
     assert_int_equal(tp_lock_use_at(lock, 2, &use), TP_OK);

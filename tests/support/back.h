@@ -29,7 +29,7 @@ typedef struct back {
     float *d_bias, *d_slopes, *d_sinks;
     size_t bias_count, slope_count;
     int flags;
-    struct head_oracle *oracle; /* of the first back_check: later ones take the data to be the same */
+    struct gradients_oracle *oracle; /* of the first back_check: later ones take the data to be the same */
 } back;
 
 back *back_new(const char *text, int flags);
@@ -45,7 +45,7 @@ void back_run(back *b, const call_how *how, tp_receipt *receipt);
 /* The backward call alone, its outputs poisoned before. */
 tp_status back_try(back *b, const call_how *how, tp_receipt *receipt, tp_error *error);
 
-/* Against the definition in double, computed here. */
+/* Against the definition in double, by the error rule of harness/gradients.h. */
 void back_check(back *b, const char *what);
 /* Frees what back_check remembers. */
 void back_forget(back *b);

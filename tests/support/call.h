@@ -27,7 +27,7 @@
 
 #include <cmocka.h>
 
-#include "harness/mask_data.h" /* of cli/: the same data for the same seed */
+#include "harness/tensors.h"
 #include "tileproof.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -66,13 +66,15 @@ typedef struct call {
     struct mask_data masks; /* what masks and scores read */
     int keeps;                 /* call_keep */
     int32_t arithmetic;        /* of the kernel that wrote o */
-    struct call_oracle *oracle;  /* of the first check, where it is kept */
+    struct oracle *oracle;     /* of the first check, where it is kept */
 } call;
 
 call *call_new(const char *text, const call_shape *shape);
 void call_free(call *c);
 /* What call_check remembers. */
-void call_oracle_free(struct call_oracle *oracle);
+void call_oracle_free(struct oracle *oracle);
+/* The call as the harness knows it, for its oracle. It owns nothing. */
+struct tensors call_view(const call *c);
 
 tp_tensor *call_tensor_of(call *c, call_tensor which);
 int32_t call_dtype(const call *c, call_tensor which);
@@ -124,10 +126,8 @@ int call_quick(void);
    understand its futexes. */
 int call_pool_usable(void);
 
-/* Against the reference: the largest error is at most twice that of TP_NAIVE + 4 ulp(f32) * max|v|
-   + half an ulp of the output's dtype, and every row is under tp_reference's bound; lse likewise.
-   Large calls are checked on a sample of rows that holds the edges, calls of fewer than 64 rows
-   against the bound alone. */
+/* Against the reference, by the error rule of harness/oracle.h. Large calls are checked on a sample of rows that holds the
+   edges. */
 void call_check(call *c, const char *what);
 /* The bounds alone. Twice naive's error is a rule for data that favours neither side; where scores
    of one row lie within a power of two that the factor log2(e) crosses, naive can be three times

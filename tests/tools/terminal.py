@@ -132,7 +132,7 @@ if os.path.isdir(models) and "qualify" in piped(["--help"])[1]:
     code, shown, _ = at_terminal(small)
     expect("colour", code == 0 and "\x1b[32mQ\x1b[0m" in shown, shown)
     expect("columns", all(len(line) <= 80 for line in CONTROL.sub("", shown).replace("\r\n", "\n").split("\n") if "\r" not in line), shown)
-    for name, changes in {"no-color": {"NO_COLOR": "1"}, "dumb": {"TERM": "dumb"}, "no-term": {"TERM": None}}.items():
+    for name, changes in {"no-color": {"NO_COLOR": "1"}, "dumb": {"TERM": "dumb"}, "no-term": {"TERM": None}, "empty-term": {"TERM": ""}}.items():
         code, shown, _ = at_terminal(small, **changes)
         expect(f"colour-{name}", code == 0 and "\x1b[3" not in shown and "\x1b[0m" not in shown, shown)
     expect("colour-no-color-empty", "\x1b[32mQ" in at_terminal(small, NO_COLOR="")[1], "")
@@ -163,6 +163,9 @@ stops("trace-summary", ["trace", "summary", "many.jsonl"], "the first [0-9]+ lin
 # It ends by itself: nothing of it could be kept.
 code, shown, _ = at_terminal(["trace", "convert", "many.jsonl", "-o", "many.json"])
 expect("trace-convert", code == 0 and os.path.exists("many.json") and re.search(rf"\rtrace convert: {NUMBER} calls", shown), shown)
+for term in (None, "", "dumb"):  # one that cannot write over a line gets none
+    code, shown, _ = at_terminal(["trace", "convert", "many.jsonl", "-o", "again.json"], TERM=term)
+    expect(f"progress-term-{term}", code == 0 and "\x1b" not in shown and "trace convert:" not in shown, shown)
 
 # Without a terminal there is no progress, unless it is asked for; JSON stays JSON either way.
 words = ["bench", "-s", "q64", "-d", "64", "-c", "0", "--seconds", "5", "--read-mib", "0", "-o", "json"]

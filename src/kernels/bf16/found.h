@@ -9,7 +9,7 @@
 enum { FOUND_SMALL = 1, FOUND_NOT_FINITE = 2 };
 
 typedef struct found {
-    vec_h least, most; /* of magnitudes; 0 counts as the largest in `least` */
+    vec_h min, max; /* of magnitudes; 0 counts as the largest in `min` */
 } found;
 
 VEC_INLINE found found_nothing(void) {
@@ -18,15 +18,15 @@ VEC_INLINE found found_nothing(void) {
 
 VEC_INLINE void look_at(found *f, vec_h x) {
     vec_h size = x & 0x7fff;
-    f->least = vec_min16(f->least, size - 1);
-    f->most = vec_max16(f->most, size);
+    f->min = vec_min16(f->min, size - 1);
+    f->max = vec_max16(f->max, size);
 }
 
 static inline int found_bits(const found *f) {
     int bits = 0;
     for (int i = 0; i < 2 * VEC_LANES; i++) {
-        if (f->least[i] < (VEC_SMALL_BITS >> 16) - 1) bits |= FOUND_SMALL;
-        if (f->most[i] >= 0x7f80) bits |= FOUND_NOT_FINITE;
+        if (f->min[i] < (VEC_SMALL_BITS >> 16) - 1) bits |= FOUND_SMALL;
+        if (f->max[i] >= 0x7f80) bits |= FOUND_NOT_FINITE;
     }
     return bits;
 }

@@ -8,7 +8,7 @@
  *     vec_f, vec_i, vec_u, vec_f_any               float, int32 and uint32 vectors; unaligned loads
  *     vec_fma, vec_max, vec_scale                  fused where the ISA fuses; NaN rules as written
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
- *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of dots, and vec_sum16 of all its sums
+ *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of qk, and vec_sum16 of all its sums
  *     vec_w, vec_mul_low                           half as many numbers of 64 bits; the product of low halves
  *     vec_zip_even, vec_zip_odd                    a0 b0 a2 b2 ..., a1 b1 a3 b3 ... of two vec_w
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose

@@ -51,6 +51,14 @@ NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  #
              "functions", "spills"}  # they look at code of -O3
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 FIRST = [
+    ("numbers-read-in-", "control|dtype"),
+    ("errors-printed-", "control"),
+    ("scale-folded-", "values"),
+    ("hidden-listed-keys-are-", "paged"),
+    ("tasks-of-lists-", "paged"),
+    ("scores-of-lists-", "paged"),
+    ("record-number-", "json|lock|file_calls"),
+    ("journal-after-the-lock", "files|file_calls"),
     ("codes-", "quant_attention|kernel_functions"),
     ("index-in-32-bits", "strides"),
     ("key-offset-in-32-bits", "strides"),
@@ -151,6 +159,7 @@ FIRST = [
     ("src/masks/callback", "callback|mask_cache|mask_kinds"),
     ("src/masks/", "masks|mask_kinds|mask_rules|mask_cache|mask_results|paged"),
     ("pairs-", "p_bf16|dots|kernel_functions|problem_text"),
+    ("decision-printed-", "control"),
     ("decision-", "allocation|watch"),
     ("device-", "device|backend|tickets"),
     ("ticket-", "tickets|device"),

@@ -114,7 +114,7 @@ int canary_engine(const struct options *options) {
                {"--device", options->device}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (!own[i].given) continue;
-        complain("%s is for this library's own cells, and the cells are those of an engine: leave out %s, or --engine and --runner",
+        complain("%s is for this library's own cells, and the cells are those of an engine: leave out %s, or the engine",
                  own[i].name, own[i].name);
         return EXIT_USAGE;
     }

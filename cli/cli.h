@@ -57,7 +57,7 @@ struct options {
     /* bench: comma lists, see bench/lists.c */
     const char *shapes, *heads, *head_dims, *dtypes, *causals, *windows, *thread_list, *pages;
     const char *seconds, *format, *match, *goals_file, *against;
-    const char *kv_cache; /* qualify, canary, capacity, replay: the cache's format, in the words of tp_cache_format_name */
+    const char *kv_cache; /* qualify, canary, lock, capacity, replay: the cache's format, in the words of tp_cache_format_name */
     const char *phases, *lock, *reason, *journal, *declare, *budget, *drill, *save; /* qualify, canary */
     const char *name, *wait; /* qualify: what the lock calls the model; lock too: how long another update is waited for */
     const char *model;       /* canary: the deployed config */

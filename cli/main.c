@@ -90,6 +90,7 @@ static const struct command commands[] = {
      "  tileproof lock diff tileproof.lock @1a2b @9f8e     two of them\n"
      "  tileproof lock diff old.lock new.lock llama        of two files\n"
      "  tileproof lock drop tileproof.lock @1a2b --reason \"withdrawn\"\n"
+     "  tileproof lock drop tileproof.lock @1a2b --kv-cache i8 --reason \"of 8 bits\"\n"
      "  tileproof lock merge tileproof.lock other-host.lock --reason \"the AVX2 hosts\"\n",
      COMMAND_LOCK, command_lock},
     {"canary", " LOCK [--model CONFIG...]", "is all as the lock says? choice, witnesses, numerics, speed",

@@ -133,6 +133,8 @@ static const struct option_row rows[] = {
      COMMAND_QUALIFY | COMMAND_CAPACITY | COMMAND_REPLAY},
     {"--kv-cache", "FORMAT", "cells with this cache; default of any, and with --model plain", TEXT, FIELD(kv_cache),
      COMMAND_CANARY},
+    {"--kv-cache", "FORMAT", "list, show, diff, drop: revisions with this cache; default of any", TEXT, FIELD(kv_cache),
+     COMMAND_LOCK},
     {"--output", "md|csv|json|jsonl", "what is printed; default a short table", TEXT, FIELD(format),
      COMMAND_QUALIFY},
     {"-v", NULL, "every layer group by phase, as -o md", FLAG, FIELD(verbose), COMMAND_QUALIFY},

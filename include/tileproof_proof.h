@@ -323,6 +323,8 @@ typedef struct tp_lock_revision {
     const char *engine, *mode, *device, *isa, *cache; /* as in tp_identity, with defaults in place of "" */
 } tp_lock_revision;
 #define TP_LOCK_REVISION_INIT { sizeof(tp_lock_revision), 0, 0, "", "", "", "", "", "", "", "" }
+/* config_hash of what tileproof.watch saved: calls that were seen and not judged. tp_lock_fresh leaves such revisions out. */
+#define TP_LOCK_WATCHED "watched"
 /* A model's revisions stand in the order of their updates, the last one last. */
 TP_API tp_status tp_lock_revision_at(const tp_lock *lock, int64_t index, tp_lock_revision *revision);
 /* A cell of a revision, and who uses it. */
@@ -351,7 +353,7 @@ typedef struct tp_lock_history {
     uint32_t struct_size;
     uint32_t reserved;     /* 0 */
     const char *date, *engine, *device, *isa, *build;
-    const char *revisions; /* that were written: "llama 1a2b3c4d5e6f" */
+    const char *revisions; /* that were written: "llama 1a2b3c4d5e6f", "llama 1a2b3c4d5e6f cache i8/token" */
     const char *dropped;   /* to keep no more than was asked for, or by tp_lock_drop; "" for none */
     const char *cells;     /* "9 new, 0 changed, 5 same" */
     const char *reason;

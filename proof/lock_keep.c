@@ -12,6 +12,10 @@ void tp__lock_name(tp__page *page, const json_t *entry) {
     tp__page_put(page, head.model);
     tp__page_put(page, " ");
     tp__page_put(page, config);
+    if (strcmp(head.cache, "plain")) {
+        tp__page_put(page, " cache ");
+        tp__page_put(page, head.cache);
+    }
 }
 
 static int is_same_model(const tp_lock_revision *a, const tp_lock_revision *b) {

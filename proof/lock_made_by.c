@@ -287,7 +287,7 @@ static void look(const tp_lock *lock, const tp_identity *now, const char *isa, s
         asked.mode = head.mode, asked.cache = head.cache; /* in any mode, with any cache */
         wanted = asked;
         wanted.isa = isa;
-        if (!tp__lock_same_engine(&head, &wanted)) continue;
+        if (!tp__lock_same_engine(&head, &wanted) || !strcmp(head.config_hash, TP_LOCK_WATCHED)) continue;
         found->count++;
         if (compare(lock, i, now, &asked, differs, sizeof differs) == TP_OK || found->stale++) continue;
         found->first = head;

@@ -209,8 +209,11 @@ static int empty(trier *r) {
     return failed;
 }
 
+/* What a thread of a fused kernel may keep at a time: 256 rows and 512 keys of scores in float, and the rows' outputs. */
+static const double tiles_of_a_thread = 1 << 20;
+
 /* Does the memory that a call took fit the name of its kernel? It says something only where the scores take more than
-   all inputs and the output would as floats. */
+   all inputs and the output would as floats, and more was taken than tiles of all threads. */
 static void judge_memory(tp__trial *t, const tp__dense *d, int32_t fused) {
     const tp_engine_call *c = &d->call;
     const tp_problem *p = &d->problem;
@@ -219,7 +222,8 @@ static void judge_memory(tp__trial *t, const tp__dense *d, int32_t fused) {
     scores *= (double)p->q_heads * (double)tp_dtype_bytes((tp_dtype)p->q_dtype);
     double floats = 4 * width * ((double)c->q_tokens * (double)p->q_heads + (double)c->kv_tokens * (double)p->kv_heads);
     if (t->cell.temporary <= 0 || scores <= floats) return;
-    int contradicts = fused == TP_ENGINE_UNFUSED ? peak < scores / 2 : peak >= scores;
+    double tiles = tiles_of_a_thread * tp_context_threads(t->context);
+    int contradicts = fused == TP_ENGINE_UNFUSED ? peak < scores / 2 : peak >= scores && peak > tiles;
     if (!contradicts) return;
     snprintf(t->doubt, sizeof t->doubt, "a call took %.4g MB of temporary memory, its scores would take %.4g MB: %s", peak * 1e-6,
              scores * 1e-6,

@@ -97,7 +97,7 @@ static int update(const struct options *options, const struct check_list *list, 
     int code = lock_read_or_create(options->record, &lock);
     if (!code && put_revision(lock, options, list, outcomes, &error) != TP_OK) code = complain_status(&error);
     if (!code) code = lock_write_file(options->record, lock);
-    if (!code) lock_say_last(options->record, lock);
+    if (!code) lock_say_change(options->record, lock, lock_changes(lock) - 1);
     tp_lock_destroy(lock);
     return code;
 }

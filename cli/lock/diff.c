@@ -9,7 +9,8 @@
 #include "qualify/qualify.h"
 
 struct side {
-    const char *path, *word; /* word NULL: every revision */
+    const char *path;
+    struct wanted wanted;
     tp_lock *lock;
 };
 
@@ -25,7 +26,7 @@ static int read_sides(const struct options *options, struct side side[2]) {
         }
         int at = files - 1;
         if (at < 0 || words[at] == 2 - at) break;
-        side[at + words[at]++].word = word; /* the second word of the first file is the other side's */
+        side[at + words[at]++].wanted.word = word; /* the second word of the first file is the other side's */
     }
     int count = 1 + files + words[0] + words[1];
     if (!files || count != options->file_count || (files == 2 && words[0] == 2)) {
@@ -35,7 +36,7 @@ static int read_sides(const struct options *options, struct side side[2]) {
         return EXIT_USAGE;
     }
     if (files == 1) side[1].path = side[0].path;
-    if (files == 2 && words[1] && !words[0]) side[0].word = side[1].word;
+    if (files == 2 && words[1] && !words[0]) side[0].wanted.word = side[1].wanted.word;
     return EXIT_FINE;
 }
 
@@ -45,7 +46,7 @@ static int64_t partner(const struct side *side, const tp_lock_revision *mine, in
     int64_t found = -1;
     int best = -1;
     for (int64_t i = 0; tp_lock_revision_at(side->lock, i, &one) == TP_OK; i++) {
-        if (i == self || !revision_means(&one, side->word) || (by_name && strcmp(one.model, mine->model))) continue;
+        if (i == self || !revision_means(&one, side->wanted) || (by_name && strcmp(one.model, mine->model))) continue;
         int fits = revision_same_engine(&one, mine);
         if (fits >= best) best = fits, found = i;
     }
@@ -59,10 +60,11 @@ static int print_pairs(const struct options *options, const struct side side[2],
     tp_status status = TP_OK;
     if (json) printf("[");
     for (int64_t i = 0; status == TP_OK && tp_lock_revision_at(side[0].lock, i, &mine) == TP_OK; i++) {
-        if (!revision_means(&mine, side[0].word)) continue;
-        int in_order = one_file && !side[1].word;
-        int64_t other = in_order ? revision_next(side[0].lock, i) : partner(&side[1], &mine, one_file ? i : -1, !side[1].word);
-        if (other < 0 || (in_order && !side[0].word && revision_next(side[0].lock, other) >= 0)) continue;
+        if (!revision_means(&mine, side[0].wanted)) continue;
+        int in_order = one_file && !side[1].wanted.word;
+        int64_t other = in_order ? revision_next(side[0].lock, i)
+                                 : partner(&side[1], &mine, one_file ? i : -1, !side[1].wanted.word);
+        if (other < 0 || (in_order && !side[0].wanted.word && revision_next(side[0].lock, other) >= 0)) continue;
         if (json && count) printf(",\n");
         count++;
         status = tp_lock_diff(side[0].lock, i, side[1].lock, other, json ? TP_JSON : TP_TEXT, write_to_file, stdout);
@@ -78,15 +80,15 @@ static int print_pairs(const struct options *options, const struct side side[2],
     return EXIT_USAGE;
 }
 
-int lock_diff(const struct options *options) {
-    struct side side[2] = {{0}};
+int lock_diff(const struct options *options, const char *cache) {
+    struct side side[2] = {{.wanted.cache = cache}, {.wanted.cache = cache}};
     int code = read_sides(options, side);
     int one_file = !code && side[0].path == side[1].path;
     for (int i = 0; i < 2 && !code; i++) {
         code = i && one_file ? EXIT_FINE : lock_read_file(side[i].path, &side[i].lock);
         if (!code && i && one_file) side[1].lock = side[0].lock;
-        if (!code && side[i].word && revision_find(side[i].lock, side[i].word, 0) < 0)
-            code = complain_revision(side[i].path, side[i].lock, side[i].word);
+        if (!code && (side[i].wanted.word || cache) && revision_find(side[i].lock, side[i].wanted, 0) < 0)
+            code = complain_revision(side[i].path, side[i].lock, side[i].wanted);
     }
     if (!code) code = print_pairs(options, side, one_file);
     tp_lock_destroy(side[0].lock);

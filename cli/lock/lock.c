@@ -30,12 +30,13 @@ static const struct column list_columns[] = {
     {"status", "status", 1, 0}, {"cells", "cells", 1, 0},   {"here", "on this host", 1, 0},
 };
 
-static int list_revisions(const struct options *options, const tp_lock *lock, const tp_identity *now) {
+static int list_revisions(const struct options *options, const tp_lock *lock, const tp_identity *now, const char *cache) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     struct table table;
     char engine[400], config[13], why[1024];
     table_open(&table, list_columns, sizeof list_columns / sizeof *list_columns);
     for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++) {
+        if (!revision_means(&one, (struct wanted){NULL, cache})) continue;
         int fresh = tp_lock_revision_fresh(lock, i, now, why, sizeof why) == TP_OK;
         snprintf(config, sizeof config, "%.12s", one.config_hash);
         table_text(&table, one.model);
@@ -44,7 +45,9 @@ static int list_revisions(const struct options *options, const tp_lock *lock, co
         table_text(&table, say_engine(&one, engine));
         table_text(&table, tp_cell_status_name((tp_cell_status)one.status));
         table_integer(&table, one.cell_count);
-        table_text(&table, fresh ? "as qualified" : is_json(options) ? why : "STALE");
+        int asked = !strcmp(one.engine, now->engine) && !strcmp(one.device, now->device) &&
+                    strcmp(one.config_hash, TP_LOCK_WATCHED);
+        table_text(&table, fresh ? "as qualified" : is_json(options) ? why : asked ? "STALE" : "not asked");
     }
     int code = table_print(&table, is_json(options) ? FORMAT_JSON : FORMAT_MD, stdout);
     if (is_json(options)) printf("\n");
@@ -52,7 +55,7 @@ static int list_revisions(const struct options *options, const tp_lock *lock, co
     return code;
 }
 
-static int lock_list(const struct options *options, const tp_lock *lock) {
+static int lock_list(const struct options *options, const tp_lock *lock, const char *cache) {
     tp_identity *now;
     tp_error error = TP_ERROR_INIT;
     tp_lock_history past = TP_LOCK_HISTORY_INIT;
@@ -61,7 +64,7 @@ static int lock_list(const struct options *options, const tp_lock *lock) {
     int code = device_open(options);
     device_identity(now, &on);
     on.cache = "any"; /* each revision with its own */
-    if (!code) code = list_revisions(options, lock, &on);
+    if (!code) code = list_revisions(options, lock, &on, cache);
     tp_identity_destroy(now);
     for (int64_t i = 0; !is_json(options) && tp_lock_history_at(lock, i, &past) == TP_OK; i++)
         printf("%s%s: %s%s%s%s%s: %s\n", i ? "" : "\n", past.date, past.cells, *past.revisions ? ", " : "", past.revisions,
@@ -104,15 +107,15 @@ static void show_cells(struct table *table, const tp_lock *lock, int64_t revisio
     }
 }
 
-static int lock_show(const struct options *options, const tp_lock *lock) {
-    const char *word = options->file_count > 2 ? options->files[2] : NULL;
+static int lock_show(const struct options *options, const tp_lock *lock, const char *cache) {
+    struct wanted wanted = {options->file_count > 2 ? options->files[2] : NULL, cache};
     struct table table;
     int64_t revision;
     char engine[400];
     int code = EXIT_FINE, json = is_json(options);
-    if (revision_find(lock, word, 0) < 0) return complain_revision(options->files[1], lock, word ? word : "");
+    if (revision_find(lock, wanted, 0) < 0) return complain_revision(options->files[1], lock, wanted);
     table_open(&table, show_columns, sizeof show_columns / sizeof *show_columns);
-    for (int64_t i = 0; (revision = revision_find(lock, word, i)) >= 0 && !code; i++) {
+    for (int64_t i = 0; (revision = revision_find(lock, wanted, i)) >= 0 && !code; i++) {
         tp_lock_revision one = TP_LOCK_REVISION_INIT;
         tp_lock_revision_at(lock, revision, &one);
         show_cells(&table, lock, revision);
@@ -131,26 +134,27 @@ static int lock_show(const struct options *options, const tp_lock *lock) {
 
 /* ---- changes: read, changed and written under the guard ---- */
 
-static int drop(const struct options *options, tp_lock *lock, const char *date) {
-    const char *word = options->files[2];
+static int drop(const struct options *options, tp_lock *lock, const char *date, const char *cache) {
+    struct wanted wanted = {options->files[2], cache};
     tp_error error = TP_ERROR_INIT;
     tp_lock_revision first = TP_LOCK_REVISION_INIT, one = TP_LOCK_REVISION_INIT;
-    int64_t at = revision_find(lock, word, 0), next;
-    if (at < 0) return complain_revision(options->files[1], lock, word);
+    int64_t at = revision_find(lock, wanted, 0), next;
+    if (at < 0) return complain_revision(options->files[1], lock, wanted);
     tp_lock_revision_at(lock, at, &first);
-    for (int64_t i = 1; (next = revision_find(lock, word, i)) >= 0; i++) {
+    for (int64_t i = 1; (next = revision_find(lock, wanted, i)) >= 0; i++) {
         tp_lock_revision_at(lock, next, &one);
         if (!strcmp(one.config_hash, first.config_hash)) continue;
-        complain("'%s' means %s@%.12s and %s@%.12s: say which is to be dropped", word, first.model, first.config_hash, one.model,
-                 one.config_hash);
+        complain("'%s' means %s@%.12s and %s@%.12s: say which is to be dropped", wanted.word, first.model, first.config_hash,
+                 one.model, one.config_hash);
         return EXIT_USAGE;
     }
-    for (; at >= 0; at = revision_find(lock, word, 0))
+    for (; at >= 0; at = revision_find(lock, wanted, 0))
         if (tp_lock_drop(lock, at, date, options->reason, &error) != TP_OK) return complain_status(&error);
     return EXIT_FINE;
 }
 
-static int merge(const struct options *options, tp_lock *lock, const char *date) {
+static int merge(const struct options *options, tp_lock *lock, const char *date, const char *cache) {
+    (void)cache;
     tp_error error = TP_ERROR_INIT;
     for (int i = 2; i < options->file_count; i++) {
         tp_lock *other;
@@ -165,7 +169,8 @@ static int merge(const struct options *options, tp_lock *lock, const char *date)
     return EXIT_FINE;
 }
 
-static int change(const struct options *options, int (*how)(const struct options *options, tp_lock *lock, const char *date)) {
+static int change(const struct options *options, const char *cache,
+                  int (*how)(const struct options *options, tp_lock *lock, const char *date, const char *cache)) {
     struct guard guard = {0};
     tp_error error = TP_ERROR_INIT;
     tp_lock *lock = NULL;
@@ -175,11 +180,12 @@ static int change(const struct options *options, int (*how)(const struct options
     int code = lock_wait_seconds(options, &seconds);
     if (!code) code = guard_take(&guard, options->files[1], seconds);
     if (!code) code = lock_read_file(options->files[1], &lock);
+    int64_t before = lock_changes(lock);
     bench_date(date);
     date[10] = 0;
-    if (!code) code = how(options, lock, date);
+    if (!code) code = how(options, lock, date, cache);
     if (!code) code = lock_write_file(options->files[1], lock);
-    if (!code) lock_say_last(options->files[1], lock);
+    for (int64_t i = before; !code && i < lock_changes(lock); i++) lock_say_change(options->files[1], lock, i);
     tp_lock_destroy(lock);
     guard_release(&guard);
     return code;
@@ -214,11 +220,19 @@ int command_lock(const struct options *options) {
         complain("--reason is for lock drop and lock merge");
         return EXIT_USAGE;
     }
-    if (which == 2) return lock_diff(options);
-    if (verbs[which].changes) return change(options, which == 3 ? drop : merge);
-    int code = lock_read_file(options->files[1], &lock);
+    if (which == 4 && options->kv_cache) {
+        complain("--kv-cache is for lock list, show, diff and drop: merge takes every revision of the other lock");
+        return EXIT_USAGE;
+    }
+    char format[64];
+    int code = options_cache(options, format);
+    const char *cache = options->kv_cache ? format : NULL;
     if (code) return code;
-    code = which == 0 ? lock_list(options, lock) : lock_show(options, lock);
+    if (which == 2) return lock_diff(options, cache);
+    if (verbs[which].changes) return change(options, cache, which == 3 ? drop : merge);
+    code = lock_read_file(options->files[1], &lock);
+    if (code) return code;
+    code = which == 0 ? lock_list(options, lock, cache) : lock_show(options, lock, cache);
     tp_lock_destroy(lock);
     return code;
 }

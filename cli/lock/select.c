@@ -7,8 +7,9 @@ static int begins(const char *text, const char *with, size_t length) {
     return !strncmp(text, with, length);
 }
 
-int revision_means(const tp_lock_revision *revision, const char *word) {
-    if (!word) return 1;
+int revision_means(const tp_lock_revision *revision, struct wanted wanted) {
+    const char *word = wanted.word ? wanted.word : "";
+    if (wanted.cache && strcmp(revision->cache, wanted.cache)) return 0;
     size_t name = strcspn(word, "@/");
     const char *config = word[name] == '@' ? word + name + 1 : "", *slash = strchr(word + name, '/');
     const char *engine = slash ? slash + 1 : "";
@@ -21,25 +22,37 @@ int revision_means(const tp_lock_revision *revision, const char *word) {
     return begins(revision->device, device, strlen(device));
 }
 
-int64_t revision_find(const tp_lock *lock, const char *word, int64_t index) {
+int64_t revision_find(const tp_lock *lock, struct wanted wanted, int64_t index) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++)
-        if (revision_means(&one, word) && !index--) return i;
+        if (revision_means(&one, wanted) && !index--) return i;
     return -1;
 }
 
-int complain_revision(const char *path, const tp_lock *lock, const char *word) {
+/* The model, config and cache of this revision stand in an earlier one too, of another engine or host. */
+static int named_before(const tp_lock *lock, int64_t index, const tp_lock_revision *one) {
+    tp_lock_revision other = TP_LOCK_REVISION_INIT;
+    for (int64_t i = 0; i < index && tp_lock_revision_at(lock, i, &other) == TP_OK; i++)
+        if (!strcmp(one->model, other.model) && !strcmp(one->config_hash, other.config_hash) && !strcmp(one->cache, other.cache))
+            return 1;
+    return 0;
+}
+
+int complain_revision(const char *path, const tp_lock *lock, struct wanted wanted) {
     tp_lock_revision one = TP_LOCK_REVISION_INIT;
     char names[600] = "";
     for (int64_t i = 0; tp_lock_revision_at(lock, i, &one) == TP_OK; i++) {
         size_t used = strlen(names);
-        char name[160];
-        snprintf(name, sizeof name, "%.100s@%.12s", one.model, one.config_hash);
-        if (used + strlen(name) + 8 < sizeof names && !strstr(names, name))
+        char name[240];
+        int plain = !strcmp(one.cache, "plain");
+        snprintf(name, sizeof name, "%.100s@%.12s%s%.64s", one.model, one.config_hash, plain ? "" : " with cache ",
+                 plain ? "" : one.cache);
+        if (used + strlen(name) + 8 < sizeof names && !named_before(lock, i, &one))
             snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
     }
-    complain("%s has no revision '%s': it must be NAME, NAME@CONFIG or @CONFIG, with /ENGINE behind it or not; it has %s", path,
-             word, *names ? names : "none");
+    complain("%s has no revision '%s'%s%s: it must be NAME, NAME@CONFIG or @CONFIG, with /ENGINE behind it or not; it has %s",
+             path, wanted.word ? wanted.word : "", wanted.cache ? " with cache " : "", wanted.cache ? wanted.cache : "",
+             *names ? names : "none");
     return EXIT_USAGE;
 }
 

@@ -76,7 +76,8 @@ static int check_lock(struct again *a) {
     tp_lock_revision known = TP_LOCK_REVISION_INIT;
     int code = EXIT_FINE;
     for (int64_t i = 0; !code && tp_lock_revision_at(a->lock, i, &known) == TP_OK; i++)
-        if (!strcmp(known.engine, a->now.engine) && !strcmp(known.device, a->now.device) && !strcmp(known.mode, a->now.mode))
+        if (!strcmp(known.engine, a->now.engine) && !strcmp(known.device, a->now.device) &&
+            !strcmp(known.mode, a->now.mode) && strcmp(known.config_hash, TP_LOCK_WATCHED))
             code = check_revision(a, i);
     progress_end();
     if (code || a->revisions) return code;
@@ -106,8 +107,15 @@ int canary_engine(const struct options *options) {
     struct again a = {.quick = options->quick, .options = TP_QUALIFY_RUN_OPTIONS_INIT};
     tp_identity *here = NULL;
     tp_error error = TP_ERROR_INIT;
-    if (options->against || options->drill || options->budget) {
-        complain("--against, --drill and --budget are for this library's own cells");
+    const struct {
+        const char *name, *given;
+    } own[] = {{"--against", options->against}, {"--drill", options->drill},          {"--budget", options->budget},
+               {"--model", options->model},     {"--metrics", options->metrics_file}, {"--kv-cache", options->kv_cache},
+               {"--device", options->device}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (!own[i].given) continue;
+        complain("%s is for this library's own cells, and the cells are those of an engine: leave out %s, or the engine",
+                 own[i].name, own[i].name);
         return EXIT_USAGE;
     }
     int code = lock_read_file(options->files[0], &a.lock);

@@ -38,11 +38,17 @@ int lock_wait_seconds(const struct options *options, double *seconds) {
 
 enum { NAMED = 4 }; /* more than so many would hide the rest */
 
-void lock_say_last(const char *path, const tp_lock *lock) {
+int64_t lock_changes(const tp_lock *lock) {
     tp_lock_history past = TP_LOCK_HISTORY_INIT;
-    int64_t i = 0;
+    int64_t count = 0;
+    while (tp_lock_history_at(lock, count, &past) == TP_OK) count++;
+    return count;
+}
+
+void lock_say_change(const char *path, const tp_lock *lock, int64_t index) {
+    tp_lock_history past = TP_LOCK_HISTORY_INIT;
     int revisions = 1;
-    while (tp_lock_history_at(lock, i, &past) == TP_OK) i++;
+    if (tp_lock_history_at(lock, index, &past) != TP_OK) return;
     for (const char *c = past.revisions; *c; c++) revisions += *c == ',';
     fprintf(stderr, "%s: %s", path, past.cells);
     if (revisions > NAMED)
@@ -121,7 +127,7 @@ static int update_lock(const struct qualification *all, const struct options *op
     update.served_only = !options->accept_unsupported;
     if (!code && tp_qualify_update(all->q, lock, now, &update, &error) != TP_OK) code = complain_status(&error);
     if (!code) code = lock_write_file(options->lock, lock);
-    if (!code) lock_say_last(options->lock, lock);
+    if (!code) lock_say_change(options->lock, lock, lock_changes(lock) - 1);
     tp_lock_destroy(lock);
     return code;
 }

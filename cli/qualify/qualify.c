@@ -193,8 +193,8 @@ int command_qualify(const struct options *options) {
     tp_lock *lock = NULL;
     tp_error error = TP_ERROR_INIT;
     int code = parse_wishes(options, all.cache, &wishes);
-    if (!code && options->device && options->engine) {
-        complain("--device is for kernels of this library: not with --engine, whose own device is");
+    if (!code && options->device && (options->engine || options->runner)) {
+        complain("--device is for kernels of this library: an engine has its own, as in --engine torch:cuda");
         code = EXIT_USAGE;
     }
     if (!code) code = device_open(options);

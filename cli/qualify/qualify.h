@@ -72,8 +72,9 @@ int lock_read_or_create(const char *path, tp_lock **lock); /* without any cell, 
 int lock_write_file(const char *path, const tp_lock *lock);
 /* --wait: how long another process that changes the lock is waited for. */
 int lock_wait_seconds(const struct options *options, double *seconds);
-/* What the last change wrote and dropped, on stderr. */
-void lock_say_last(const char *path, const tp_lock *lock);
+/* How many changes its history has; what one of them wrote and dropped, on stderr. */
+int64_t lock_changes(const tp_lock *lock);
+void lock_say_change(const char *path, const tp_lock *lock, int64_t index);
 int qualify_open_lock(const struct options *options, tp_lock **lock);
 int qualify_compare(struct qualification *all, const tp_lock *lock, const tp_identity *now);
 /* Reads the lock once more: another process may have changed it meanwhile. */

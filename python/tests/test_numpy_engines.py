@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runners without their engines: the protocol from the runner's side, cells and their parts. NumPy is enough."""
+import contextlib
+import io
 import os
 import socket
 import subprocess
@@ -114,6 +116,12 @@ class Protocol(unittest.TestCase):
         self.channel.greet(self.engine)
         self.assertEqual(self.answer(), ["tileproof-runner 1", "engine fake", "device cpu", "mode eager", "version fake=1.0 beta",
                                          "host gpu=none at all", "end"])  # fmt: skip
+        for device, said in (("cpu", ""), ("cuda", "CUDA: not run here: "), ("cuda:0", "CUDA: not run here: ")):
+            self.engine.device = device
+            with contextlib.redirect_stderr(io.StringIO()) as errors:
+                self.channel.greet(self.engine)
+            self.assertIn(f"device {device}", self.answer())
+            self.assertEqual(errors.getvalue()[: len(said) or 1], said)
 
     def test_cells_arrive_as_they_were_sent_and_outputs_go_back(self):
         self.serve()

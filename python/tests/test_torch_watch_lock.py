@@ -389,6 +389,7 @@ class Profiles(Case):
         done = subprocess.run([sys.executable, "-m", "tileproof.watch", "--read-profile", path], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("        3  flash\n", done.stdout)
+        self.assertIn("\nCUDA: not run here: ", done.stdout)
         self.assertRaisesRegex(ProfileError, "no traceEvents", counts, self.path("other.json", "{}"))
 
     def test_a_trace_of_this_host(self):
@@ -398,6 +399,15 @@ class Profiles(Case):
             self.attend()
         made.export_chrome_trace(self.path("real.json"))
         self.assertEqual(dict(counts(self.path("real.json"))["ops"]), {"flash_for_cpu": 1})
+        done = subprocess.run([sys.executable, "-m", "tileproof.watch", "--read-profile", self.path("real.json")], capture_output=True, text=True)
+        self.assertTrue("flash_for_cpu" in done.stdout and "not run here" not in done.stdout, done.stdout)
+
+    def test_a_table_on_a_gpu_says_that_nobody_ran_it(self):
+        with tileproof.watch() as seen:
+            self.attend()
+        self.assertNotIn("CUDA: not run here", seen.table())
+        seen.identity["gpu"] = "a GPU"
+        self.assertIn("\n  CUDA: not run here: ", seen.table())
 
 
 class Fork(Case):

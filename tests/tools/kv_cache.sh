@@ -54,6 +54,32 @@ expect_python show '
 rows = json.loads(text)
 assert len(rows) == 8 and [row["loss"] > 0 for row in rows] == [True] * 4 + [False] * 4, rows' "$tool" lock show "$lock" -o json
 expect diff 0 'all: engine cache i8/token -> plain$' "$tool" lock diff "$lock" m.json m.json
+# one cache of a config is named by --kv-cache, in every word that chooses revisions
+expect_python list-one 'assert [row["engine"].split(", cache ")[1:] for row in json.loads(text)] == [["i8/token"]], text' \
+    "$tool" lock list "$lock" --kv-cache i8 -o json
+expect_python show-one 'assert len(json.loads(text)) == 4 and all(row["loss"] > 0 for row in json.loads(text)), text' \
+    "$tool" lock show "$lock" m.json --kv-cache i8/token -o json
+expect_error show-no-cache 2 "no revision 'm.json' with cache i4/group: .*it has m.json@[0-9a-f]{12} with cache i8/token, m.json@[0-9a-f]{12}$" \
+    "$tool" lock show "$lock" m.json --kv-cache i4
+cp "$lock" "$scratch/d.lock"
+expect_error drop-no-cache 2 "no revision 'm.json' with cache i4/group" "$tool" lock drop "$scratch/d.lock" m.json --kv-cache i4 --reason x
+expect_error drop-bad-cache 2 "kv-cache is 'fp8'" "$tool" lock drop "$scratch/d.lock" m.json --kv-cache fp8 --reason x
+expect_error merge-cache 2 'kv-cache is for lock list, show, diff and drop' "$tool" lock merge "$scratch/d.lock" "$lock" --kv-cache i8 --reason x
+expect drop-unchanged 0 '' cmp "$lock" "$scratch/d.lock"
+expect drop-one 0 'd.lock: dropped; dropped m.json [0-9a-f]{12} cache i8/token$' "$tool" lock drop "$scratch/d.lock" m.json --kv-cache i8 --reason 'no 8 bits'
+expect_python drop-left 'assert [", cache " in row["engine"] for row in json.loads(text)] == [False], text' "$tool" lock list "$scratch/d.lock" -o json
+expect drop-history 0 'dropped, dropped m.json [0-9a-f]{12} cache i8/token: no 8 bits$' "$tool" lock list "$scratch/d.lock"
+expect drop-left-holds 0 '^PASS' "$tool" qualify "$one" --quick --cells 1 --lock "$scratch/d.lock"
+expect diff-no-cache 2 "d.lock has no revision '' with cache i8/token" "$tool" lock diff "$lock" "$scratch/d.lock" --kv-cache i8
+expect diff-one-cache 0 '^  the same$' "$tool" lock diff "$lock" "$scratch/d.lock" --kv-cache plain
+cp "$lock" "$scratch/d.lock"
+expect drop-plain 0 'dropped; dropped m.json [0-9a-f]{12}$' "$tool" lock drop "$scratch/d.lock" m.json --kv-cache plain --reason x
+cp "$lock" "$scratch/d.lock"
+"$tool" lock drop "$scratch/d.lock" m.json --reason x 2>"$scratch/both"
+expect_python drop-both '
+lines = text.splitlines()
+assert len(lines) == 2 and lines[0].endswith(" cache i8/token") and "cache" not in lines[1], lines' cat "$scratch/both"
+expect_python drop-none-left 'assert json.loads(text) == [], text' "$tool" lock list "$scratch/d.lock" -o json
 expect diff-loss 0 'text layers 0-1, decode: .*loss 0\.00[0-9]+ -> 0' "$tool" lock diff "$lock" m.json m.json
 
 # canary: all that the lock has; of a deployed config the cache that it is served from

@@ -180,7 +180,38 @@ expect diff-engines 0 'text layers 0, decode: kernel [a-z0-9]+ -> plain' "$tool"
 expect canary-own 0 'As the lock says' "$tool" canary "$lock"
 expect_error canary-other 3 'the lock has no cells of loops on cpu, eager' "$tool" canary "$lock" --runner "$example"
 expect canary-nothing-changed 0 'nothing changed since' "$tool" canary "$lock" --if-changed --runner "$hostile none '$scratch/mark'"
-expect_error canary-drill 2 'are for this library.s own cells' "$tool" canary "$lock" --drill no:avx2 --runner "$example"
+for word in '--against x.so' '--drill no:avx2' '--budget 9s' '--model tiny.json' "--metrics $scratch/m.prom" '--kv-cache i8' '--device opencl'; do
+    # shellcheck disable=SC2086
+    expect_error "canary ${word%% *}" 2 "^tileproof: ${word%% *} is for this library's own cells, and the cells are those of an engine: leave out ${word%% *}" \
+        "$tool" canary "$lock" $word --runner "$example"
+done
+expect_error device-of-a-runner 2 'device is for kernels of this library: an engine has its own' "$tool" qualify "$model" --device opencl --runner "$example"
+expect list-of-engines 0 '\| plain eager cpu +\| QUALIFIED \| +3 \| not asked +\|$' "$tool" lock list "$lock"
+
+# what a watcher saved may stand beside cells of the same engine: neither canary nor qualify takes it for theirs
+python3 - "$scratch/watched.lock" <<'END'
+import hashlib, json, sys
+cell = {"problem": "decode few-rows h2/1 d8 f32", "phase": "decode", "purpose": "watched", "gain": 1.0, "status": "NOT_RUN", "kernel": "plain",
+        "reason": "watched: its numbers were not judged", "observed": "watcher"}
+seen = {"revision": {"model": "watched", "config": "watched", "date": "2026-11-18"}, "versions": {"plain": "0.9"}, "hosts": [{"cpu": "another"}],
+        "engine": {"name": "plain", "mode": "eager", "device": "cpu", "cache": "plain"}, "groups": [{"part": "text", "layers": "all", "cells": [cell]}]}
+lock = {"schema": "tileproof.lock/2", "revisions": [seen], "history": [{"date": "2026-11-18", "cells": "1 new, 0 changed, 0 same", "reason": "saved"}]}
+lock["checksum"] = hashlib.sha256(json.dumps(lock, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+json.dump(lock, open(sys.argv[1], "w"))
+END
+expect_error watched-alone 3 'the lock has no cells of plain on cpu, eager' "$tool" canary "$scratch/watched.lock" --runner "$hostile none '$scratch/mark'"
+expect watched-merged 0 'merged of watched watched' "$tool" lock merge "$lock" "$scratch/watched.lock" --reason seen
+expect watched-canary 0 'plain on cpu: 1 revisions, 3 cells run, 0 notes' canary none
+expect watched-nothing-changed 0 'nothing changed since' "$tool" canary "$lock" --if-changed --runner "$hostile none '$scratch/mark'"
+expect watched-qualify 0 'PASS' run none --phases decode --lock "$lock"
+expect watched-listed 0 '\| plain eager cpu +\| NOT_RUN +\| +1 \| not asked +\|$' "$tool" lock list "$lock"
+
+# other versions of an engine: stale by name, and told apart by diff
+sed "s/plain=1\.0/plain=1.1/" "$here/hostile_runner.py" >"$scratch/newer_runner.py"
+newer="python3 $scratch/newer_runner.py none '$scratch/mark'"
+expect newer-is-stale 5 'plain plain: lock has 1.0, here 1.1' "$tool" canary "$lock" --runner "$newer"
+expect newer-locked 0 'PASS' "$tool" qualify "$model" --quick --phases decode --lock "$scratch/newer.lock" --update --reason newer --runner "$newer"
+expect diff-versions 0 'all: plain 1\.0 -> 1\.1$' "$tool" lock diff "$lock" tiny.json/plain "$scratch/newer.lock" tiny.json/plain
 
 # nothing stays
 mine="hostile_runner.py.*$scratch" # other clones may be at their tests

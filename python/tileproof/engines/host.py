@@ -6,6 +6,9 @@ import importlib.metadata
 import os
 import platform
 
+# In every output of a CUDA path.
+CUDA_NOT_RUN = "CUDA: not run here: tileproof's makers had no GPU. Kernels are told by their names, as traces written by hand have them"
+
 
 def version(package: str) -> str:
     """"": it is not installed."""

@@ -10,6 +10,7 @@ from typing import Any, Iterator, Optional
 
 import numpy as np
 
+from . import host
 from .cell import ELEMENT, Answer, Cell, NotServed, store
 
 FIRST_LINE = "tileproof-runner 1"
@@ -47,6 +48,8 @@ class Channel:
         lines = [FIRST_LINE, f"engine {engine.name}", f"device {engine.device}", f"mode {engine.mode}"]
         lines += [f"version {k}={one_line(v)[:200]}" for k, v in engine.versions.items() if v]
         lines += [f"host {k}={one_line(v)[:200]}" for k, v in engine.host.items() if v]
+        if engine.device.partition(":")[0] == "cuda":
+            print(host.CUDA_NOT_RUN, file=sys.stderr)
         self.say([*lines, "end"])
 
     def requests(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

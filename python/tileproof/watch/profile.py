@@ -11,6 +11,7 @@ import re
 import sys
 from typing import Any, Optional
 
+from ..engines.host import CUDA_NOT_RUN
 from .ops import OPS
 
 OP_KERNELS = {f"aten::{x.name}": f"{x.kernel} backward" if x.backward else x.kernel for x in OPS}
@@ -80,4 +81,6 @@ def main(path: str) -> int:
         print(title + (":" if found[kind] else ": none"))
         for kernel, n in found[kind].most_common():
             print(f"{n:>9}  {kernel}")
+    if found["cuda"]:
+        print(CUDA_NOT_RUN)
     return 0

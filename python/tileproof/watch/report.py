@@ -7,6 +7,7 @@ import re
 import textwrap
 from typing import Any
 
+from ..engines.host import CUDA_NOT_RUN
 from .problem import LENGTHS
 from .unseen import not_observable
 
@@ -87,6 +88,8 @@ def _head(watch: Any, found: list[Row]) -> list[str]:
     unfused = sum(x.calls for x in found if not x.fused)
     lines = [f"tileproof watch: {calls} calls of attention, {unfused} of them not fused, {seconds:.3f} s"]
     lines.append("  " + ", ".join(f"{name} {value}" for name, value in watch.identity.items() if name in ("torch", "cpu_capability", "gpu")))
+    if "gpu" in watch.identity:
+        lines += _wrapped(CUDA_NOT_RUN, "  ", "    ")
     if watch.lock is not None:
         stale = ", and it is of another engine" if watch.stale else ""
         lines.append(f"  {watch.drifted} drifted from {watch.lock.path}{stale}")

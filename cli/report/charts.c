@@ -162,10 +162,10 @@ static int draw_latency(struct drawing *d, enum row_kind kind) {
             continue;
         /* "-" of a trace: its calls name no model */
         int quantised = !trace && strcmp(row_cache(row), "plain");
-        snprintf(one.problem, sizeof one.problem, "%.40s%s%.40s %.60s %.30s%s%.40s", row_is(row, "model", "-") ? "" : row_text(row, "model"),
-                 row_is(row, "model", "-") ? "" : " ", row_text(row, trace ? "kernel" : "phase"),
-                 row_text(row, trace ? "class" : "bucket"), trace ? "" : row_text(row, "kernel"), quantised ? ", cache " : "",
-                 quantised ? row_cache(row) : "");
+        snprintf(one.problem, sizeof one.problem, "%.40s%s%.40s %.60s %.30s%s%.40s",
+                 row_is(row, "model", "-") ? "" : row_text(row, "model"), row_is(row, "model", "-") ? "" : " ",
+                 row_text(row, trace ? "kernel" : "phase"), row_text(row, trace ? "class" : "bucket"),
+                 trace ? "" : row_text(row, "kernel"), quantised ? ", cache " : "", quantised ? row_cache(row) : "");
         snprintf(one.host, sizeof one.host, "%s", row_text(row, "host"));
         snprintf(one.date, sizeof one.date, "%.10s", row_text(row, "date"));
         if (!code) code = plot_add_row(&rows, &one);

@@ -169,10 +169,12 @@ static void put_engine_names(const struct report *report, FILE *out) {
 int report_engines(const struct report *report, FILE *out) {
     if (report->engine_count < 2) return EXIT_FINE;
     fputs(caches_alone(report)
-              ? "<section id=\"engines\" data-nav=\"Caches\"><h2>Caches side by side</h2><p>The same cells from each cache: worst "
-              : "<section id=\"engines\" data-nav=\"Engines\"><h2>Engines side by side</h2><p>The same cells by each engine: worst ",
+              ? "<section id=\"engines\" data-nav=\"Caches\"><h2>Caches side by side</h2><p>The same cells from each cache:"
+              : "<section id=\"engines\" data-nav=\"Engines\"><h2>Engines side by side</h2><p>The same cells by each engine:",
           out);
-    fputs("status, the kernel that was observed, how many cells, and the time of the main one.</p>\n<div class=\"scroll\"><table class=\"matrix\"><thead><tr><th "
+    fputs(" worst status, the kernel that was observed, how many cells, and the time of the main one.</p>\n<div "
+          "class=\"scroll\"><table "
+          "class=\"matrix\"><thead><tr><th "
           "scope=\"col\">model</th><th "
           "scope=\"col\">layers</th><th scope=\"col\">phase</th>",
           out);

@@ -274,8 +274,8 @@ int report_table(const struct report *report, enum row_kind kind, FILE *out) {
     while (table->kind != kind) table++;
     if (!json_array_size(report->rows[kind])) return EXIT_FINE;
     fprintf(out,
-            "<section id=\"%s\" data-nav=\"%s\"><h2>%s</h2><p>%s</p>\n<div class=\"tools\" hidden><label>Filter <input type=\"search\" "
-            "data-filter=\"%s-table\"></label>"
+            "<section id=\"%s\" data-nav=\"%s\"><h2>%s</h2><p>%s</p>\n<div class=\"tools\" hidden><label>Filter <input "
+            "type=\"search\" data-filter=\"%s-table\"></label>"
             "<output data-shown=\"%s-table\"></output></div>\n<div class=\"scroll\"><table id=\"%s-table\"><thead><tr>",
             id, table->nav, table->title, table->about, id, id, id);
     for (int c = 0; c < COLUMNS && table->columns[c].title; c++)

@@ -56,8 +56,8 @@ static void put_cells(const struct report *report, const struct evidence *sum, F
         char text[48];
         number_text(sum->loss, FORM_SHARE, text);
         fprintf(out,
-                "<br>Lost in quantising, apart from that: <button class=\"link\" data-set=\"cell\" data-row=\"%zu\">%s of a row's "
-                "greatest value</button>",
+                "<br>Lost in quantising, apart from that: <button class=\"link\" data-set=\"cell\" data-row=\"%zu\">%s of a "
+                "row's greatest value</button>",
                 sum->loss_at, text);
     }
     fprintf(out, "</p></li>\n");

@@ -17,7 +17,7 @@ needs=(
 # A real OpenCL on the CPU, its loader, and a simulator that looks at every access.
 device=("icd pocl:pocl-opencl-icd" "library libOpenCL.so.1:ocl-icd-libopencl1" "command oclgrind:oclgrind")
 # Pages of `tileproof report` are looked at in a real browser.
-browser=("command chromium:chromium" "command chromedriver:chromium-driver")
+browser=("command chromium:chromium" "command chromedriver:chromium-driver" "command pdftotext:poppler-utils")
 # The Python package and its tests; NumPy comes by scripts/python_env.py. `make ... PYTHON=off` leaves all of it out.
 python=${PYTHON:-python3}
 if [ "$python" != off ]; then

@@ -27,6 +27,10 @@ enum wanted wanted_by_option(const struct option_view *option, char *values, siz
                  {NULL, "OLD.so", WANT_FILES},     {NULL, "REPORT", WANT_FILES},      {NULL, "CMD", WANT_FILES},
                  {NULL, "DIR", WANT_FOLDERS},      {NULL, "CONFIG...", WANT_MODELS}};
     if (!option->argument) return WANT_NOTHING;
+    if (!strcmp(option->argument, "FORMAT")) { /* of --kv-cache: one for both k and v, or the first of K:V */
+        snprintf(values, size, "plain i8 i8/q8_0 i4 e4m3 e4m3/token");
+        return WANT_VALUES;
+    }
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if ((!rules[i].name || !strcmp(rules[i].name, option->name)) &&
             (!rules[i].argument || !strcmp(rules[i].argument, option->argument)))

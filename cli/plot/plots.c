@@ -23,11 +23,11 @@ static const struct plot plots[] = {
     {"peers", "Time of other libraries over ours, with intervals: right of 1 we are faster",
      "peer's time / our time", "", KIND_PEER, series_add_peer, 2, 0, 0, 1, 1, "",
      "set arrow 1 from first 1, graph 0 to first 1, graph 1 nohead lw 2 lc rgb '#555555'\n"
-     "set lmargin 52\nset xtics (0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 16, "
+     "set xtics (0.06, 0.12, 0.25, 0.35, 0.5, 0.7, 1, 1.4, 2, 2.8, 4, 5.6, 8, 16, "
      "32, 64)",
      intervals},
     {"latency", "Time by bucket: p50 with a line to p99, p90 and p99 marked", "ms", "", KIND_LATENCY, series_add_latency, 10, 0,
-     0, 1, 1, "", "set lmargin 52", intervals},
+     0, 1, 1, "", NULL, intervals},
 };
 
 const struct plot *plot_at(int index) { return index < (int)(sizeof plots / sizeof *plots) ? &plots[index] : NULL; }

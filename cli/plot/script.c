@@ -46,6 +46,57 @@ static void ranges(const struct series_list *list, double low[2], double high[2]
         }
 }
 
+/* A label that would reach beyond the picture keeps its two ends: the phase and the heads, the dtype and the threads. It is cut
+   between words, where they are short enough, and never within a character of UTF-8. */
+enum { LABEL = 66, LABEL_HEAD = 34, LABEL_TAIL = LABEL - LABEL_HEAD - 3, LABEL_WORD = 16 };
+static int within_character(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
+static void put_label(const char *label, FILE *to) {
+    char text[LABEL + 1];
+    size_t length = strlen(label), head = LABEL_HEAD, tail = length - LABEL_TAIL;
+    if (length > LABEL) {
+        for (size_t i = head; i > LABEL_HEAD - LABEL_WORD && head == LABEL_HEAD; i--)
+            if (label[i - 1] == ' ') head = i;
+        const char *blank = memchr(label + tail, ' ', LABEL_WORD);
+        if (blank) tail = (size_t)(blank - label);
+        while (head && within_character(label[head])) head--;
+        while (within_character(label[tail])) tail++;
+        snprintf(text, sizeof text, "%.*s...%s", (int)head, label, label + tail);
+        label = text;
+    }
+    quote(to, label);
+}
+
+/* A place in a list for each label, and a margin that the longest one fits in. */
+static void write_labels(const struct series_list *list, FILE *to) {
+    size_t longest = 0;
+    fputs("set ytics (", to);
+    for (int s = 0, first = 1; s < list->count; s++)
+        for (size_t i = 0; i < list->series[s].count; i++) {
+            const struct point *point = &list->series[s].points[i];
+            size_t length = strlen(point->label);
+            if (!length) continue;
+            if (length > longest) longest = length;
+            fputs(first ? "" : ", ", to);
+            first = 0;
+            put_label(point->label, to);
+            fprintf(to, " %g", point->y);
+        }
+    fprintf(to, ")\nset lmargin %g\n", 3 + 0.78 * (double)(longest > LABEL ? LABEL : longest));
+}
+
+/* 1, 2 and 5 of each power of ten: a range within one power of ten has numbers, too. */
+static void write_decimal_tics(double low, double high, FILE *to) {
+    static const int steps[] = {1, 2, 5};
+    fputs("set xtics (", to);
+    int count = high > 1e4 * low ? 1 : 3, first = 1;
+    for (int power = (int)floor(log10(low)); pow(10, power) <= high; power++)
+        for (int i = 0; i < count; i++) {
+            fprintf(to, "%s%g", first ? "" : ", ", steps[i] * pow(10, power));
+            first = 0;
+        }
+    fputs(")\n", to);
+}
+
 static void write_axes(const struct plot *plot, const struct series_list *list, FILE *to) {
     double low[2], high[2];
     ranges(list, low, high);
@@ -64,18 +115,10 @@ static void write_axes(const struct plot *plot, const struct series_list *list, 
     }
     if (plot->labels) {
         int around_one = plot->kind == KIND_PEER;
-        fprintf(to, "set xrange [%g:%g]\nset yrange [%g:-0.6]\nset ytics (", (around_one ? fmin(low[0], 1) : low[0]) / 1.2,
+        fprintf(to, "set xrange [%g:%g]\nset yrange [%g:-0.6]\n", (around_one ? fmin(low[0], 1) : low[0]) / 1.2,
                 (around_one ? fmax(high[0], 1) : high[0]) * 1.2, high[1] + 0.6);
-        int first = 1;
-        for (int s = 0; s < list->count; s++)
-            for (size_t i = 0; i < list->series[s].count; i++) {
-                if (!list->series[s].points[i].label[0]) continue;
-                fputs(first ? "" : ", ", to);
-                first = 0;
-                quote(to, list->series[s].points[i].label);
-                fprintf(to, " %g", list->series[s].points[i].y);
-            }
-        fputs(")\n", to);
+        write_labels(list, to);
+        if (!around_one) write_decimal_tics(low[0] / 1.2, high[0] * 1.2, to);
     } else if (plot->log_y) {
         fprintf(to, "set yrange [%g:%g]\n", low[1] / 1.6, high[1] * 1.6);
     } else {

@@ -187,16 +187,17 @@ static void print_matrix(const struct qualification *all) {
 }
 
 /* What quantising lost, apart from errors: those are of attention on what is stored. */
-static void print_loss(const struct qualification *all) {
+static void print_loss(const struct qualification *all, const char *between) {
     double loss = 0;
     if (!strcmp(all->cache, "plain")) return;
     for (int64_t i = 0; i < all->cell_count; i++) loss = fmax(loss, tp_qualification_cell(all->q, i)->loss);
-    printf("cache %s: quantising lost up to %.3g %% of the greatest value of a row; errors are apart from it\n", all->cache,
-           100 * loss);
+    printf("cache %s: quantising lost up to %.3g %% of the greatest value of a row%serrors are apart from it\n", all->cache,
+           100 * loss, between);
 }
 
 static int print_text(const struct qualification *all, int whole, const tp_identity *identity) {
     int counts[8] = {0}, assumed = assumed_dtypes(all);
+    const char *between = whole ? "; " : ";\n"; /* short lines for a terminal */
     if (all->engine)
         qualify_engine_table(all, whole);
     else if (whole)
@@ -212,11 +213,10 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     printf(", in %.0f s", all->seconds);
     if (all->resumed) printf(" (%lld from the journal)", (long long)all->resumed);
     printf(".\n");
-    print_loss(all);
+    print_loss(all, between);
     if (whole && !all->engine) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
     if (assumed)
         printf("%d models name no dtype: the one of --dtype was assumed for them.\n", assumed);
-    const char *between = whole ? "; " : ";\n"; /* short lines for a terminal */
     printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, between,
            identity->cpu, between, identity->os, identity->libc);
     if (device_backend() && device_say_evidence(NULL)) return EXIT_FAILED;

@@ -13,7 +13,7 @@
 #include "harness/oracle.h"
 #include "harness/stats.h"
 
-enum { PROBES = 8, MAX_THREADS = 16 };
+enum { PROBES = 8, MAX_THREADS = 16, COLUMNS = 80 };
 
 /* Seconds of a cell: what comes with every cell, the reference by its elements, the kernels by multiply-adds. Two
    threads of an AVX-512 Xeon were measured; host_factor says how this host differs. */
@@ -122,8 +122,10 @@ void qualify_verdict(const struct qualification *all, const struct options *opti
         if (cell_rank(status) > cell_rank(worst)) worst = status;
     }
     const char *verdict = !all->use_count ? "NOTHING CHECKED" : code ? "FAIL" : "PASS";
-    printf("%s: %d models, ", verdict, all->model_count);
-    if (bad) printf("%d of ", bad);
-    printf("%lld cells, lock %s%s; next: %s\n", (long long)all->use_count, options->lock ? options->lock : "none",
-           all->kept ? " not written" : "", what_next(all, worst, code, options));
+    const char *next = what_next(all, worst, code, options);
+    int used = printf("%s: %d models, ", verdict, all->model_count);
+    if (bad) used += printf("%d of ", bad);
+    used += printf("%lld cells, lock %s%s;", (long long)all->use_count, options->lock ? options->lock : "none",
+                   all->kept ? " not written" : "");
+    printf("%snext: %s\n", used + strlen(" next: ") + strlen(next) > COLUMNS ? "\n" : " ", next);
 }

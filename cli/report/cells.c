@@ -5,6 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const engine_fields[ENGINE_FIELDS] = {"engine", "mode", "device", "isa", "cache"};
+
+const char *engine_text(const json_t *row, int field) {
+    return field == ENGINE_FIELDS - 1 ? row_cache(row) : row_text(row, engine_fields[field]);
+}
+
+/* By which fields any two rows differ. */
+static unsigned differ_by(const json_t *rows) {
+    unsigned bits = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)rows, i, row) for (int field = 0; field < ENGINE_FIELDS; field++)
+        if (strcmp(engine_text(row, field), engine_text(json_array_get(rows, 0), field))) bits |= 1u << field;
+    return bits;
+}
+
 /* The number of a name: those that came before it. */
 static int number_of(json_t *names, const char *name) {
     json_t *known = json_object_get(names, name);
@@ -83,6 +99,7 @@ int report_order(struct report *report) {
         }
     report->model_count = (int)json_object_size(models);
     report->engine_count = (int)json_object_size(engines);
+    report->engine_apart = differ_by(rows);
     failed = failed || order_models(report);
     if (!failed) qsort(report->cells, report->cell_count, sizeof *report->cells, compare);
     for (i = 0; !failed && i < report->cell_count; i++) failed = json_array_append(sorted, (json_t *)report->cells[i].row);

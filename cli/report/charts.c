@@ -120,19 +120,27 @@ static const struct plot *plot_named(const char *name) {
     return NULL;
 }
 
-/* Peers one by one: each is a chart that fits a screen. */
+static int same_chart(const struct plot_row *a, const struct plot_row *b) {
+    return a->kind == KIND_PEER && b->kind == KIND_PEER && !strcmp(a->peer, b->peer) && !strcmp(a->host, b->host) &&
+           !strcmp(a->date, b->date);
+}
+
+/* A chart for each peer, host and day: it fits a screen, and its ratios can be held against each other. */
 static int draw_peers(struct drawing *d) {
     const struct plot_rows *all = &d->report->drawn;
     int code = EXIT_FINE;
     for (size_t i = 0; !code && i < all->count; i++) {
+        const struct plot_row *row = &all->row[i];
         struct plot_rows one = {0};
+        char summary[320];
         size_t j = 0;
-        while (j < i && (all->row[j].kind != KIND_PEER || strcmp(all->row[j].peer, all->row[i].peer))) j++;
-        if (all->row[i].kind != KIND_PEER || j < i) continue;
+        while (j < i && !same_chart(&all->row[j], row)) j++;
+        if (row->kind != KIND_PEER || j < i) continue;
         for (j = i; !code && j < all->count; j++)
-            if (all->row[j].kind == KIND_PEER && !strcmp(all->row[j].peer, all->row[i].peer))
-                code = plot_add_row(&one, &all->row[j]);
-        if (!code) code = draw(d, plot_named("peers"), &one, all->row[i].peer);
+            if (same_chart(&all->row[j], row)) code = plot_add_row(&one, &all->row[j]);
+        snprintf(summary, sizeof summary, "%s%s%s%s%s", row->peer, *row->host ? ", " : "", row->host, *row->date ? ", " : "",
+                 row->date);
+        if (!code) code = draw(d, plot_named("peers"), &one, summary);
         free(one.row);
     }
     return code;
@@ -152,9 +160,14 @@ static int draw_latency(struct drawing *d, enum row_kind kind) {
         one.p99 = to_ms * row_number(row, trace ? "p99_s" : "p99_ns");
         if (!(one.p50 > 0 && one.p90 >= one.p50 && one.p99 >= one.p90 && isfinite(one.p99)) || rows.count == MAX_LATENCIES)
             continue;
-        snprintf(one.problem, sizeof one.problem, "%.40s %.40s %.60s %.30s", row_text(row, "model"),
+        /* "-" of a trace: its calls name no model */
+        int quantised = !trace && strcmp(row_cache(row), "plain");
+        snprintf(one.problem, sizeof one.problem, "%.40s%s%.40s %.60s %.30s%s%.40s",
+                 row_is(row, "model", "-") ? "" : row_text(row, "model"), row_is(row, "model", "-") ? "" : " ",
                  row_text(row, trace ? "kernel" : "phase"), row_text(row, trace ? "class" : "bucket"),
-                 trace ? "" : row_text(row, "kernel"));
+                 trace ? "" : row_text(row, "kernel"), quantised ? ", cache " : "", quantised ? row_cache(row) : "");
+        snprintf(one.host, sizeof one.host, "%s", row_text(row, "host"));
+        snprintf(one.date, sizeof one.date, "%.10s", row_text(row, "date"));
         if (!code) code = plot_add_row(&rows, &one);
     }
     if (!code && rows.count) code = draw(d, plot_named("latency"), &rows, trace ? "calls of a trace" : "steps of a replay");

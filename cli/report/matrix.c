@@ -50,27 +50,26 @@ static void put_button(const struct report *report, size_t from, size_t count, i
     fputs("</small></button></td>", out);
 }
 
-static void put_engine(const json_t *row, FILE *out) {
-    static const char *const fields[] = {"mode", "device", "isa"};
-    html_text(out, row_text(row, "engine"));
-    fputs("<small>", out);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (!*row_text(row, fields[i])) continue;
-        fputc(' ', out);
-        html_text(out, row_text(row, fields[i]));
+static int caches_alone(const struct report *report) { return report->engine_apart == 1u << (ENGINE_FIELDS - 1); }
+
+/* What tells an engine from the others here; what all have in common is on click and in the last part of the page. */
+static void put_engine(const struct report *report, const json_t *row, FILE *out) {
+    int shown = 0;
+    for (int field = 0; field < ENGINE_FIELDS; field++) {
+        const char *text = engine_text(row, field);
+        int cache = field == ENGINE_FIELDS - 1;
+        if (!(report->engine_apart & 1u << field) || !*text || (shown && cache && !strcmp(text, "plain"))) continue;
+        if (shown) fputs(cache ? " <small>cache " : " <small>", out);
+        html_text(out, text);
+        if (shown++) fputs("</small>", out);
     }
-    if (strcmp(row_cache(row), "plain")) {
-        fputs(" cache ", out);
-        html_text(out, row_cache(row));
-    }
-    fputs("</small>", out);
 }
 
-static void put_place(const json_t *row, int engine, FILE *out) {
+static void put_place(const struct report *report, const json_t *row, int engine, FILE *out) {
     html_element(out, "th scope=\"row\"", NULL, row_text(row, "model"));
     if (engine) {
         fputs("<td class=\"layers\">", out);
-        put_engine(row, out);
+        put_engine(report, row, out);
         fputs("</td>", out);
     }
     fputs("<td class=\"layers\">", out);
@@ -107,7 +106,7 @@ int report_matrix(const struct report *report, FILE *out) {
           out);
     put_tools(report, out);
     fputs("<div class=\"scroll\"><table id=\"matrix\" class=\"matrix\"><thead><tr><th scope=\"col\">model</th>", out);
-    if (report->engine_count > 1) fputs("<th scope=\"col\">engine</th>", out);
+    if (report->engine_count > 1) html_element(out, "th scope=\"col\"", NULL, caches_alone(report) ? "cache" : "engine");
     fputs("<th scope=\"col\">layers</th>", out);
     for (int phase = 0; phase < PHASES; phase++)
         if (seen[phase]) html_element(out, "th scope=\"col\"", NULL, phase_title(report, phase));
@@ -119,7 +118,7 @@ int report_matrix(const struct report *report, FILE *out) {
         for (; end < report->cell_count && same_row(first, &report->cells[end]); end += run_length(report, end))
             fputs(status_look(report->cells[end].status).letter, out);
         fputs("\">", out);
-        put_place(first->row, report->engine_count > 1, out);
+        put_place(report, first->row, report->engine_count > 1, out);
         for (int phase = 0; phase < PHASES; phase++) {
             if (!seen[phase]) continue;
             if (i == end || report->cells[i].phase != phase) {
@@ -161,7 +160,7 @@ static void put_engine_names(const struct report *report, FILE *out) {
             const json_t *row = report->cells[i].row;
             if (report->cells[i].engine != engine) continue;
             fputs("<th scope=\"col\">", out);
-            put_engine(row, out);
+            put_engine(report, row, out);
             fputs("</th>", out);
             break;
         }
@@ -169,9 +168,13 @@ static void put_engine_names(const struct report *report, FILE *out) {
 
 int report_engines(const struct report *report, FILE *out) {
     if (report->engine_count < 2) return EXIT_FINE;
-    fputs("<section id=\"engines\" data-nav=\"Engines\"><h2>Engines side by side</h2><p>The same cells by each engine: worst "
-          "status, the kernel that was observed, how many "
-          "cells, and the time of the main one.</p>\n<div class=\"scroll\"><table class=\"matrix\"><thead><tr><th "
+    fputs(caches_alone(report)
+              ? "<section id=\"engines\" data-nav=\"Caches\"><h2>Caches side by side</h2><p>The same cells from each cache:"
+              : "<section id=\"engines\" data-nav=\"Engines\"><h2>Engines side by side</h2><p>The same cells by each engine:",
+          out);
+    fputs(" worst status, the kernel that was observed, how many cells, and the time of the main one.</p>\n<div "
+          "class=\"scroll\"><table "
+          "class=\"matrix\"><thead><tr><th "
           "scope=\"col\">model</th><th "
           "scope=\"col\">layers</th><th scope=\"col\">phase</th>",
           out);
@@ -180,8 +183,8 @@ int report_engines(const struct report *report, FILE *out) {
     for (size_t i = 0; i < report->cell_count; i++) {
         if (!first_of_place(report, i)) continue;
         fputs("<tr>", out);
-        put_place(report->cells[i].row, 0, out);
-        html_element(out, "td", NULL, row_text(report->cells[i].row, "phase"));
+        put_place(report, report->cells[i].row, 0, out);
+        html_element(out, "td", "layers", row_text(report->cells[i].row, "phase"));
         for (int engine = 0; engine < report->engine_count; engine++) {
             size_t count, at = find_run(report, &report->cells[i], engine, &count);
             if (count)

@@ -66,6 +66,7 @@ struct report {
     struct report_cell *cells;
     size_t cell_count;
     int model_count, engine_count;
+    unsigned engine_apart; /* bits: by which engine_fields the engines differ */
     int no_gnuplot;
 };
 
@@ -83,7 +84,10 @@ int report_read_lock(struct report *report, struct report_file *file, const char
 /* Once all files are read: cells of locks where no file of qualify has cells; the changes. */
 int report_locks(struct report *report);
 
-/* cells.c */
+/* cells.c. What an engine goes by: cells that agree in all of these are of one. */
+enum { ENGINE_FIELDS = 5 };
+extern const char *const engine_fields[ENGINE_FIELDS];
+const char *engine_text(const json_t *row, int field);
 int report_order(struct report *report);
 
 /* Fields of rows. */

@@ -14,10 +14,11 @@ enum { TEXT = -1, COLUMNS = 12 };
 /* Empty titles end the columns. */
 static const struct shown_table {
     enum row_kind kind;
-    const char *title, *about;
+    const char *nav, *title, *about;
     struct shown_column columns[COLUMNS];
 } tables[] = {
     {ROWS_CHANGE,
+     "Changes",
      "What changed",
      "Between two revisions of a model in the locks, or from a lock's last revision to the cells of today.",
      {{"model", "model", TEXT},
@@ -29,6 +30,7 @@ static const struct shown_table {
       {"from", "from", TEXT},
       {"to", "to", TEXT}}},
     {ROWS_HISTORY,
+     "History",
      "History of the locks",
      "Each update, and why it was made.",
      {{"date", "date", TEXT},
@@ -39,6 +41,7 @@ static const struct shown_table {
       {"engine", "engine", TEXT},
       {"isa", "isa", TEXT}}},
     {ROWS_RATE,
+     "Rates",
      "Rates",
      "Useful flops over the best time; the share is of this host's limits, measured in the same run. Disturbed rows shared the "
      "CPU with others.",
@@ -54,6 +57,7 @@ static const struct shown_table {
       {"A/A", "aa", TEXT},
       {"disturbed", "disturbed", TEXT}}},
     {ROWS_BYTES,
+     "Bytes",
      "Bytes of main memory",
      "Simulated with a cold cache and no prefetcher, beside what no algorithm can avoid.",
      {{"problem", "problem", TEXT},
@@ -65,6 +69,7 @@ static const struct shown_table {
       {"cache", "cache_ll", FORM_BYTES},
       {"model holds", "model_holds", TEXT}}},
     {ROWS_MEMORY,
+     "Peak",
      "Peak memory",
      "Temporary memory of one call, measured in a process of its own.",
      {{"problem", "problem", TEXT},
@@ -72,14 +77,16 @@ static const struct shown_table {
       {"peak", "peak_bytes", FORM_BYTES},
       {"workspace", "workspace_bytes", FORM_BYTES},
       {"one score matrix", "scores_bytes", FORM_BYTES},
-      {"scores written", "scores_written", TEXT}}},
+      {"scores written", "scores_written", FORM_COUNT}}},
     {ROWS_REPLAY,
+     "Replay",
      "Latencies of a replay",
      "Attention of all layers for a step, by model, phase and bucket of keys; of an observed log, times of the whole engine.",
      {{"model", "model", TEXT},
       {"phase", "phase", TEXT},
       {"bucket", "bucket", TEXT},
       {"kernel", "kernel", TEXT},
+      {"cache", "cache", TEXT},
       {"fallback", "fallback", TEXT},
       {"steps", "n", FORM_COUNT},
       {"p50", "p50_ns", FORM_NS},
@@ -87,6 +94,7 @@ static const struct shown_table {
       {"p99", "p99_ns", FORM_NS},
       {"mean", "mean_ns", FORM_NS}}},
     {ROWS_TRACE,
+     "Trace",
      "Calls of a trace",
      "By class of problem. Quantiles are within 1.6 %; refused calls have no time.",
      {{"model", "model", TEXT},
@@ -101,6 +109,7 @@ static const struct shown_table {
       {"fallbacks", "fallbacks", FORM_COUNT},
       {"refused", "refused", FORM_COUNT}}},
     {ROWS_WATCH,
+     "Watched",
      "What a watched process ran",
      "Attention of a program under tileproof.watch: where it was called, by which kernel, and why not by another.",
      {{"model", "model", TEXT},
@@ -115,6 +124,7 @@ static const struct shown_table {
       {"drift", "drift", TEXT},
       {"reasons", "reasons", TEXT}}},
     {ROWS_PEER,
+     "Peers",
      "Other libraries",
      "Time of the other library over ours: above 1 tileproof is faster. Medians of calls in turns in one process, with 99 % "
      "intervals; losses stand beside wins.",
@@ -130,6 +140,7 @@ static const struct shown_table {
       {"to", "ratio_hi", FORM_TIMES},
       {"why", "why", TEXT}}},
     {ROWS_AGAINST,
+     "Against",
      "A against B",
      "Two kernels in turns; the interval holds in 99 of 100 runs. A verdict needs an A/A control that is SAME.",
      {{"problem", "problem", TEXT},
@@ -144,6 +155,7 @@ static const struct shown_table {
       {"disturbed", "disturbed", TEXT}}},
     {ROWS_GOAL,
      "Goals",
+     "Goals",
      "What this library promises of itself on this kind of host.",
      {{"goal", "name", TEXT},
       {"figure", "figure", FORM_PLAIN},
@@ -156,6 +168,7 @@ static const struct shown_table {
       {"measured", "detail", TEXT}}},
     {ROWS_CLIFF,
      "Cliffs",
+     "Cliffs",
      "Lengths and dims that cost more by the flop than both of their neighbours.",
      {{"sweep", "sweep", TEXT},
       {"value", "value", FORM_COUNT},
@@ -167,13 +180,14 @@ static const struct shown_table {
       {"problem", "problem", TEXT}}},
     {ROWS_CAPACITY,
      "Capacity",
+     "Capacity",
      "What serving takes: the cache of all sequences and the workspace; ceilings from this host's limits, where they were "
      "measured.",
      {{"model", "model", TEXT},
       {"context", "context", FORM_COUNT},
       {"sequences", "concurrency", FORM_COUNT},
-      {"format", "cache", TEXT},
-      {"cache", "cache_bytes", FORM_BYTES},
+      {"cache", "cache", TEXT},
+      {"its size", "cache_bytes", FORM_BYTES},
       {"in all", "total_bytes", FORM_BYTES},
       {"limit", "limit_bytes", FORM_BYTES},
       {"fits", "fits", TEXT},
@@ -214,15 +228,25 @@ static void put_text(const json_t *value, FILE *out) {
     }
 }
 
-static void put_field(const struct shown_column *column, const json_t *row, FILE *out) {
+static void put_field(const struct shown_column *column, const json_t *row, int is_first, FILE *out) {
     const json_t *value = json_object_get(row, column->field);
     char text[48];
+    if (is_first && (!value || json_is_null(value) || row_is(row, column->field, "") || row_is(row, column->field, "-"))) {
+        fputs("not named", out); /* a button needs a text */
+        return;
+    }
     if (column->form == TEXT || !json_is_number(value)) {
         put_text(value, out);
         return;
     }
     number_text(json_number_value(value), (enum number_form)column->form, text);
     fputs(text, out);
+}
+
+/* Sentences get room: beside narrow columns they would be a word wide. */
+static int is_long(const json_t *row, const struct shown_column *column) {
+    const json_t *value = json_object_get(row, column->field);
+    return json_is_object(value) || json_array_size(value) || strlen(row_text(row, column->field)) > 32;
 }
 
 static void put_row(const struct shown_table *table, size_t number, const json_t *row, FILE *out) {
@@ -234,9 +258,9 @@ static void put_row(const struct shown_table *table, size_t number, const json_t
         if (is_number)
             fprintf(out, isfinite(value) ? "<td class=\"n\" data-v=\"%.9g\">" : "<td class=\"n\">", value);
         else
-            fputs("<td>", out);
+            fputs(i && is_long(row, column) ? "<td class=\"long\">" : "<td>", out);
         if (!i) fprintf(out, "<button class=\"link\" data-set=\"%s\" data-row=\"%zu\">", row_kind_names[table->kind], number);
-        put_field(column, row, out);
+        put_field(column, row, !i, out);
         fputs(i ? "</td>" : "</button></td>", out);
     }
     fputs("</tr>\n", out);
@@ -250,10 +274,10 @@ int report_table(const struct report *report, enum row_kind kind, FILE *out) {
     while (table->kind != kind) table++;
     if (!json_array_size(report->rows[kind])) return EXIT_FINE;
     fprintf(out,
-            "<section id=\"%s\"><h2>%s</h2><p>%s</p>\n<div class=\"tools\" hidden><label>Filter <input type=\"search\" "
-            "data-filter=\"%s-table\"></label>"
+            "<section id=\"%s\" data-nav=\"%s\"><h2>%s</h2><p>%s</p>\n<div class=\"tools\" hidden><label>Filter <input "
+            "type=\"search\" data-filter=\"%s-table\"></label>"
             "<output data-shown=\"%s-table\"></output></div>\n<div class=\"scroll\"><table id=\"%s-table\"><thead><tr>",
-            id, table->title, table->about, id, id, id);
+            id, table->nav, table->title, table->about, id, id, id);
     for (int c = 0; c < COLUMNS && table->columns[c].title; c++)
         fprintf(out, "<th scope=\"col\"%s>%s</th>", table->columns[c].form == TEXT ? "" : " class=\"n\"",
                 table->columns[c].title);

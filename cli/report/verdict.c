@@ -14,6 +14,8 @@ struct evidence {
     double worst_share;
     size_t worst_at;
     double gain; /* geometric mean; 0: none was measured */
+    double loss; /* the largest of quantised caches; 0: there are none */
+    size_t loss_at;
 };
 
 static struct evidence sum_up(const struct report *report) {
@@ -27,6 +29,7 @@ static struct evidence sum_up(const struct report *report) {
         sum.bad += cell->rank > 1;
         if (isfinite(share) && share > sum.worst_share) sum.worst_share = share, sum.worst_at = i;
         if (gain > 0) logs += log(gain), timed++;
+        if (row_number(cell->row, "loss") > sum.loss) sum.loss = row_number(cell->row, "loss"), sum.loss_at = i;
     }
     if (timed > 0) sum.gain = exp(logs / timed);
     return sum;
@@ -48,6 +51,14 @@ static void put_cells(const struct report *report, const struct evidence *sum, F
         number_text(sum->worst_share, FORM_SHARE, text);
         fprintf(out, "Largest error: <button class=\"link\" data-set=\"cell\" data-row=\"%zu\">%s of what is allowed</button>",
                 sum->worst_at, text);
+    }
+    if (sum->loss > 0) {
+        char text[48];
+        number_text(sum->loss, FORM_SHARE, text);
+        fprintf(out,
+                "<br>Lost in quantising, apart from that: <button class=\"link\" data-set=\"cell\" data-row=\"%zu\">%s of a "
+                "row's greatest value</button>",
+                sum->loss_at, text);
     }
     fprintf(out, "</p></li>\n");
     if (report->rows[ROWS_CHANGE] || report->rows[ROWS_HISTORY]) {

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 enum { MODEL, KERNEL, CLASS, COLUMNS = 12 };
 
@@ -72,11 +73,16 @@ static int print_text(const struct summary *s, const char *file, int64_t bytes, 
 static int print_json(const struct summary *s, const char *file, int64_t bytes) {
     json_t *made = made_of_others();
     int broken = !made;
+    time_t first = (time_t)(s->first_ns / 1000000000);
+    struct tm at;
+    char date[32] = "";
+    if (gmtime_r(&first, &at)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &at);
     putchar('{');
     json_dumpf(made, stdout, JSON_COMPACT | JSON_EMBED);
     json_decref(made);
     printf(",\"file\":");
     print_json_text(stdout, file);
+    printf(",\"date\":\"%s\"", date); /* of the first call */
     printf(",\"bytes\":%lld,\"calls\":%lld,\"seconds\":%.9f,\"relative_error\":%g,\"grouped_together\":%s", (long long)bytes,
            (long long)s->lines, (double)(s->last_ns - s->first_ns) * 1e-9, 0.5 / SKETCH_STEPS,
            s->grouped_together ? "true" : "false");

@@ -180,6 +180,42 @@ def check_heat(browser):
     browser.keys(ESCAPE)
 
 
+def check_caches(browser, page):
+    """Two caches of one model: a row each, and the loss beside the error."""
+    browser.open(page)
+    assert texts(browser, "matrix", 1) == ["plain", "i8/token"]
+    browser.click("#matrix tbody tr:nth-child(2) .cell")
+    inside = browser.run("return document.querySelector('dialog[open]').innerText")
+    assert "30.0 %" in inside and "Quantising to i8/token lost up to 0.390 % of the greatest value of a row; the error is apart from it." in inside, inside
+    assert "time\n1 ms" in inside and "time ns" not in inside, inside
+    browser.keys(ESCAPE)
+    print("passed: check_caches")
+
+
+def check_phone(browser, page):
+    """Nothing but a table or a chart, each in its place, is wider than a phone; the first status is in sight."""
+    browser.devtools("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2, mobile=True)
+    browser.open(page)
+    wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+    seen = browser.run("const at = document.querySelector('.cell').getBoundingClientRect(); return at.left + at.width / 2 < innerWidth")
+    browser.devtools("Emulation.clearDeviceMetricsOverride")
+    assert wide[0] == wide[1] == 390 and seen, (wide, seen)
+    print("passed: check_phone")
+
+
+def check_paper(browser, page):
+    """The head of a table stands on each of its pages."""
+    if not shutil.which("pdftotext"):
+        print("not run here: what is printed (pdftotext was not found; Debian: poppler-utils)")
+        return
+    browser.open(page)
+    made = base64.b64decode(browser.devtools("Page.printToPDF", printBackground=True)["data"])
+    pages = subprocess.run(["pdftotext", "-layout", "-", "-"], input=made, capture_output=True, check=True).stdout.decode().split("\f")
+    with_models = [text for text in pages if "model-0" in text]
+    assert len(with_models) > 3 and all("layers" in text for text in with_models), [len(pages), len(with_models)]
+    print("passed: check_paper")
+
+
 # WCAG 2.2, 1.4.3: every text that is shown, against what lies behind it. [ratio, needed, text, colours], those that fall short first.
 CONTRAST = """
     const canvas = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d', {willReadFrequently: true});
@@ -286,7 +322,7 @@ def main():
         inputs.write_many(folder / "many.json", 5000)
         files = ["qualify.json", "rates.jsonl", "use.jsonl", "peers.jsonl", "goals.jsonl", "cliffs.jsonl", "against.jsonl", "replay.json", "trace.json",
                  "watch.json", "capacity.json"]  # fmt: skip
-        for page, given in (("all.html", files), ("many.html", ["many.json"])):
+        for page, given in (("all.html", files), ("many.html", ["many.json"]), ("caches.html", ["good.json", "quantised.json"])):
             subprocess.run([tool, "report", *given, "-o", page], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         browser = Browser(driver, chromium)
         try:
@@ -295,7 +331,11 @@ def main():
                 check(browser)
                 browser.quiet()
                 print("passed:", check.__name__)
+            check_caches(browser, folder / "caches.html")
+            check_phone(browser, folder / "caches.html")
+            check_phone(browser, folder / "all.html")
             check_many(browser, folder / "many.html")
+            check_paper(browser, folder / "many.html")
             browser.open(pathlib.Path(__file__).resolve().parents[2] / "docs/example-report.html")
             if len(sys.argv) > 2:
                 pictures(browser, pathlib.Path(__file__).resolve().parents[2] / "docs/example-report.html", pathlib.Path(sys.argv[2]))

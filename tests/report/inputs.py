@@ -37,6 +37,7 @@ def write_all(folder):
     cells += [cell(HOSTILE, "0-3", "prefill", "NUMERIC_FAIL", reason=HOSTILE, error=2e-6), cell("wide.json", "0-1", "prefill", "UNSUPPORTED")]
     whole(folder, "qualify.json", cells)
     whole(folder, "good.json", cells[:3])
+    whole(folder, "quantised.json", [dict(x, cache="i8/token", loss=0.0039 + n / 1e5, time_ns=1e6) for n, x in enumerate(cells[:3])])
     whole(folder, "torch.json", [dict(x, engine="torch", mode="eager", kernel="flash", time_ns=4e6) for x in cells[:3]])
     rates = [
         {"kind": "rate", "problem": f"prefill b1 h1/1 q{s} k{s} d{d} f32", "phase": "prefill", "kernel": k, "isa": "avx2", "threads": 1,
@@ -48,7 +49,7 @@ def write_all(folder):
     whole(folder, "bench.json", {"machine": "x", "limits": [], "rows": rates, "trust": "host: trusted"})
     lines(folder, "use.jsonl", [
         {"kind": kind, "problem": f"prefill b1 h1/1 q{s} k{s} d64 f32", "phase": "prefill", "kernel": k, "sim_bytes": s * n, "compulsory_read": s,
-         "compulsory_written": s, "cache_ll": 1 << 20, "peak_bytes": s * n, **ORIGIN}
+         "compulsory_written": s, "cache_ll": 1 << 20, "peak_bytes": s * n, "scores_written": 0 if n == 10 else s * s, **ORIGIN}
         for kind in ("bytes", "memory") for s in (512, 1024) for n, k in ((10, "avx2"), (1000, "math"))])  # fmt: skip
     peer = {"kind": "peer", "row": "prefill b1 h1/1 q512 k512 d64 f32", "phase": "prefill", "dtype": "f32", "threads": 2, "peer": "it's 2.x <b>",
             "variant": HOSTILE, "kernel": "avx2", **ORIGIN}  # fmt: skip

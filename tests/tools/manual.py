@@ -131,6 +131,8 @@ def check_shell(shell, all_commands):
     models = {name[:-5] for name in os.listdir(os.path.join(SOURCE, "models")) if name.startswith("llama-")}
     offers("formats", ["bench", "-o", ""], ["md", "csv", "json", "jsonl"], ["text"])
     offers("policies", ["run", "--fallback", ""], ["refuse", "permit", "serve"])
+    for one in ("qualify", "canary", "capacity", "replay"):
+        offers(f"caches-{one}", [one, "--kv-cache", ""], ["plain", "i8", "i8/q8_0", "i4", "e4m3", "e4m3/token"], ["bf16"])
     offers("kernels", ["run", "--kernel", ""], kernels)
     offers("models", ["qualify", "llama-"], models, ["gpt2"])
     offers("first-words", ["lock", ""], ["list", "show", "diff", "drop", "merge"])

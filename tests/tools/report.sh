@@ -102,6 +102,17 @@ report deterministic "$(cmp -s page.html first.html && echo 1)" "  two pages of 
 report to-stdout "$(cmp -s page.html stdout.html && echo 1)" "  standard output is not the page"
 
 if command -v gnuplot >/dev/null; then
+    # labels of any length fit: cut between words, in the middle
+    printf '%s\n' '{"kind":"peer","row":"prefill h8/8 seqs=32x128/128,4x256/256,2x512/512,1x2048/2048 d64 f32 packed causal","phase":"prefill","threads":1,"kernel":"k","verdict":"ahead","ratio":1,"ratio_lo":1,"ratio_hi":1,"peer":"x","host":"H","date":"2026-11-16T00:00:00Z"}' \
+        '{"kind":"peer","row":"prefill b1 h2/2 q8192 k8192 d128 bf16 causal window=1023,0 p=bf16","phase":"prefill","threads":1,"kernel":"k","verdict":"ahead","ratio":1,"ratio_lo":1,"ratio_hi":1,"peer":"x","host":"H","date":"2026-11-17T00:00:00Z"}' >long.jsonl
+    cp page.html kept.html
+    expect long-labels 0 'report: ' "$tool" report long.jsonl -o page.html
+    page long-labels-page "
+svg = open('page.html').read().split('<h2>Other libraries')[0]
+assert 'prefill h8/8 seqs=32x128/128,4x256... f32 packed causal, 1 thread' in svg, svg[-3000:]
+assert 'prefill b1 h2/2 q8192 k8192 d128 ... p=bf16, 1 thread' in svg, svg[-3000:]
+assert 'x, H, 2026-11-16' in words and 'x, H, 2026-11-17' in words and svg.count('<svg') == 2, words"
+    mv kept.html page.html
     page charts "assert sum(tag == 'svg' for tag, _ in page.tags) == 8 and 'could not be made' not in words, [a for tag, a in page.tags if tag == 'svg']"
     printf '%s\n' '{"kind":"peer","row":"prefill b1 h1/1 q8 k8 d8 f32","phase":"prefill","threads":1,"kernel":"k","verdict":"ahead","ratio":1,"ratio_lo":1,"ratio_hi":1,"peer":"x\n!touch pwned\n"}' >shell.jsonl
     expect no-command 0 'report: ' "$tool" report shell.jsonl -o page.html
@@ -120,6 +131,26 @@ expect fine 0 '^report' "$tool" report good.json -o page.html
 page fine-page "assert 'PASSAll 3 cells of 1 model are served and right' in words and 'Engines side by side' not in words, words"
 expect engines 0 '^report' "$tool" report good.json torch.json -o page.html
 page engines-page "assert 'Engines side by side' in words and 'flash · 2 · 4.00 ms' in words and 'avx512 · 2 · 2.00 ms' in words, words"
+
+# two caches of one model: rows of their own, side by side, the loss beside the error
+expect caches 0 '^report' "$tool" report good.json quantised.json -o page.html
+page caches-page "
+assert 'modelcachelayersprefilldecode' in words and 'good.jsonplaintext 0-3' in words and 'good.jsoni8/tokentext 0-3' in words, words
+assert 'Caches side by side' in words and 'phaseplaini8/token' in words and 'Largest error: 30.0 % of what is allowed' in words, words
+assert 'Lost in quantising, apart from that: 0.392 % of a row' in words, words
+assert [row.get('loss') for row in data['cell']].count(None) == 3, data['cell']"
+expect caches-engines 0 '^report' "$tool" report good.json quantised.json torch.json -o page.html
+page caches-engines-page "
+for text in ('good.jsontileprooftext 0-3', 'good.jsontileproof cache i8/tokentext 0-3', 'good.jsontorch eagertext 0-3', 'Engines side by side'):
+    assert text in words, (text, words)"
+# two replays of one trace, from two caches; a call that names no model can be opened; scores that were written
+sed 's/"modelled"/"cache": "i8\/token", "host": "Some CPU", "date": "2026-11-16T09:00:00Z", "modelled"/; s/"model": "good"/"model": "-"/' replay.json >replay8.json
+expect replays 0 '^report' "$tool" report replay.json replay8.json use.jsonl -o page.html
+page replays-page "
+assert words.count('avx2i8/tokenno120') == 3 and 'not nameddecode1kavx2i8/token' in words, words
+peak = words.split('scores written')[1]
+assert peak.count('262,144') == peak.count('1,048,576') == 1 and 'avx25 KiB0' in peak, peak[:400]
+assert not any(tag == 'svg' for tag, _ in page.tags) or 'decode 1k avx2, cache i8/token' in open('page.html').read(), words"
 
 expect bench-json 0 '^report' "$tool" report bench.json -o page.html
 page bench-json-page "assert len(data['rate']) == 8 and 'host: trusted' in words, data.keys()"

@@ -89,7 +89,11 @@ sed 's/"class":"[^"]*",//' "$scratch/real.jsonl" >"$scratch/no_class.jsonl"
 expect_python real 's = json.loads(text)
 assert s["calls"] == 4 and s["by_all"][0]["calls"] == 3 and s["by_all"][0]["refused"] == 1, s
 assert {r["class"] for r in s["by_class"]} == {"prefill many-rows h4/2 d64 bf16 causal", "prefill many-rows h1/1 d640 f32"}, s
-assert all(r["model"] == "-" for r in s["by_model"]), s' summarise "$scratch/real.jsonl" -o json
+assert all(r["model"] == "-" for r in s["by_model"]), s
+import datetime
+first = min(json.loads(line)["ts_ns"] for line in open("'"$scratch/real.jsonl"'")) // 10**9
+assert s["date"] == datetime.datetime.fromtimestamp(first, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), s["date"]' \
+    summarise "$scratch/real.jsonl" -o json
 expect_python no-class 'assert {r["class"] for r in json.loads(text)["by_class"]} == {"prefill many-rows"}' \
     summarise "$scratch/no_class.jsonl" -o json
 

@@ -36,9 +36,12 @@
     return `${grouped(number)} ${units[unit]}`;
   }
   const time = (ns) => (ns >= 1e9 ? `${grouped(ns / 1e9)} s` : ns >= 1e6 ? `${grouped(ns / 1e6)} ms` : `${grouped(ns / 1e3)} µs`);
+  // The unit stands behind the value, so not in its name.
+  const label = (field, x) => (typeof x === 'number' ? field.replace(/_(ns|s)$/, '') : field).replaceAll('_', ' ');
   function shown(field, x) {
     if (typeof x !== 'number') return x;
-    if (/(^|_)ns$/.test(field)) return time(x);
+    if (/_ns$/.test(field)) return time(x);
+    if (/_s$|^seconds$/.test(field)) return time(x * 1e9);
     if (/bytes|^(scratch|temporary)$|^(model|sim|compulsory|bound)_(read|written)|^cache_/.test(field)) return bytes(x);
     return Math.abs(x) >= 1e-3 || x === 0 ? grouped(x) : x.toExponential(2);
   }
@@ -86,6 +89,9 @@
       parts.push(make('h3', {}, 'Error beside its bound'), make('div', { class: 'bound' }, fill),
         make('p', {}, `${at('error').toExponential(2)} of ${at('allowed').toExponential(2)} allowed: ${(100 * share).toFixed(1)} %`));
     }
+    if (at('loss') > 0) {
+      parts.push(make('p', {}, `Quantising to ${at('cache')} lost up to ${(100 * at('loss')).toPrecision(3)} % of the greatest value of a row; the error is apart from it.`));
+    }
     const reasons = [at('reason'), at('engine_reasons'), at('doubt')].filter(Boolean);
     if (reasons.length) {
       parts.push(make('h3', {}, 'Why'));
@@ -94,13 +100,13 @@
     return parts;
   }
 
-  const told = ['error', 'allowed', 'reason', 'engine_reasons', 'doubt', 'repro', 'status', 'purpose'];
+  const told = ['error', 'allowed', 'reason', 'engine_reasons', 'doubt', 'repro', 'status', 'purpose', 'loss'];
   function rowParts(set, row) {
     const list = make('dl', {});
     Object.keys(data.sets[set].fields).forEach((field) => {
       const x = value(set, field, row);
       if (x === undefined || (set === 'cell' ? told.includes(field) : field === 'repro')) return;
-      list.append(make('dt', {}, field.replaceAll('_', ' ')), make('dd', {}, String(shown(field, x))));
+      list.append(make('dt', {}, label(field, x)), make('dd', {}, String(shown(field, x))));
     });
     const line = repro(set, row);
     return [...(set === 'cell' ? cellParts(row) : []), ...(line ? reproLine(line) : []), make('h3', {}, 'All that is known of it'), list];

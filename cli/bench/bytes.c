@@ -39,6 +39,7 @@ static const struct column columns[] = {
     {"date", NULL, 1, 0},
     {"version", NULL, 1, 0},
     {"build", NULL, 1, 0},
+    {"seed", NULL, 1, 0},
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 

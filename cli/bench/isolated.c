@@ -111,6 +111,7 @@ void isolated_origin(struct isolated *isolated) {
     table_text(&isolated->table, isolated->date);
     table_text(&isolated->table, tp_version());
     table_text(&isolated->table, tp_build_hash());
+    table_integer(&isolated->table, isolated->options->seed);
 }
 
 const char *isolated_begin(struct isolated *isolated, const char *kind, const char *words, const char *ran) {

@@ -20,6 +20,7 @@
 #include "harness/tensors.h"
 
 enum { REPLAY_MODELS = 64, REPLAY_KERNELS = 64, REPLAY_TOKENS = 1 << 20, REPLAY_REQUESTS = 1000000 };
+enum { REPLAY_SEED = 1 }; /* of what tensors hold */
 
 struct request {
     double time; /* seconds since the trace began */

@@ -155,7 +155,7 @@ static json_t *report_json(const struct replay *replay, const struct rows *rows)
         json_pack("{s:s,s:b,s:b,s:I,s:f,s:o,s:o}", "format", "tileproof.replay/1", "modelled", replay->options->modelled,
                   "observed", replay->options->observed, "requests", (json_int_t)replay->requests_run, "fleet_mean_ns",
                   rows->fleet_mean, "p99_owner", owners, "rows", list);
-    json_t *more = replay->context ? json_pack("{s:s,s:I,s:I,s:i}", "cache", replay->cache, "layers",
+    json_t *more = replay->context ? json_pack("{s:s,s:i,s:I,s:I,s:i}", "cache", replay->cache, "seed", REPLAY_SEED, "layers",
                                                (json_int_t)replay->options->layers, "steps", (json_int_t)replay->options->steps,
                                                "threads", tp_context_threads(replay->context))
                                    : json_pack("{s:f,s:f}", "ttft_p99_ns", rows->ttft_p99, "queue_share", rows->queue_share);

@@ -22,7 +22,7 @@ static int make_tensors(const tp_problem *problem, const tp_lengths *lengths, st
     static const struct tensors_style style = {.repeat = 1};
     double limit = 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     if (tensors_bytes(problem, lengths, &style) > limit || tensors_create(tensors, problem, lengths, &style) ||
-        tensors_fill(tensors, 1)) {
+        tensors_fill(tensors, REPLAY_SEED)) {
         complain("no memory for the tensors of one call");
         return EXIT_FAILED;
     }

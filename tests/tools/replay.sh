@@ -60,7 +60,7 @@ assert rows["qwen2.5-0.5b", "decode", "few-rows"]["n"] == 1
 assert rows["gpt2.json", "prefill", "few-rows"]["n"] == 1 and ("gpt2.json", "decode", "few-rows") not in rows
 assert all(not r["fallback"] and 0 < r["p50_ns"] <= r["p90_ns"] <= r["p99_ns"] for r in report["rows"])
 assert set(report["p99_owner"]) == {"prefill", "decode"} and report["fleet_mean_ns"] > 0
-assert all(report[name] for name in ("version", "build", "isa", "host", "os")) and report["date"].startswith("20"), report
+assert all(report[name] for name in ("version", "build", "isa", "host", "os", "seed")) and report["date"].startswith("20"), report
 ' cat "$scratch/short.json"
 expect_python replay-calls '
 calls = [json.loads(line) for line in text.splitlines()]

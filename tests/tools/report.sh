@@ -156,14 +156,14 @@ expect bench-json 0 '^report' "$tool" report bench.json -o page.html
 page bench-json-page "assert len(data['rate']) == 8 and 'host: trusted' in words, data.keys()"
 # what the tool itself writes, with its origin
 echo 'share | q16 d8 | pct_fma | 0.0001 | 1000' >goals
-for what in "q16,32 d8 -k best,math" "q16 d8 -k best --against math" "--goals --goals-file goals"; do
+for what in "q16,32 d8 -k best,math" "q16 d8 -k best --against math" "--goals --goals-file goals" "--memory q16 d8 -k math"; do
     # shellcheck disable=SC2086
     "$tool" bench --repeat 1 --seconds 0.001 --read-mib 0 $what -o jsonl 2>/dev/null
 done >real.jsonl
 expect real 0 '^report' "$tool" report real.jsonl -o page.html
 page real-page "
-assert {'rate', 'against', 'goal'} <= set(data), data.keys()
-for kind in ('rate', 'against', 'goal'):
+assert {'rate', 'against', 'goal', 'memory'} <= set(data), data.keys()
+for kind in ('rate', 'against', 'goal', 'memory'):
     for row in data[kind]:
         assert row['host'] and row['date'] and row['version'] and len(row['build']) == 64 and row['seed'] == 1 and row['repro'], row"
 

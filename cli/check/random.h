@@ -34,6 +34,8 @@ enum trial_values {
     VALUES_WIDE  /* a power of two for each: 2^-20 to 2^20 in v, 2^-3 to 4 in q and k */
 };
 
+enum trial_nan { NAN_NOWHERE, NAN_ANYWHERE, NAN_GRADIENTS /* in d_o and d_lse alone */ };
+
 struct trial {
     char text[TRIAL_TEXT]; /* whole, with its @ words */
     uint64_t seed;
@@ -41,7 +43,7 @@ struct trial {
     tp_lengths lengths;
     struct tensors_style style;
     int values; /* enum trial_values */
-    int nan;    /* NaN and infinity in some places of q, k, v and d_o */
+    int nan;    /* enum trial_nan: NaN and infinity in some places of q, k, v and d_o */
     int hidden; /* NaN and infinity in everything that no row sees, and in rows that see nothing */
 };
 
@@ -69,6 +71,8 @@ struct draft {
     enum draw_kind kind;
     unsigned taken;    /* groups of words of which one excludes the others */
     int latent;
+    int hostile;       /* few rows and keys whose scores overflow or drown each other; NaN in d_o or d_lse meets what is gone */
+    const char *k_dtype, *v_dtype;
     int keys_for_rows; /* every row needs a key of its own */
     int64_t heads, kv_heads, dim, dim_v, keys, rows, cost; /* cost: pairs times head dims that are allowed */
 };
@@ -82,7 +86,7 @@ void draw_sequences(struct draft *draft);
 int64_t draw_number(struct draft *draft, int64_t max); /* 0..max, often at a border */
 
 /* check_random_traits.c */
-void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size);
+void traits_draw(struct trial *trial, struct draft *draft, char *text, size_t size);
 int traits_read(struct trial *trial, const char *word); /* nonzero: no such word */
 const char *trait_word(int index);                     /* NULL ends the list */
 /* Nonzero and the reason: two words of which one leaves nothing to the other. */

@@ -22,11 +22,7 @@ static const char *word_at(int index) {
     return index < words ? draw_word(index) : trait_word(index - words);
 }
 
-static int is_dtype(const char *word, size_t length) {
-    return length >= 3 && (!strncmp(word, "f32", 3) || !strncmp(word, "f16", 3) || !strncmp(word, "bf16", 4));
-}
-
-/* "window=3,0" is window=, "q5" is q, a dtype f32, "@gain-4" @gain-N; -1: no word of the table. */
+/* "window=3,0" is window=, "q5" is q, "@gain-4" @gain-N; -1: no word of the table. */
 static int find(const char *word, size_t length) {
     for (int i = 0; word_at(i); i++) {
         const char *name = word_at(i);
@@ -37,8 +33,6 @@ static int find(const char *word, size_t length) {
         if (size == 1 && isdigit((unsigned char)word[1])) return i;
         if (word[size] == '=') return i; /* numbers that may be left out */
     }
-    for (int i = 0; is_dtype(word, length) && word_at(i); i++)
-        if (!strcmp(word_at(i), "f32")) return i;
     return -1;
 }
 
@@ -68,6 +62,11 @@ void cover_add(struct cover *cover, const struct trial *trial) {
     for (size_t length; at += strspn(at, " "), (length = strcspn(at, " ")); at += length) {
         int word = find(at, length);
         if (word >= 0) has[word] = 1;
+        for (size_t i = 0, part; word < 0 && i < length; i += part + 1) { /* dtypes: "bf16:i8:i8->f32" */
+            part = strcspn(at + i, ":-> ");
+            int found = find(at + i, part);
+            if (found >= 0) has[found] = 1;
+        }
     }
     for (int i = 0; i < MAX_WORDS; i++) {
         if (!has[i]) continue;
@@ -94,6 +93,14 @@ static int print_unknown(void) {
         if (find(at, length) >= 0) continue;
         printf("UNKNOWN  the parser has the word '%.*s', which is never drawn: add it to the table of cli/check/random_draw.c\n",
                (int)length, at);
+        unknown++;
+    }
+    for (int i = 1; i < 64; i++) { /* dtypes of k that it takes */
+        const char *name = tp_dtype_name((tp_dtype)i);
+        char text[64];
+        snprintf(text, sizeof text, "q1 d32 f32:%s:f32->f32", name);
+        if (tp_problem_parse(text, &problem, NULL, &error) != TP_OK || find(name, strlen(name)) >= 0) continue;
+        printf("UNKNOWN  the parser has the dtype '%s', which is never drawn: add it to cli/check/random_shapes.c\n", name);
         unknown++;
     }
     return unknown;

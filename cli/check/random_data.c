@@ -76,10 +76,10 @@ static int is_shared(const struct tensors *t, int64_t seq, int64_t key) {
 }
 
 /* One to four places hold what is not finite. */
-static void put_nan(uint64_t seed, struct tensors *t, enum tensor_id first, enum tensor_id last) {
-    static const float bad[] = {NAN, INFINITY, -INFINITY, NAN};
+static void put_nan(const struct trial *trial, uint64_t seed, struct tensors *t, enum tensor_id first, enum tensor_id last) {
+    const float bad[] = {trial->nan == NAN_GRADIENTS ? INFINITY : NAN, INFINITY, -INFINITY, NAN};
     /* where scale * q underflows, an infinite k is not promised to score as one */
-    int tiny = t->problem.scale_set && fabsf(t->problem.scale) < 0x1p-100f;
+    int tiny = t->problem.scale_set && fabsf(t->problem.scale) < (trial->values == VALUES_TINY ? 0.5f : 0x1p-100f);
     uint64_t count = 1 + random_bits(seed, STREAM_NAN, 0) % 4;
     for (uint64_t i = 1; i <= count; i++) {
         uint64_t bits = random_bits(seed, STREAM_NAN, i);
@@ -137,7 +137,7 @@ int trial_make(const struct trial *trial, const tp_problem *problem, const tp_le
     for (int id = TENSOR_Q; trial->values && id <= TENSOR_V; id++)
         if (style->form != FORM_BROADCAST && !(id == TENSOR_V && problem->latent)) resize_all(trial, tensors, (enum tensor_id)id);
     if (style->form == FORM_BROADCAST) return 0; /* its values are shared */
-    if (trial->nan) put_nan(trial->seed, tensors, TENSOR_Q, TENSOR_V);
+    if (trial->nan == NAN_ANYWHERE) put_nan(trial, trial->seed, tensors, TENSOR_Q, TENSOR_V);
     if (!trial->hidden) return 0;
     int failed = visibility_create(&visibility, tensors);
     if (!failed) spoil_hidden(tensors, &visibility);
@@ -149,7 +149,8 @@ void trial_spoil_gradients(const struct trial *trial, const struct tensors *t, c
                            struct gradients *gradients) {
     struct tensors *held = &gradients->held;
     if (trial->values) resize_all(trial, held, TENSOR_O);
-    if (trial->nan) put_nan(trial->seed ^ 0xD0D0, held, TENSOR_O, TENSOR_O);
+    enum tensor_id last = trial->nan == NAN_GRADIENTS && gradients->call.d_lse.data ? TENSOR_LSE : TENSOR_O;
+    if (trial->nan) put_nan(trial, trial->seed ^ 0xD0D0, held, TENSOR_O, last);
     for (int64_t s = 0; trial->hidden && s < t->sequences; s++)
         for (int64_t i = 0; i < t->q_lens[s] * t->problem.q_heads; i++) {
             tp_row at = {s, i % t->problem.q_heads, i / t->problem.q_heads};

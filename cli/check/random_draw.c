@@ -116,10 +116,19 @@ static void dropout(struct draft *d) {
     draft_say(d, " dropout=%s", rates[dice_roll(&d->dice, 5)]);
 }
 
+/* Kinds of scales that go with a dtype and a head dim; NULL: it has none. */
+static const char *scales_kind(struct draft *d, const char *dtype, int64_t dim) {
+    int first = dice_chance(&d->dice, 500);
+    if (!strcmp(dtype, "i8")) return first && dim % 32 == 0 ? "q8_0" : "token";
+    if (!strcmp(dtype, "e4m3")) return first ? "tensor" : "token";
+    return strcmp(dtype, "i4") ? NULL : "group";
+}
+
 static void scales(struct draft *d) {
-    static const char *const kinds[] = {"token", "q8_0", "tensor", "group", "token:q8_0", "q8_0:token", "tensor:token",
-                                        "token:tensor", "token:group", "group:q8_0"};
-    draft_say(d, " scales=%s", kinds[dice_roll(&d->dice, 10)]);
+    const char *k = scales_kind(d, d->k_dtype, d->dim), *v = d->latent ? k : scales_kind(d, d->v_dtype, d->dim_v);
+    if (!k && !v) return;
+    draft_say(d, " scales=%s", k ? k : v);
+    if (k && v && (strcmp(k, v) || dice_chance(&d->dice, 200))) draft_say(d, ":%s", v);
 }
 
 static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw_number(d, d->keys + 60) + 1); }
@@ -149,7 +158,7 @@ static void latent(struct draft *d) {
     d->latent = 1;
 }
 
-static void batch(struct draft *d) { (void)d; } /* by draw_lengths */
+static void drawn_already(struct draft *d) { (void)d; }
 
 /* Words of which one excludes the others. */
 enum { MAX_DRAWN = 96 };
@@ -157,7 +166,7 @@ enum { LENGTHS = 1, PACKS = DRAFT_PACKS, LISTED = 4, MASKS = 8, TREES = 16, KEPT
 
 struct row {
     const char *name;
-    int chance[DRAW_KINDS];
+    int chance[DRAW_KINDS + 1]; /* the last: of hostile drafts, where it is another */
     unsigned group, against; /* takes the first; not after any of the second */
     void (*put)(struct draft *draft);
 };
@@ -172,12 +181,17 @@ static const struct row table[] = {
     {"latent", {60, 100, 0}, 0, 0, latent},
     {"h", {1000, 1000, 1000}, 0, 0, draw_heads},
     {"d", {1000, 1000, 1000}, 0, 0, draw_dims},
-    {"f32", {1000, 1000, 1000}, 0, 0, draw_dtypes}, /* and every other dtype */
+    {"f32", {1000, 1000, 1000}, 0, 0, draw_dtypes}, /* and these */
+    {"bf16", {1000, 1000, 1000}, 0, 0, drawn_already},
+    {"f16", {1000, 1000, 1000}, 0, 0, drawn_already},
+    {"i8", {1000, 1000, 0}, 0, 0, drawn_already},
+    {"e4m3", {1000, 1000, 0}, 0, 0, drawn_already},
+    {"i4", {1000, 1000, 0}, 0, 0, drawn_already},
     {"", {0}, MASKS, TREES, draw_masks_of_rows},
     {"seqs=", {350, 250, 350}, LENGTHS, 0, draw_sequences},
     {"q", {1000, 1000, 1000}, LENGTHS, LENGTHS, draw_lengths},
-    {"k", {1000, 1000, 1000}, 0, 0, batch}, /* these two by draw_lengths, too */
-    {"b", {1000, 1000, 1000}, 0, 0, batch},
+    {"k", {1000, 1000, 1000}, 0, 0, drawn_already}, /* these two by draw_lengths, too */
+    {"b", {1000, 1000, 1000}, 0, 0, drawn_already},
     {"mask=", {120, 0, 120}, TREES, MASKS, postfix},
     {"", {0}, MASKS, TREES, draw_masks},
     {"sparse=", {0, 600, 0}, LISTED, TREES | MASKS, lists},
@@ -190,12 +204,12 @@ static const struct row table[] = {
     {"padded", {450, 450, 450}, 0, 0, NULL},
     {"top-left", {200, 150, 200}, 0, 0, NULL},
     {"positions", {130, 0, 130}, 0, 0, NULL},
-    {"scale=", {180, 180, 180}, 0, 0, scale},
+    {"scale=", {180, 180, 180, 40}, 0, 0, scale},
     {"scales=", {600, 600, 0}, 0, 0, scales},
     {"qscale=", {70, 120, 70}, 0, 0, qscale},
     {"softcap=", {110, 150, 110}, 0, 0, softcap},
-    {"alibi", {140, 0, 140}, 0, 0, NULL},
-    {"bias=", {150, 0, 150}, 0, 0, bias},
+    {"alibi", {140, 0, 140, 950}, 0, 0, NULL},
+    {"bias=", {150, 0, 150, 800}, 0, 0, bias},
     {"sinks", {170, 200, 170}, 0, 0, NULL},
     {"dropout=", {90, 0, 130}, 0, 0, dropout},
     {"p=", {400, 400, 400}, 0, 0, weights},
@@ -275,7 +289,8 @@ static int draw_text(struct draft *d, struct trial *trial) {
     const struct word *word;
     for (int i = 0; (word = word_at(i)); i++) {
         const struct row *row = &word->row;
-        if (!dice_chance(&d->dice, row->chance[d->kind]) || d->taken & row->against) continue;
+        int chance = row->chance[d->hostile && row->chance[DRAW_KINDS] ? DRAW_KINDS : d->kind];
+        if (!dice_chance(&d->dice, chance) || d->taken & row->against) continue;
         size_t before = strlen(d->text);
         if (word->mask.info)
             say_mask(d, &word->mask);
@@ -294,16 +309,18 @@ static int draw_text(struct draft *d, struct trial *trial) {
 }
 
 void trial_draw(struct trial *trial, uint64_t seed, int64_t number) {
+    static const int hostile_chance[DRAW_KINDS] = {60, 0, 400};
     char words[240], whole[2 * TRIAL_TEXT], reason[256];
     for (uint64_t again = 0;; again++) {
         struct draft d = {.dice = {random_bits(seed, 0x7217A1 + again, (uint64_t)number), 0}};
         int64_t kind = dice_roll(&d.dice, 100);
         d.kind = kind < 58 ? DRAW_FORWARD : kind < 72 ? DRAW_LISTS : DRAW_BACKWARD;
         d.cost = dice_chance(&d.dice, 60) ? 6000000 : dice_chance(&d.dice, 300) ? 800000 : 120000;
+        d.hostile = dice_chance(&d.dice, hostile_chance[d.kind]);
         d.keys = 60;
         *trial = (struct trial){.seed = d.dice.seed};
         if (!draw_text(&d, trial)) continue;
-        traits_draw(trial, &d.dice, words, sizeof words);
+        traits_draw(trial, &d, words, sizeof words);
         snprintf(whole, sizeof whole, "%s%s", d.text + 1, words);
         if (!trial_read(trial, whole, d.dice.seed >> 32, reason, sizeof reason)) return;
     }

@@ -27,6 +27,7 @@ void draw_heads(struct draft *d) {
     static const int ratios[] = {1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 33, 71};
     d->kv_heads = dice_chance(&d->dice, 950) ? 1 + dice_roll(&d->dice, 3) : 1 + dice_roll(&d->dice, 17);
     d->heads = d->kv_heads * ratios[dice_roll(&d->dice, dice_chance(&d->dice, 900) ? 10 : COUNT(ratios))];
+    if (d->hostile) d->heads = d->kv_heads = 1 + dice_roll(&d->dice, 2); /* a head for itself: others would hide it in sums */
     draft_say(d, " h%lld/%lld", (long long)d->heads, (long long)d->kv_heads);
 }
 
@@ -58,14 +59,16 @@ static const char *stored_dtype(struct draft *d, int64_t dim) {
 void draw_dtypes(struct draft *d) {
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     const char *one = dtypes[dice_roll(&d->dice, 3)], *out = dtypes[dice_roll(&d->dice, 3)];
+    d->k_dtype = d->v_dtype = one;
     int64_t form = dice_roll(&d->dice, d->latent && d->kind == DRAW_BACKWARD ? 6 : 10);
     if (form < 4)
         draft_say(d, " %s", one);
     else if (form < 6)
         draft_say(d, " %s->%s", one, out);
     else {
-        const char *k = stored_dtype(d, d->latent ? d->dim | d->dim_v : d->dim), *v = d->latent ? k : stored_dtype(d, d->dim_v);
-        draft_say(d, " %s:%s:%s->%s", one, k, v, out);
+        d->k_dtype = stored_dtype(d, d->latent ? d->dim | d->dim_v : d->dim);
+        d->v_dtype = d->latent ? d->k_dtype : stored_dtype(d, d->dim_v);
+        draft_say(d, " %s:%s:%s->%s", one, d->k_dtype, d->v_dtype, out);
     }
 }
 
@@ -81,6 +84,10 @@ static void draw_pair(struct draft *d, int64_t cost, int64_t *rows, int64_t *key
     if (dice_chance(&d->dice, 200)) *rows = min(max, 1);
     if (dice_chance(&d->dice, 300)) *rows = min(max, 25 + dice_roll(&d->dice, 120));
     if (dice_chance(&d->dice, 150)) *rows = min(max, *keys);
+    if (d->hostile) { /* few rows: with more keys some are nobody's nearest, with fewer some rows are far from all */
+        *keys = 1 + dice_roll(&d->dice, dice_chance(&d->dice, 350) ? 2 : 24);
+        *rows = 1 + dice_roll(&d->dice, d->keys_for_rows ? min(*keys, 4) : 4);
+    }
     if (*keys > d->keys) d->keys = *keys;
     d->rows += *rows;
 }

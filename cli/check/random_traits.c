@@ -37,6 +37,8 @@ static int calm(const struct trial *t) {
     return !(t->problem.scale_set && fabsf(t->problem.scale) > 1e30f) && fabsf(t->problem.qscale_beta) < 1e30f;
 }
 
+static int calm_backward(const struct trial *t) { return calm(t) && t->problem.op == TP_BACKWARD; }
+
 /* q, k and v side by side need equal lengths and dtypes. */
 static int side_by_side(const struct trial *t) {
     const tp_problem *p = &t->problem;
@@ -74,7 +76,8 @@ static const struct {
     {"@tiny", offsetof(struct trial, values), VALUES_TINY, 40, any},
     {"@huge", offsetof(struct trial, values), VALUES_HUGE, 40, any},
     {"@wide", offsetof(struct trial, values), VALUES_WIDE, 50, any},
-    {"@nan", offsetof(struct trial, nan), 1, 200, calm},
+    {"@nan-gradients", offsetof(struct trial, nan), NAN_GRADIENTS, 100, calm_backward},
+    {"@nan", offsetof(struct trial, nan), NAN_ANYWHERE, 200, calm},
     {"@hidden", offsetof(struct trial, hidden), 1, 400, any},
     {"@slopes-share", STYLE(shared_slopes), 1, 400, sloped},
 };
@@ -99,6 +102,9 @@ static int is_content(size_t offset) {
            offset == offsetof(struct trial, hidden);
 }
 
+/* Hostile drafts mostly have these. */
+static int is_hostile(const char *word) { return !strcmp(word, "@extreme") || !strcmp(word, "@nan-gradients"); }
+
 int traits_clash(const struct trial *trial, char *reason, size_t size) {
     if (trial->style.form != FORM_BROADCAST) return 0;
     for (int i = 0; i < TRAITS; i++) {
@@ -109,16 +115,18 @@ int traits_clash(const struct trial *trial, char *reason, size_t size) {
     return 0;
 }
 
-void traits_draw(struct trial *trial, struct dice *dice, char *text, size_t size) {
+void traits_draw(struct trial *trial, struct draft *draft, char *text, size_t size) {
+    struct dice *dice = &draft->dice;
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < TRAITS; i++) {
         int said = 0;
         for (int k = 0; k < i; k++) /* one word a field */
             said |= table[k].offset == table[i].offset && strstr(text, table[k].word) != NULL;
-        said |= !strcmp(table[i].word, "@nan") && strstr(text, "@huge") != NULL; /* see calm */
+        said |= table[i].offset == offsetof(struct trial, nan) && strstr(text, "@huge") != NULL; /* see calm */
         said |= is_content(table[i].offset) && strstr(text, "@broadcast") != NULL; /* see traits_clash */
-        if (said || !table[i].fits(trial) || !dice_chance(dice, table[i].chance)) continue;
+        int chance = draft->hostile && is_hostile(table[i].word) ? 900 : table[i].chance;
+        if (said || !table[i].fits(trial) || !dice_chance(dice, chance)) continue;
         used += (size_t)snprintf(text + used, size - used, " %s", table[i].word);
     }
     if (dice_chance(dice, 150)) snprintf(text + used, size - used, " @gain-%g", gains[dice_roll(dice, 4)]);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 96 };
+enum { ROWS = 96, FEW_ROWS = 32 };
 
 void subject_step(struct subject *s, const char *name) {
     if (s->step) s->step(s->step_user, name);
@@ -79,13 +79,17 @@ static int agrees(struct subject *s) {
 
 /* Where the bounds alone judge gradients: probabilities come from an lse stored as a float, whose ulp may be large; the
    derivative of a softcap that cuts nearly everything is 1 - t^2, from a tanh that naive has of libm; subnormal numbers
-   have no relative precision, in whatever order they are summed; and where values differ by powers of two, the rounding of
-   one element of an o stored in 16 bits decides the whole error of delta, naive's as well: a matter of luck. */
+   have no relative precision, in whatever order they are summed; and where values differ by powers of two, or dropout leaves
+   one pair of thousands, or rows are few, the rounding of one element of an o stored in 16 bits decides the whole error of
+   delta, naive's as well: a matter of luck. */
 static int bounds_alone(const struct subject *s) {
     const tp_problem *p = &s->trial->problem;
+    int64_t rows = 0;
+    for (int64_t seq = 0; seq < s->tensors.sequences; seq++) rows += s->tensors.q_lens[seq] * p->q_heads;
+    int lucky = s->trial->values == VALUES_WIDE || p->dropout > 0.99f || rows <= FEW_ROWS;
     return s->gradients_oracle.max_lse > 1e5 || (p->softcap > 0 && p->softcap < 1) ||
            (p->scale_set && fabsf(p->scale) < 0x1p-100f) || s->trial->values == VALUES_TINY ||
-           (s->trial->values == VALUES_WIDE && p->o_dtype != TP_F32);
+           (lucky && p->o_dtype != TP_F32);
 }
 
 int subject_create(struct subject *s, struct check_env *env, const struct trial *trial) {

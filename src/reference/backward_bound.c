@@ -37,6 +37,7 @@ static double cap_error(const tp__reference_row *row, const tp__key *key, double
 /* The difference dP - D, and what it can be off. */
 typedef struct difference {
     double value, error;
+    int unsure; /* of D, which is infinite: its sign */
 } difference;
 
 static difference through_score(const tp__reference_row *row, const tp__key *key, difference d) {
@@ -54,16 +55,18 @@ static difference of_row(const tp__backward_row *b) {
     const tp__reference_row *row = &b->row;
     int64_t dv = row->problem->head_dim_v;
     double sum = -b->d_lse, stored = 0, size = 0;
+    int unsure = 0;
     for (int64_t x = 0; x < dv; x++) {
         double d_o = fabs(b->d_o[x]), bound = row->columns.bound[x];
         sum += b->d_o[x] * row->o[x];
         stored += d_o * bound;
         size += d_o * (fabs(row->o[x]) + bound);
+        unsure |= isinf(d_o) && fabs(row->o[x]) <= bound;
     }
     double walk =
         (double)(dv + 1) * UNIT * size + UNIT * (fabs(b->d_lse) + size) + (double)dv * TINY;
     if (!(size * SECOND_ORDER < FLT_MAX)) walk = INFINITY;
-    return (difference){sum, stored + walk};
+    return (difference){sum, stored + walk, unsure};
 }
 
 static difference of_pair(const tp__backward_row *b, const tp__key *key, const difference *delta) {
@@ -80,7 +83,7 @@ static difference of_pair(const tp__backward_row *b, const tp__key *key, const d
     double error = (double)(dv + 3) * UNIT * key->stays * size + (double)dv * TINY + delta->error;
     error += UNIT * (fabs(value) + error);
     if (!((fabs(value) + error) * SECOND_ORDER < FLT_MAX)) error = INFINITY; /* the difference, too, is a float */
-    return (difference){value, error};
+    return (difference){value, error, delta->unsure};
 }
 
 void tp__pairs_bound(tp__backward_row *b) {
@@ -98,8 +101,8 @@ void tp__pairs_bound(tp__backward_row *b) {
         }
         double p = key->weight / row->sum, p_error = probability_error(row, key, lse_bound) + TINY;
         difference d = of_pair(b, key, &delta);
-        /* 0 times infinity is NaN, but a float's P may be more than 0 */
-        if (p == 0 && p_error > TINY && isinf(d.value)) pair->overflows = 1;
+        /* infinities of two signs are NaN, and so is 0 times infinity: but a float's D may have the other sign, and its P be more */
+        if (d.unsure || (p == 0 && p_error > TINY && !isfinite(d.value))) pair->overflows = 1;
         double size = (p + p_error) * (fabs(d.value) + d.error);
         d.error = (p + p_error) * d.error + p_error * fabs(d.value) + 2 * UNIT * size + TINY;
         d.value *= p;

@@ -154,6 +154,30 @@ static void bound_where_p_decides_between_nan_and_infinity(void **state) {
     }
 }
 
+/* The same scores with values of two signs and an infinite d_o: o is v[1] in double and nearer to v[0] in float, so that D is an
+   infinity of either sign, and dP - D NaN or infinite. */
+static void bound_where_p_decides_the_sign_of_infinity(void **state) {
+    static const float bias[] = {1e30f, 1e30f}, slopes[] = {3e22f, 3e28f};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        back b = back_new("q1 k2 d1 f32 alibi bias=f32", 0, 0, 0);
+        b.c->tensors.bias = bias;
+        b.c->tensors.alibi_slopes = &slopes[way];
+        call_set(b.c, CALL_V, 0, 0, 0, 0, -3);
+        call_set(b.c, CALL_V, 0, 1, 0, 0, 1);
+        b.d_o[0] = INFINITY;
+        b.d_lse[0] = 0;
+        back_run(&b, TP_DOUBLE);
+        assert_true(isnan(b.out.d_k[1]) && isnan(b.out.d_bias[1]));
+        assert_true(b.out.d_k_bound[1] == (way ? 0 : INFINITY) && b.out.d_bias_bound[1] == (way ? 0 : INFINITY));
+        call_set(b.c, CALL_V, 0, 0, 0, 0, 1.5f); /* D is then sure, and d_v still 0 times infinity or half of it */
+        back_run(&b, TP_DOUBLE);
+        assert_true(isnan(b.out.d_v[0]) && b.out.d_v_bound[0] == (way ? 0 : INFINITY));
+        assert_true(isnan(b.out.d_k[1]) && b.out.d_k_bound[1] == 0);
+        back_free(&b);
+    }
+}
+
 /* dP of a pair that stays is 4e38 before D = 2e38 is subtracted: more than a float holds, though the difference is not. */
 static void bound_where_dropout_makes_dp_overflow(void **state) {
     (void)state;
@@ -187,6 +211,7 @@ int main(void) {
         cmocka_unit_test(no_bound_where_infinities_meet),
         cmocka_unit_test(naive_rounds_both_sums),
         cmocka_unit_test(bound_where_p_decides_between_nan_and_infinity),
+        cmocka_unit_test(bound_where_p_decides_the_sign_of_infinity),
         cmocka_unit_test(bound_where_dropout_makes_dp_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

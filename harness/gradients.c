@@ -7,17 +7,25 @@
 void gradients_destroy(struct gradients *gradients) {
     enum guarded_side side = gradients->held.style.guarded;
     tensors_destroy(&gradients->held);
-    guarded_free(side, gradients->memory);
+    guarded_free(side, gradients->d_bias);
+    guarded_free(side, gradients->d_slopes);
+    guarded_free(side, gradients->d_sinks);
     *gradients = (struct gradients){0};
 }
 
 void gradients_poison(struct gradients *gradients, int byte) {
     const tp_problem *p = &gradients->held.problem;
+    gradients->held.poison = byte;
     for (int id = TENSOR_Q; id <= TENSOR_V; id++)
         if (gradients->held.buffer[id].memory)
             memset(gradients->held.buffer[id].memory, byte, gradients->held.buffer[id].bytes);
-    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 2);
-    memset(gradients->memory, byte, (size_t)floats * sizeof(float));
+    if (gradients->d_bias) memset(gradients->d_bias, byte, (size_t)gradients->bias_count * sizeof(float));
+    if (gradients->d_slopes) memset(gradients->d_slopes, byte, (size_t)gradients->slope_count * sizeof(float));
+    if (gradients->d_sinks) memset(gradients->d_sinks, byte, (size_t)p->q_heads * sizeof(float));
+}
+
+static float *take_floats(const struct tensors *tensors, int64_t count) {
+    return guarded_take(tensors->style.guarded, (size_t)count * sizeof(float), sizeof(float), 0xFF);
 }
 
 int gradients_create(struct gradients *gradients, struct tensors *tensors, const tp_lengths *lengths,
@@ -32,13 +40,10 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     if (tensors_create(&gradients->held, &plain, lengths, &tensors->style)) return 1;
     const struct tensors *held = &gradients->held;
     if (p->bias_dtype) gradients->bias_count = tensors->masks.bias_count;
-    int64_t floats = gradients->bias_count + p->q_heads * (p->batch + 2);
-    gradients->memory =
-        guarded_take(tensors->style.guarded, (size_t)floats * sizeof(float), sizeof(float), 0xFF);
-    if (!gradients->memory) return 1;
-    gradients->d_slopes = gradients->memory;
-    gradients->d_sinks = gradients->d_slopes + p->q_heads * (p->batch ? p->batch : 1);
-    gradients->d_bias = gradients->d_sinks + p->q_heads;
+    gradients->slope_count = p->alibi ? p->q_heads * (call->alibi_stride ? p->batch : 1) : 0;
+    if (p->bias_dtype && !(gradients->d_bias = take_floats(tensors, gradients->bias_count))) return 1;
+    if (p->alibi && !(gradients->d_slopes = take_floats(tensors, gradients->slope_count))) return 1;
+    if (p->sinks && !(gradients->d_sinks = take_floats(tensors, p->q_heads))) return 1;
     tensors_fill_one(&gradients->held, TENSOR_O, seed ^ 0xD0, 1);
     if (tensors->style.lse) tensors_fill_one(&gradients->held, TENSOR_LSE, seed ^ 0xD1, 1);
     gradients->call.d_q = held->call.q;
@@ -46,12 +51,11 @@ int gradients_create(struct gradients *gradients, struct tensors *tensors, const
     gradients->call.d_v = held->call.v;
     gradients->call.d_o = held->call.o;
     if (seed % 2) gradients->call.d_lse = held->call.lse;
-    if (p->bias_dtype) gradients->call.d_bias = gradients->d_bias;
+    gradients->call.d_bias = gradients->d_bias;
     memcpy(gradients->call.d_bias_stride, call->bias_stride, sizeof call->bias_stride);
-    if (p->alibi) gradients->call.d_alibi_slopes = gradients->d_slopes;
+    gradients->call.d_alibi_slopes = gradients->d_slopes;
     gradients->call.d_alibi_stride = call->alibi_stride;
-    gradients->slope_count = p->alibi ? p->q_heads * (call->alibi_stride ? p->batch : 1) : 0;
-    if (p->sinks) gradients->call.d_sinks = gradients->d_sinks;
+    gradients->call.d_sinks = gradients->d_sinks;
     call->gradients = &gradients->call;
     tensors->gradients = gradients;
     return 0;

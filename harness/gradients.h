@@ -22,8 +22,7 @@
 struct gradients {
     struct tensors held; /* laid out as the call: q, k and v hold d_q, d_k and d_v; o and lse d_o and d_lse */
     tp_gradients call;
-    float *memory;       /* of the three below */
-    float *d_bias, *d_slopes, *d_sinks;
+    float *d_bias, *d_slopes, *d_sinks; /* NULL: the problem has none */
     int64_t bias_count, slope_count;
 };
 

@@ -79,8 +79,8 @@ tp_status placed_create(struct placed *p, tp_context *context, int device, const
     if (status == TP_OK && problem->sinks) status = add(p, tensors->call.sinks, heads, 0, error);
     if (status == TP_OK && indices_too) status = add_indices(p, tensors, error);
     if (status == TP_OK && gradients) status = add_tensors(p, &gradients->held, TENSOR_Q, TENSOR_V, error);
-    if (status == TP_OK && gradients)
-        status = add(p, gradients->memory, (size_t)(problem->q_heads * (problem->batch + 2)) * sizeof(float), 1, error);
+    if (status == TP_OK && gradients && problem->alibi) status = add(p, gradients->d_slopes, slopes, 1, error);
+    if (status == TP_OK && gradients && problem->sinks) status = add(p, gradients->d_sinks, heads, 1, error);
     if (status != TP_OK) {
         placed_destroy(p);
         return status;

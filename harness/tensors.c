@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 3, MARGIN = 64 };
+enum { GAP = 3, MARGIN = 64, SPARE_TOKENS = 2 };
 
 struct sizes {
     int64_t sequences, q_tokens, kv_tokens; /* tokens the whole tensors hold */
@@ -15,7 +15,7 @@ struct sizes {
 
 static void measure(struct sizes *sizes, const tp_problem *problem, const tp_lengths *lengths,
                     const struct tensors_style *style) {
-    int slack = style->slack;
+    int slack = style->slack, around = slack + (style->spare ? 2 * SPARE_TOKENS : 0);
     *sizes = (struct sizes){.sequences = problem->batch,
                             .q_hold = problem->q_len + slack,
                             .kv_hold = problem->kv_len + slack};
@@ -29,8 +29,8 @@ static void measure(struct sizes *sizes, const tp_problem *problem, const tp_len
             sizes->kv_tokens += lengths->seq[i].repeat * (lengths->seq[i].kv_len + slack);
     else
         sizes->kv_tokens = sizes->sequences * sizes->kv_hold;
-    if (problem->q_layout == TP_PACKED) sizes->q_tokens += slack;
-    if (problem->kv_layout == TP_PACKED) sizes->kv_tokens += slack;
+    if (problem->q_layout == TP_PACKED) sizes->q_tokens += around;
+    if (problem->kv_layout == TP_PACKED) sizes->kv_tokens += around;
     if (problem->kv_layout != TP_PAGED) return;
     sizes->pages = cache_pages(problem, lengths, style);
     sizes->kv_tokens = sizes->pages * problem->page_size;
@@ -132,29 +132,24 @@ void *tensors_at(const struct tensors *tensors, enum tensor_id id, int64_t seq, 
 /* Strides of a tensor of rows of so many units; returns how many it spans. */
 static int64_t set_strides(const struct tensors *tensors, enum tensor_id id, tp_tensor *tensor, int64_t row, int64_t gap,
                            int64_t tokens, int64_t hold) {
-    int64_t heads = tensors_heads(tensors, id);
-    row += tensors->style.ragged ? gap : 0;
-    int packed = is_packed(tensors, id);
-    if (tensors->style.form == FORM_HEADS) {
-        int64_t per_head = (packed ? tokens : hold) * row;
-        tensor->stride[0] = heads * per_head;
-        tensor->stride[1] = row;
-        tensor->stride[2] = per_head;
-    } else {
-        tensor->stride[0] = hold * heads * row;
-        tensor->stride[1] = heads * row;
-        tensor->stride[2] = row;
-    }
+    int packed = is_packed(tensors, id), ragged = tensors->style.ragged, by_head = tensors->style.form == FORM_HEADS;
+    int64_t heads = tensors_heads(tensors, id), length = packed ? tokens : hold;
+    row += ragged ? gap : 0;
+    int64_t rows = (by_head ? length : heads) * row + (ragged ? gap + 2 : 0); /* of a head, or of a token */
+    int64_t all = (by_head ? heads : length) * rows + (ragged ? gap + 4 : 0);
+    tensor->stride[0] = all;
+    tensor->stride[by_head ? 1 : 2] = row;
+    tensor->stride[by_head ? 2 : 1] = rows;
     if (tensors->style.form == FORM_BROADCAST && id <= TENSOR_V) {
         tensor->stride[2] = 0;
         if (id != TENSOR_Q && !packed && !is_paged(tensors, id)) tensor->stride[0] = 0;
     }
-    return tokens * heads * row;
+    return packed ? all : hold ? tokens / hold * all : 0;
 }
 
 /* Poison, and where a tensor begins in it. */
 static int take(const struct tensors *tensors, void **memory, size_t *bytes, size_t needed, size_t unit, tp_tensor *tensor) {
-    *bytes = needed + (tensors->style.ragged ? unit : 0) + (tensors->style.guarded ? 0 : MARGIN);
+    *bytes = needed + (tensors->style.ragged ? unit : 0) + (tensors->style.guarded || tensors->style.exact ? 0 : MARGIN);
     *memory = guarded_take(tensors->style.guarded, *bytes, unit, 0xFF);
     if (!*memory) return 1;
     tensor->data = (char *)*memory + (tensors->style.ragged ? unit : 0);
@@ -189,14 +184,16 @@ static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes) {
     const tp_problem *p = &tensors->problem;
     int64_t q_width = p->q_heads * p->head_dim_qk, k_width = p->kv_heads * p->head_dim_qk;
     int64_t width = q_width + k_width + p->kv_heads * p->head_dim_v;
+    int64_t tokens = sizes->q_tokens > sizes->kv_tokens ? sizes->q_tokens : sizes->kv_tokens;
+    int64_t hold = sizes->q_hold > sizes->kv_hold ? sizes->q_hold : sizes->kv_hold;
     size_t unit = tp_dtype_bytes((tp_dtype)p->q_dtype);
     tp_tensor *views[] = {&tensors->call.q, &tensors->call.k, &tensors->call.v};
     const int64_t starts[] = {0, q_width, q_width + k_width};
-    if (allocate(tensors, TENSOR_Q, views[0], sizes->q_tokens * width)) return 1;
+    if (allocate(tensors, TENSOR_Q, views[0], tokens * width)) return 1;
     char *base = views[0]->data;
     for (int i = 0; i < 3; i++) {
         views[i]->data = base + starts[i] * (int64_t)unit;
-        views[i]->stride[0] = sizes->q_hold * width;
+        views[i]->stride[0] = hold * width;
         views[i]->stride[1] = width;
         views[i]->stride[2] = i == 2 ? p->head_dim_v : p->head_dim_qk;
     }
@@ -206,7 +203,7 @@ static int allocate_qkv(struct tensors *tensors, const struct sizes *sizes) {
 /* v is the first part of k's rows, or the last one. */
 static void share_latent(struct tensors *tensors) {
     const tp_problem *p = &tensors->problem;
-    int64_t spare = tensors->style.ragged ? p->head_dim_qk - p->head_dim_v : 0;
+    int64_t spare = tensors->style.ragged || tensors->style.spare ? p->head_dim_qk - p->head_dim_v : 0;
     int grouped = p->k_scales == TP_SCALES_GROUP || p->k_scales == TP_SCALES_Q8_0;
     if (grouped) spare = spare / 32 * 32; /* it begins with a group */
     tensors->call.v = tensors->call.k;
@@ -227,7 +224,7 @@ static void *index_array(const struct tensors *tensors, const int64_t *values, i
     return array;
 }
 
-/* Used lengths and starts by sequence. The first starts behind slack, too: cu[0] may be > 0. */
+/* Used lengths and starts by sequence. The first starts behind slack and what is spare: cu[0] may be > 0. */
 static int set_lengths(struct tensors *tensors, const tp_lengths *lengths, int slack) {
     size_t bytes = ((size_t)tensors->sequences + 1) * sizeof(int64_t);
     int64_t **arrays[] = {&tensors->q_lens, &tensors->kv_lens, &tensors->q_start,
@@ -244,7 +241,7 @@ static int set_lengths(struct tensors *tensors, const tp_lengths *lengths, int s
         tensors->q_lens[at] = tensors->problem.q_len;
         tensors->kv_lens[at] = tensors->problem.kv_len;
     }
-    tensors->q_start[0] = tensors->kv_start[0] = slack;
+    tensors->q_start[0] = tensors->kv_start[0] = slack + (tensors->style.spare ? SPARE_TOKENS : 0);
     for (int64_t s = 0; s < tensors->sequences; s++) {
         tensors->q_start[s + 1] = tensors->q_start[s] + tensors->q_lens[s] + slack;
         tensors->kv_start[s + 1] = tensors->kv_start[s] + tensors->kv_lens[s] + slack;
@@ -284,6 +281,7 @@ int tensors_create(struct tensors *tensors, const tp_problem *problem, const tp_
     tensors->problem = *problem;
     tensors->style = *style;
     tensors->sequences = problem->batch;
+    tensors->poison = 0xFF;
     if (set_lengths(tensors, lengths, style->slack)) return 1;
     measure(&sizes, problem, lengths, style);
     tensors->problem.q_len = sizes.q_hold;

@@ -34,7 +34,7 @@ enum index_id {
 enum tensors_form {
     FORM_TOKENS,   /* bshd, or thd when packed */
     FORM_HEADS,    /* bhsd, or htd when packed */
-    FORM_QKV,      /* q, k and v are slices of one buffer: equal lengths and dtypes */
+    FORM_QKV,      /* q, k and v are slices of one buffer: equal dtypes, both sides packed or neither, v not latent */
     FORM_BROADCAST /* stride 0: every q head, and every k and v head and sequence, is the same */
 };
 
@@ -42,11 +42,10 @@ struct tensors_style {
     enum tensors_form form;
     int index64; /* length arrays of int64 instead of int32 */
     int lse;
-    int ragged;      /* start one element off, and leave gaps of three elements between rows */
+    int ragged;      /* start one element off, and leave gaps of three elements between rows, more between what holds rows */
     int slack;       /* unused tokens after each sequence, told by the used lengths */
     int two_tables;  /* paged: v has a table and an order of its own */
-    int short_lists; /* lists of keys end early, some at once; otherwise they are as long as may be
-                      */
+    int short_lists; /* 1: three of four lists of keys end early, some at once; 2: one of three does; 0: none, where it may */
     int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast
                   */
     double gain; /* q is multiplied by it; 0 means 1 */
@@ -57,6 +56,9 @@ struct tensors_style {
     int prefixes;    /* cascade: 0: all sequences begin as the first one does, as far as they can; 1: in trees, by the seed */
     int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
     int shared_slopes; /* a stride of 0 over sequences */
+    int spare; /* tokens before and behind packed sequences and entries behind each list, all nobody's; a latent v lies at the
+                  end of k's rows */
+    int exact; /* memory ends where its tensor does: no margin of poison behind it */
 };
 
 struct tensors {
@@ -73,6 +75,7 @@ struct tensors {
         void *memory; /* NULL: a slice of another tensor's */
         size_t bytes;
     } buffer[TENSOR_COUNT], scales[2]; /* of a quantised k and v */
+    int poison;     /* the byte that outputs held before the run */
     double loss[2]; /* likewise: the greatest of any row that was filled, as tp_quantise says it */
     struct mask_data masks; /* what masks and scores read */
     tp_arithmetic arithmetic; /* of the kernels that o and lse are judged by: what the oracle's bound goes by */
@@ -89,6 +92,8 @@ void tensors_destroy(struct tensors *tensors);
 
 /* 0, or nonzero when memory ran out. */
 int tensors_fill(struct tensors *tensors, uint64_t seed);
+/* What masks, lists and page tables hold, and not q, k and v. Likewise. */
+int tensors_fill_indices(struct tensors *tensors, uint64_t seed);
 /* One of them alone, with normal numbers times gain. */
 void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 void tensors_poison_outputs(struct tensors *tensors, int byte);

@@ -8,6 +8,7 @@
 #include "harness/mask_words.h"
 
 enum { GAP = 3, SPARE_PAGES = 2, SPARE_SLOTS = 1 };
+#define LOOK_MAX 0x1p22 /* rows, keys and heads that are asked for */
 enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302, STREAM_PREFIXES = 303 };
 
 static int64_t pages_of(const tp_problem *problem, int64_t tokens) {
@@ -71,7 +72,7 @@ int cache_create(struct tensors *tensors, int64_t pages) {
     if (problem->kv_layout == TP_PAGED && create_tables(tensors, pages)) return 1;
     if (problem->cascade && create_prefixes(tensors)) return 1;
     if (!problem->sparse_len) return 0;
-    call->sparse_stride = problem->sparse_len + (tensors->style.ragged ? GAP : 0);
+    call->sparse_stride = problem->sparse_len + (tensors->style.ragged || tensors->style.spare ? GAP : 0);
     size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
     size_t entries = (size_t)(list_rows(tensors) * call->sparse_stride);
     /* numbers beyond every sequence */
@@ -109,7 +110,8 @@ static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64
     int64_t max = problem->sparse_len, twice = !problem->sparse_sorted && bits >> 62 == 0 ? 2 : 1;
     if (max > keys && (problem->sparse_sorted || !keys)) max = keys;
     int64_t count = max;
-    if (tensors->style.short_lists && bits % 4) /* one of eight is empty */
+    int cut = tensors->style.short_lists == 1 ? bits % 4 != 0 : tensors->style.short_lists == 2 && bits % 3 == 0;
+    if (cut) /* one of eight lists is empty */
         count = bits % 8 == 1 ? 0 : (int64_t)(bits >> 40) % (max + 1);
     int64_t start = keys ? (int64_t)(bits >> 8 & 0xFFFFFFFF) % keys : 0;
     int64_t step = keys ? 1 + (int64_t)(bits >> 20 & 0xFFFFFFFF) % keys : 1;
@@ -167,7 +169,7 @@ static void mark_hull(const struct tensors *tensors, int64_t seq, char *seen) {
 /* Masks may leave holes, and pages in them have any number; where it takes long to find out, none has. */
 static void mark_exactly(const struct tensors *tensors, int64_t seq, char *seen) {
     int64_t rows = tensors->q_lens[seq], keys = tensors->kv_lens[seq], heads = tensors->problem.q_heads;
-    int sure = (double)rows * (double)keys * (double)heads > 0x1p22;
+    int sure = (double)rows * (double)keys * (double)heads > LOOK_MAX;
     for (int64_t key = 0; key < keys; key++) {
         char *page = &seen[key / tensors->problem.page_size];
         *page |= (char)sure;
@@ -186,11 +188,15 @@ static int is_plain(const tp_problem *problem) {
 }
 
 static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) {
-    int64_t key;
-    for (int64_t t = 0; t < tensors->q_lens[seq]; t++)
-        for (int64_t i = 0; (key = tensors_key(tensors, seq, t, i)) >= 0; i++)
-            if (tp_mask_allowed(&tensors->problem, tensors->q_lens[seq], tensors->kv_lens[seq], t, key))
-                seen[key / tensors->problem.page_size] = 1;
+    int64_t key, rows = tensors->q_lens[seq], heads = is_plain(&tensors->problem) ? 1 : tensors->problem.q_heads;
+    int sure = (double)rows * (double)tensors->problem.sparse_len * (double)heads > LOOK_MAX;
+    for (int64_t t = 0; t < rows; t++)
+        for (int64_t i = 0; (key = tensors_key(tensors, seq, t, i)) >= 0; i++) {
+            char *page = &seen[key / tensors->problem.page_size];
+            *page |= (char)sure;
+            for (int64_t h = 0; !*page && h < heads; h++)
+                *page = tp_mask_visible(&tensors->problem, &tensors->call, seq, h, t, key) == 1;
+        }
 }
 
 /* Which sequence begins with the keys of which earlier one, and with how many of them: often with all that both have. */

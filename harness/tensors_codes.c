@@ -75,11 +75,12 @@ int tensors_fill_codes(struct tensors *tensors, enum tensor_id id, uint64_t seed
 
 void tensors_set_row(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, const float *values) {
     tp_dtype dtype = tensors_dtype(tensors, id);
+    char *row = tensors_at(tensors, id, seq, token, head, 0);
     if (tensors_scales(tensors, id))
         put_row(tensors, id, seq, token, head, values);
     else
         for (int64_t x = 0; x < tensors_dim(tensors, id); x++)
-            tp_from_float(dtype, values[x], tensors_at(tensors, id, seq, token, head, x));
+            tp_from_float(dtype, values[x], row + (size_t)x * tp_dtype_bytes(dtype));
 }
 
 void tensors_set(struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, int64_t x, float value) {

@@ -80,8 +80,7 @@ static int fill_plain(struct tensors *tensors, enum tensor_id id, uint64_t seed,
 
 typedef int fill_fn(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
 
-int tensors_fill(struct tensors *tensors, uint64_t seed) {
-    float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
+int tensors_fill_indices(struct tensors *tensors, uint64_t seed) {
     const struct mask_lengths lengths = {tensors->q_lens, tensors->kv_lens, tensors->q_start,
                                          tensors->kv_start};
     mask_data_destroy(&tensors->masks);
@@ -91,23 +90,28 @@ int tensors_fill(struct tensors *tensors, uint64_t seed) {
     tensors->masks.scattered = tensors->style.scattered;
     tensors->masks.shared_bias = tensors->style.shared_bias;
     tensors->masks.shared_slopes = tensors->style.shared_slopes;
+    return mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed) || cache_fill(tensors, seed);
+}
+
+int tensors_fill(struct tensors *tensors, uint64_t seed) {
+    float gain = tensors->style.gain != 0 ? (float)tensors->style.gain : 1.0f;
     fill_fn *fill = tensors->style.repeat ? fill_repeating : fill_plain;
     fill_fn *fill_k = tensors->problem.k_scales ? tensors_fill_codes : fill;
     fill_fn *fill_v = tensors->problem.v_scales ? tensors_fill_codes : fill;
-    return mask_data_create(&tensors->masks, &tensors->problem, &tensors->call, &lengths, seed) ||
-           cache_fill(tensors, seed) || fill(tensors, TENSOR_Q, seed, gain) || fill_k(tensors, TENSOR_K, seed, 1) ||
+    return tensors_fill_indices(tensors, seed) || fill(tensors, TENSOR_Q, seed, gain) || fill_k(tensors, TENSOR_K, seed, 1) ||
            (!tensors->problem.latent && fill_v(tensors, TENSOR_V, seed, 1));
 }
 
 void tensors_poison_outputs(struct tensors *tensors, int byte) {
+    tensors->poison = byte;
     for (int id = TENSOR_O; id <= TENSOR_LSE; id++)
         if (tensors->buffer[id].memory)
             memset(tensors->buffer[id].memory, byte, tensors->buffer[id].bytes);
 }
 
-static int is_poison(const unsigned char *element, size_t unit) {
+static int is_poison(const unsigned char *element, size_t unit, int byte) {
     for (size_t i = 0; i < unit; i++)
-        if (element[i] != 0xFF) return 0;
+        if (element[i] != byte) return 0;
     return 1;
 }
 
@@ -123,7 +127,7 @@ int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, 
             for (int64_t head = 0; head < heads; head++) {
                 const unsigned char *at = tensors_at(tensors, id, seq, row, head, 0);
                 for (int64_t x = 0; x < dim; x++, used++) {
-                    if (!is_poison(at + (size_t)x * unit, unit)) continue;
+                    if (!is_poison(at + (size_t)x * unit, unit, tensors->poison)) continue;
                     snprintf(reason, size,
                              "%s of seq %lld head %lld row %lld column %lld was never written",
                              name, (long long)seq, (long long)head, (long long)row, (long long)x);
@@ -133,7 +137,7 @@ int tensors_one_badly_written(const struct tensors *tensors, enum tensor_id id, 
     const unsigned char *memory = tensors->buffer[id].memory;
     if (!memory || (tensors->style.form == FORM_QKV && id == TENSOR_Q)) return 0; /* others lie between */
     for (size_t at = 0; at + unit <= tensors->buffer[id].bytes; at += unit)
-        written += !is_poison(memory + at, unit);
+        written += !is_poison(memory + at, unit, tensors->poison);
     if (written == used) return 0;
     snprintf(reason, size, "%s: %lld elements outside the used rows were written", name,
              (long long)(written - used));

@@ -27,7 +27,7 @@ tp_status workload_open(struct workload *workload, const char *words, const tp_p
 
 void workload_close(struct workload *workload) {
     tensors_destroy(&workload->tensors);
-    if (workload->gradients.memory) gradients_destroy(&workload->gradients);
+    gradients_destroy(&workload->gradients);
 }
 
 tp_status workload_prepare(struct workload *workload, tp_context *context, tp_error *error) {

@@ -18,6 +18,11 @@ static int scored(const struct trial *t) { return t->problem.bias_dtype || t->pr
 static int biased(const struct trial *t) { return t->problem.bias_dtype != 0; }
 static int sloped(const struct trial *t) { return t->problem.alibi; }
 
+static int spares(const struct trial *t) {
+    const tp_problem *p = &t->problem;
+    return p->q_layout == TP_PACKED || p->kv_layout == TP_PACKED || p->sparse_len > 0 || p->latent;
+}
+
 static int ends(const struct trial *t) {
     return t->problem.sparse_len > 0 || t->problem.bias_dtype || mask_has(&t->problem, TP_MASK_BITS);
 }
@@ -80,6 +85,7 @@ static const struct {
     {"@nan", offsetof(struct trial, nan), NAN_ANYWHERE, 200, calm},
     {"@hidden", offsetof(struct trial, hidden), 1, 400, any},
     {"@slopes-share", STYLE(shared_slopes), 1, 400, sloped},
+    {"@spare", STYLE(spare), 1, 300, spares},
 };
 enum { TRAITS = sizeof table / sizeof *table };
 static const double gains[] = {0.01, 4, 30, 1000};

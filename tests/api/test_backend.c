@@ -56,7 +56,7 @@ static void the_context_takes_its_workspace_from_the_allocator(void **state) {
         char text[64];
         snprintf(text, sizeof text, "h2 q%d k%d d%d f32 causal", 40 << i, 40 << i, 16 << i);
         call *c = call_new(text, NULL), *same = call_new(text, NULL);
-        for (int t = CALL_O; t <= CALL_LSE; t++) memset(c->capacity[t].memory, 0xff, c->capacity[t].bytes);
+        for (int t = CALL_O; t <= CALL_LSE; t++) memset(c->held.buffer[t].memory, 0xff, c->held.buffer[t].bytes);
         m.fails = i == 1; /* a quarter more than before is not to be had: exactly as much is */
         if (tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error)) fail_msg("%s", error.text);
         call_run(same, &(call_how){0}, NULL);

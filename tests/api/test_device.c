@@ -64,7 +64,7 @@ static void gradients_are_the_cpus(void **state) {
     back_run(same, &(call_how){0}, NULL);
     back_run(b, &(call_how){0}, NULL);
     for (int i = BACK_DQ; i <= BACK_DV; i++)
-        if (b->capacity[i].memory != NULL) memset(b->capacity[i].memory, 0xff, b->capacity[i].bytes);
+        if (b->rows.buffer[i].memory != NULL) memset(b->rows.buffer[i].memory, 0xff, b->rows.buffer[i].bytes);
     tp_tensors on_host = b->c->tensors;
     tp_gradients gradients;
     on_host.gradients = &b->gradients;

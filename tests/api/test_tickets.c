@@ -115,8 +115,8 @@ static void the_cpu_is_done_at_once(void **state) {
     exec.done = hear;
     exec.done_user = &h;
     h.destroy = &ticket; /* it is set before its tp_done is called */
-    memset(c->capacity[CALL_O].memory, 0xff, c->capacity[CALL_O].bytes);
-    memset(c->capacity[CALL_LSE].memory, 0xff, c->capacity[CALL_LSE].bytes);
+    memset(c->held.buffer[CALL_O].memory, 0xff, c->held.buffer[CALL_O].bytes);
+    memset(c->held.buffer[CALL_LSE].memory, 0xff, c->held.buffer[CALL_LSE].bytes);
     assert_int_equal(tp_plan_submit(plan, &c->tensors, &exec, &receipt, &ticket, NULL), TP_OK);
     assert_int_equal(atomic_load(&h.times), 1);
     assert_true(pthread_equal(h.thread, pthread_self()));

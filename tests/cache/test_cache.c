@@ -26,7 +26,7 @@ static int planned(tp_context *context, call *c, const tp_choice *choice) {
     tp_receipt receipt;
     tp_error error = TP_ERROR_INIT;
     tp_receipt_init(&receipt);
-    for (int i = CALL_O; i <= CALL_LSE; i++) memset(c->capacity[i].memory, 0xff, c->capacity[i].bytes);
+    for (int i = CALL_O; i <= CALL_LSE; i++) memset(c->held.buffer[i].memory, 0xff, c->held.buffer[i].bytes);
     if (tp_attention(context, &c->problem, choice, &c->tensors, &receipt, &error))
         fail_msg("%s", error.text);
     assert_null(receipt.decision);

@@ -150,7 +150,7 @@ static void rows_that_see_nothing_at_both_ends(void **state) {
             call *one = call_new(cases[n].text, NULL), *many = call_new(cases[n].text, NULL);
             call *const both[] = {one, many};
             for (int i = 0; n == 1 && i < 2; i++) { /* lists {}, {0}, {} */
-                int32_t *lists = both[i]->index[6];
+                int32_t *lists = both[i]->held.indices[INDEX_LISTS];
                 int64_t stride = both[i]->tensors.sparse_stride;
                 lists[0] = lists[2 * stride] = lists[stride + 1] = -1;
                 lists[stride] = 0;
@@ -244,7 +244,7 @@ static void a_growing_loop_plans_once(void **state) {
     call *c = call_new("h4/2 q1 k600 d16 f32 paged=16", NULL);
     for (int64_t kv = 1; kv <= 600; kv++) {
         tp_error error = TP_ERROR_INIT;
-        ((int32_t *)c->index[3])[0] = (int32_t)kv;
+        ((int32_t *)c->held.indices[INDEX_KV_LENS])[0] = (int32_t)kv;
         if (tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error)) fail_msg("%s", error.text);
     }
     tp_context_counters(context, &counters);

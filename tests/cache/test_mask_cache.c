@@ -49,9 +49,9 @@ static int spoil_tables(call *c) {
     for (int64_t seq = 0; seq < c->tensors.batch; seq++)
         for (int64_t slot = 0; slot < c->tensors.page_slots; slot++) {
             if (sees_page(c, seq, slot)) continue;
-            for (int t = 4; t < 6; t++)
-                if (c->index[t] != NULL)
-                    ((int32_t *)c->index[t])[seq * c->tensors.page_slots + slot] = numbers[spoilt % 4];
+            for (int t = INDEX_K_PAGES; t <= INDEX_V_PAGES; t++)
+                if (c->held.indices[t] != NULL)
+                    ((int32_t *)c->held.indices[t])[seq * c->tensors.page_slots + slot] = numbers[spoilt % 4];
             spoilt++;
         }
     return spoilt;
@@ -100,7 +100,7 @@ static void a_seen_page_is_checked(void **state) {
             call *c = call_new(text, &(call_shape){.seed = 4});
             tp_error error = TP_ERROR_INIT;
             char name[32];
-            ((int32_t *)c->index[4])[slot] = -1;
+            ((int32_t *)c->held.indices[INDEX_K_PAGES])[slot] = -1;
             int seen = sees_page(c, 0, slot);
             snprintf(name, sizeof name, "k_pages[0][%d] is -1", (int)slot);
             assert_int_equal(call_try(c, &(call_how){0}, NULL, &error), seen ? TP_INVALID : TP_OK);
@@ -194,7 +194,7 @@ static void a_page_between_those_of_other_rows(void **state) {
         c->tensors.q_documents = rows;
         c->tensors.k_documents = keys;
         c->tensors.k_pages = pages;
-        for (int i = 0; i < 3; i++) pages[page_of_row[i]] = (int32_t)c->table[0][page_of_row[i]];
+        for (int i = 0; i < 3; i++) pages[page_of_row[i]] = (int32_t)c->held.pages[0][page_of_row[i]];
         for (int k = 0; call_kernel(k) != NULL; k++) {
             call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
             call_check(c, texts[t]);

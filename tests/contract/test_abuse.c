@@ -25,7 +25,7 @@ static void set_up(fixture *r) {
     r->exec.workspace_size = tp_plan_workspace(r->plan, 1);
     r->exec.workspace = aligned_alloc(64, r->exec.workspace_size + 64);
     for (int i = CALL_O; i <= CALL_LSE; i++)
-        memset(r->c->capacity[i].memory, 0x5a, r->c->capacity[i].bytes);
+        memset(r->c->held.buffer[i].memory, 0x5a, r->c->held.buffer[i].bytes);
     memset(&r->receipt, 0x5a, sizeof r->receipt);
     r->receipt.struct_size = sizeof r->receipt;
     r->before = r->receipt;
@@ -40,8 +40,8 @@ static void tear_down(fixture *r) {
 
 static void expect_untouched(const fixture *r, const char *what) {
     for (int i = CALL_O; i <= CALL_LSE; i++)
-        for (size_t b = 0; b < r->c->capacity[i].bytes; b++)
-            if (r->c->capacity[i].memory[b] != 0x5a) fail_msg("%s: wrote to an output", what);
+        for (size_t b = 0; b < r->c->held.buffer[i].bytes; b++)
+            if (((char *)r->c->held.buffer[i].memory)[b] != 0x5a) fail_msg("%s: wrote to an output", what);
     if (memcmp(&r->receipt, &r->before, sizeof r->receipt) != 0)
         fail_msg("%s: wrote to the receipt", what);
 }
@@ -248,7 +248,7 @@ static void bad_choices_and_problems(void **state) {
             assert_int_equal(
                 tp_attention(r.context, &r.c->problem, NULL, &r.c->tensors, NULL, NULL), TP_OK);
             for (int i = CALL_O; i <= CALL_LSE; i++)
-                memset(r.c->capacity[i].memory, 0x5a, r.c->capacity[i].bytes);
+                memset(r.c->held.buffer[i].memory, 0x5a, r.c->held.buffer[i].bytes);
         }
     }
     for (int n = 0; n < 5; n++) { /* the rules themselves: test_problem.c */

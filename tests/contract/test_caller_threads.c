@@ -44,7 +44,7 @@ static void same_bits_on_a_context_of_the_callers_threads(void **state) {
         call_run(one, &(call_how){.kernel = call_kernel(0)}, NULL);
         choice.kernel = call_kernel(0);
         p.calls = 0;
-        memset(c->capacity[CALL_O].memory, 0xff, c->capacity[CALL_O].bytes);
+        memset(c->held.buffer[CALL_O].memory, 0xff, c->held.buffer[CALL_O].bytes);
         if (tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, &error)) fail_msg("%s", error.text);
         call_same(one, c, "tp_attention");
         assert_int_equal(receipt.tasks, 3);

@@ -109,8 +109,8 @@ static void ask_backward(answers *to, back *b) {
         tp_status status =
             back_try(b, &(call_how){.threads = threads, .parallel_for = parallel_threads, .user = &p}, NULL, NULL);
         note(to, &status, sizeof status);
-        for (int i = BACK_DQ; i <= BACK_DV; i++) note(to, b->capacity[i].memory, b->capacity[i].bytes);
-        note(to, b->d_slopes, b->slope_count * sizeof(float));
+        for (int i = BACK_DQ; i <= BACK_DV; i++) note(to, b->rows.buffer[i].memory, b->rows.buffer[i].bytes);
+        note(to, b->d_slopes, (size_t)b->slope_count * sizeof(float));
         note(to, b->d_sinks, (size_t)b->problem.q_heads * sizeof(float));
     }
 }
@@ -158,8 +158,8 @@ static void ask_runs(answers *to, call *c) {
         tp_status status =
             call_try(c, &(call_how){.threads = threads, .parallel_for = parallel_threads, .user = &p}, NULL, NULL);
         note(to, &status, sizeof status);
-        note(to, c->capacity[CALL_O].memory, c->capacity[CALL_O].bytes);
-        note(to, c->capacity[CALL_LSE].memory, c->capacity[CALL_LSE].bytes);
+        note(to, c->held.buffer[CALL_O].memory, c->held.buffer[CALL_O].bytes);
+        note(to, c->held.buffer[CALL_LSE].memory, c->held.buffer[CALL_LSE].bytes);
     }
     tp_decision *decision;
     tp_status status = tp_explain(call_context(), &c->problem, NULL, &decision, NULL);

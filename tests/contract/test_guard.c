@@ -31,15 +31,15 @@ static int drop_guards(void **state) {
 static call move(const call *c, int at_end) {
     call moved = *c;
     for (int which = 0; which < CALL_TENSORS; which++) {
-        size_t bytes = c->capacity[which].bytes;
+        size_t bytes = c->held.buffer[which].bytes;
         assert_true(bytes <= CAPACITY);
         char *to = at_end ? guard_end(&around[which], bytes) : guard_begin(&around[which]);
         guard_protect(&around[which], 1);
-        memcpy(to, c->capacity[which].memory, bytes);
+        memcpy(to, c->held.buffer[which].memory, bytes);
         if (which < CALL_O) guard_protect(&around[which], 0);
         if (which >= CALL_O) memset(to, 0xff, bytes);
         call_tensor_of(&moved, which)->data = to;
-        moved.capacity[which].memory = to;
+        moved.held.buffer[which].memory = to;
     }
     return moved;
 }
@@ -158,9 +158,9 @@ static void positions_without_keys(void **state) {
         char text[128];
         snprintf(text, sizeof text, "h2/1 seqs=1x2/9,2x3/0 d9 f32 packed positions %s", words[w]);
         call *c = call_new(text, NULL);
-        size_t bytes = (size_t)(c->kv_starts[2]) * sizeof(int32_t); /* behind the last key there is nothing */
-        c->tensors.kv_tokens = c->kv_starts[2];
-        ((int32_t *)c->index[2])[3] = (int32_t)c->kv_starts[2];
+        size_t bytes = (size_t)(c->held.kv_start[2]) * sizeof(int32_t); /* behind the last key there is nothing */
+        c->tensors.kv_tokens = c->held.kv_start[2];
+        ((int32_t *)c->held.indices[INDEX_CU_KV])[3] = (int32_t)c->held.kv_start[2];
         guard_protect(&indices[0], 1);
         void *to = guard_end(&indices[0], bytes);
         memcpy(to, c->tensors.k_positions, bytes);

@@ -127,7 +127,7 @@ static void run_rows(const call *c, call *part, int64_t from, int64_t to, const 
     cut.tensors.q.data = call_at(c, CALL_Q, 0, from, 0);
     cut.tensors.o.data = call_at(part, CALL_O, 0, from, 0);
     cut.tensors.lse.data = call_at(part, CALL_LSE, 0, from, 0);
-    cut.capacity[CALL_O].memory = cut.capacity[CALL_LSE].memory = NULL;
+    cut.held.buffer[CALL_O].memory = cut.held.buffer[CALL_LSE].memory = NULL;
     tp_error error = TP_ERROR_INIT;
     if (call_try(&cut, &(call_how){.kernel = kernel}, NULL, &error)) fail_msg("%s", error.text);
 }
@@ -157,7 +157,7 @@ static void prefill_in_two_calls(void **state) {
                     near |= c < 18 || c % 64 == 0 || c % 96 == 0 || c == whole->q_lens[0] - 1;
                 if ((!cases[n].every && !near) || (call_quick() && cut % 3 != 0)) continue;
                 for (int i = CALL_O; i <= CALL_LSE; i++)
-                    memset(part->capacity[i].memory, 0xff, part->capacity[i].bytes);
+                    memset(part->held.buffer[i].memory, 0xff, part->held.buffer[i].bytes);
                 run_rows(whole, part, 0, cut, call_kernel(k));
                 run_rows(whole, part, cut, whole->q_lens[0], call_kernel(k));
                 call_same(whole, part, cases[n].text);
@@ -186,7 +186,7 @@ static void heads_and_rows_alone(void **state) {
                 one.tensors.v.data = call_at(all, CALL_V, 0, 0, h / groups[g]);
                 one.tensors.o.data = call_at(part, CALL_O, 0, 0, h);
                 one.tensors.lse.data = call_at(part, CALL_LSE, 0, 0, h);
-                one.capacity[CALL_O].memory = one.capacity[CALL_LSE].memory = NULL;
+                one.held.buffer[CALL_O].memory = one.held.buffer[CALL_LSE].memory = NULL;
                 assert_int_equal(call_try(&one, &(call_how){.kernel = call_kernel(k)}, NULL, NULL),
                                  TP_OK);
             }

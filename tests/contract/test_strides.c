@@ -42,7 +42,7 @@ static void run_far(const call *near, const call *work, const char *kernel, call
     tp_error error = TP_ERROR_INIT;
     size_t size = tp_dtype_bytes((tp_dtype)call_dtype(near, which));
     size_t bytes =
-        near->capacity[which].bytes + (size_t)steps(near, which, dim) * (size_t)stride * size;
+        near->held.buffer[which].bytes + (size_t)steps(near, which, dim) * (size_t)stride * size;
     char what[128], *base = reserve(bytes);
     snprintf(what, sizeof what, "%s: %s.stride (%s) %lld", kernel, names[which], dims[dim],
              (long long)stride);
@@ -52,7 +52,7 @@ static void run_far(const call *near, const call *work, const char *kernel, call
     }
     t->data = base;
     t->stride[dim] = stride;
-    far.capacity[which].memory = NULL; /* not to be poisoned as a whole */
+    far.held.buffer[which].memory = NULL; /* not to be poisoned as a whole */
     each_row(&far, work, which, open_row);
     if (call_try(&far, &(call_how){.kernel = kernel}, NULL, &error))
         fail_msg("%s: %s", what, error.text);
@@ -65,7 +65,7 @@ static void check(const char *text) {
                                       ((int64_t)1 << 29) + 8};
     call *near = call_new(text, NULL), *work = call_new(text, NULL);
     for (int i = CALL_O; i <= CALL_LSE; i++)
-        memset(work->capacity[i].memory, 0xff, work->capacity[i].bytes);
+        memset(work->held.buffer[i].memory, 0xff, work->held.buffer[i].bytes);
     for (int k = 0; call_kernel(k) != NULL; k++) {
         call_run(near, &(call_how){.kernel = call_kernel(k)}, NULL);
         call_check(near, text);
@@ -114,9 +114,10 @@ static void strides_that_are_never_taken(void **state) {
                 if (far->kv_lens[0] == 0) far->tensors.bias = far->tensors.bits = NULL;
                 call_run(near, &(call_how){.kernel = call_kernel(k)}, NULL);
                 if (call_try(far, &(call_how){.kernel = call_kernel(k)}, NULL, &error)) fail_msg("%s: %s", texts[n], error.text);
-                assert_memory_equal(near->capacity[CALL_O].memory, far->capacity[CALL_O].memory, near->capacity[CALL_O].bytes);
-                assert_memory_equal(near->capacity[CALL_LSE].memory, far->capacity[CALL_LSE].memory,
-                                    near->capacity[CALL_LSE].bytes);
+                assert_memory_equal(near->held.buffer[CALL_O].memory, far->held.buffer[CALL_O].memory,
+                                    near->held.buffer[CALL_O].bytes);
+                assert_memory_equal(near->held.buffer[CALL_LSE].memory, far->held.buffer[CALL_LSE].memory,
+                                    near->held.buffer[CALL_LSE].bytes);
                 double one[12], other[12];
                 tp_row row = {0, 0, 0};
                 assert_int_equal(tp_reference(&near->problem, &near->tensors, TP_DOUBLE, TP_ARITHMETIC_F32, 1, &row, one, NULL,

@@ -112,7 +112,7 @@ static void same_bits_on_the_contexts_pool(void **state) {
                 tp_receipt_init(&receipt);
                 choice.policy = TP_PERMIT;
                 choice.kernel = call_kernel(k);
-                memset(c->capacity[CALL_O].memory, 0xff, c->capacity[CALL_O].bytes);
+                memset(c->held.buffer[CALL_O].memory, 0xff, c->held.buffer[CALL_O].bytes);
                 if (tp_attention(context, &c->problem, &choice, &c->tensors, &receipt, &error))
                     fail_msg("%s", error.text);
                 call_same(one, c, "tp_attention");
@@ -193,13 +193,13 @@ typedef struct callers {
 static void note_bits(callers *all, int index) {
     const call *c = all->c[index], *expected = all->expected[index];
     all->wrong[index] +=
-        memcmp(c->capacity[CALL_O].memory, expected->capacity[CALL_O].memory, c->capacity[CALL_O].bytes) != 0;
-    memset(c->capacity[CALL_O].memory, 0xff, c->capacity[CALL_O].bytes);
+        memcmp(c->held.buffer[CALL_O].memory, expected->held.buffer[CALL_O].memory, c->held.buffer[CALL_O].bytes) != 0;
+    memset(c->held.buffer[CALL_O].memory, 0xff, c->held.buffer[CALL_O].bytes);
 }
 
 static void make_callers(callers *all, int index, const char *text) {
     all->c[index] = call_new(text, NULL);
-    memset(all->c[index]->capacity[CALL_O].memory, 0xff, all->c[index]->capacity[CALL_O].bytes);
+    memset(all->c[index]->held.buffer[CALL_O].memory, 0xff, all->c[index]->held.buffer[CALL_O].bytes);
     all->expected[index] = call_new(text, NULL);
     call_run(all->expected[index], &(call_how){0}, NULL);
     call_check(all->expected[index], text);
@@ -359,12 +359,12 @@ static void the_callers_control_word_changes_nothing(void **state) {
 static int child(tp_context *context, const tp_plan *plan, call *c, const tp_exec *exec) {
     tp_error error = TP_ERROR_INIT;
     alarm(20); /* a hang is a failure */
-    memset(c->capacity[CALL_O].memory, 0x5a, c->capacity[CALL_O].bytes);
+    memset(c->held.buffer[CALL_O].memory, 0x5a, c->held.buffer[CALL_O].bytes);
     if (tp_attention(context, &c->problem, NULL, &c->tensors, NULL, &error) != TP_FORKED) return 1;
     if (strstr(error.text, "process") == NULL || error.status != TP_FORKED) return 2;
     if (tp_plan_run(plan, &c->tensors, exec, NULL, &error) != TP_FORKED) return 3;
-    for (size_t i = 0; i < c->capacity[CALL_O].bytes; i++)
-        if (c->capacity[CALL_O].memory[i] != 0x5a) return 4;
+    for (size_t i = 0; i < c->held.buffer[CALL_O].bytes; i++)
+        if (((char *)c->held.buffer[CALL_O].memory)[i] != 0x5a) return 4;
     tp_context_destroy(context);
     return 0;
 }

@@ -25,7 +25,7 @@ static void spoil(call *c, uint64_t *seed, int one_in) {
         int32_t *pages = (int32_t *)(table == 0 ? c->tensors.k_pages : c->tensors.v_pages);
         for (int64_t i = 0; pages != NULL && i < c->tensors.batch * c->tensors.page_slots; i++) {
             int spoilt = one_in > 0 && next(seed) % (uint64_t)one_in == 0;
-            pages[i] = (int32_t)(spoilt ? nowhere[next(seed) % COUNT(nowhere)] : c->table[table][i]);
+            pages[i] = (int32_t)(spoilt ? nowhere[next(seed) % COUNT(nowhere)] : c->held.pages[table][i]);
         }
     }
 }
@@ -171,10 +171,10 @@ static int sees_nowhere(const call *c) {
 /* The pools between pages without access, so that a wrong page number is a crash. */
 static void guard_pools(call *c, guard guards[2]) {
     for (int i = 0; i < 2; i++) {
-        size_t bytes = c->capacity[CALL_K + i].bytes;
+        size_t bytes = c->held.buffer[CALL_K + i].bytes;
         guards[i] = guard_new(bytes);
         void *to = guard_end(&guards[i], bytes);
-        memcpy(to, c->capacity[CALL_K + i].memory, bytes);
+        memcpy(to, c->held.buffer[CALL_K + i].memory, bytes);
         call_tensor_of(c, CALL_K + i)->data = to;
     }
 }

@@ -120,10 +120,11 @@ static void wanted(void **state) {
         for (int i = 0; i < 3; i++) {
             int which = BACK_DQ + i;
             if (mask >> i & 1)
-                assert_memory_equal(some->capacity[which].memory, all->capacity[which].memory, all->capacity[which].bytes);
+                assert_memory_equal(some->rows.buffer[which].memory, all->rows.buffer[which].memory,
+                                    all->rows.buffer[which].bytes);
             else
-                for (size_t at = 0; at < some->capacity[which].bytes; at++)
-                    assert_int_equal((unsigned char)some->capacity[which].memory[at], 0xff);
+                for (size_t at = 0; at < some->rows.buffer[which].bytes; at++)
+                    assert_int_equal(((unsigned char *)some->rows.buffer[which].memory)[at], 0xff);
         }
         back_free(some);
     }
@@ -164,9 +165,9 @@ static void threads(void **state) {
                                                 back_at(other, (back_tensor)t, s, at / heads, at % heads), row);
                     }
                 if (one->d_bias != NULL) /* shared: some row of some sequence has each element */
-                    assert_memory_equal(one->d_bias, other->d_bias, one->bias_count * sizeof(float));
+                    assert_memory_equal(one->d_bias, other->d_bias, (size_t)one->bias_count * sizeof(float));
                 if (one->d_slopes != NULL)
-                    assert_memory_equal(one->d_slopes, other->d_slopes, one->slope_count * sizeof(float));
+                    assert_memory_equal(one->d_slopes, other->d_slopes, (size_t)one->slope_count * sizeof(float));
                 if (one->d_sinks != NULL)
                     assert_memory_equal(one->d_sinks, other->d_sinks, (size_t)one->problem.q_heads * sizeof(float));
                 back_free(other);

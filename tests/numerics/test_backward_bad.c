@@ -146,8 +146,8 @@ static void expect(back *b, tp_status status, const char *part) {
     if (got != status || strstr(error.text, part) == NULL)
         fail_msg("expected %s with '%s', got %s: %s", tp_status_name(status), part, tp_status_name(got), error.text);
     for (int i = BACK_DQ; i <= BACK_DV; i++)
-        for (size_t at = 0; at < b->capacity[i].bytes; at++)
-            assert_int_equal((unsigned char)b->capacity[i].memory[at], 0xff);
+        for (size_t at = 0; at < b->rows.buffer[i].bytes; at++)
+            assert_int_equal(((unsigned char *)b->rows.buffer[i].memory)[at], 0xff);
 }
 
 static void bad_tensors(void **state) {

@@ -12,7 +12,7 @@
 
 static int64_t d_row(const back *b, int64_t row, int64_t head) {
     const call *c = b->c;
-    int64_t token = c->problem.q_layout == TP_PACKED ? c->q_starts[b->seq] + row
+    int64_t token = c->problem.q_layout == TP_PACKED ? c->held.q_start[b->seq] + row
                                                      : b->seq * c->tensors.q_len + row;
     return token * c->problem.q_heads + head;
 }

@@ -4,22 +4,6 @@
 
 #include <stdlib.h>
 
-#include "harness/gradients.h"
-
-static struct gradients gradients_view(const back *b) {
-    struct gradients view = {.held = call_view(b->c),
-                             .call = b->gradients,
-                             .d_bias = b->d_bias,
-                             .d_slopes = b->d_slopes,
-                             .d_sinks = b->d_sinks,
-                             .bias_count = (int64_t)b->bias_count,
-                             .slope_count = (int64_t)b->slope_count};
-    tp_tensors *held = &view.held.call;
-    held->q = b->gradients.d_q, held->k = b->gradients.d_k, held->v = b->gradients.d_v;
-    held->o = b->gradients.d_o, held->lse = b->gradients.d_lse;
-    return view;
-}
-
 void back_forget(back *b) {
     if (b->oracle != NULL) gradients_oracle_destroy(b->oracle);
     free(b->oracle);
@@ -28,7 +12,7 @@ void back_forget(back *b) {
 
 void back_check(back *b, const char *what) {
     struct tensors view = call_view(b->c);
-    struct gradients gradients = gradients_view(b);
+    struct gradients gradients = back_view(b);
     tp_error error = TP_ERROR_INIT;
     char reason[512];
     view.problem = b->problem;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole call of attention, made from a problem's text: tensors in any layout with pseudo-random
- * data, a run with a given kernel and way of threading, and the comparison with the reference.
+ * A whole call of attention, made from a problem's text: the harness's tensors (harness/tensors.h) in any layout, with
+ * data that follow a request, a run with a given kernel and way of threading, and the comparison with the reference.
  *
  *     call *c = call_new("b2 h6/3 q40 k50 d24 bf16 causal", NULL);
  *     for (int i = 0; call_kernel(i) != NULL; i++) {
@@ -13,7 +13,7 @@
  * An element's value follows from its request, token, head and index alone, never from the layout
  * or the neighbours, so that calls laid out differently can be compared bit for bit. Everything
  * between and around the elements is poison: NaN in inputs, a pattern in outputs that must still be
- * there after the run.
+ * there after the run, and nowhere else. Nothing lies behind a tensor, which sanitizers and guards see.
  *
  * TILEPROOF_TEST_QUICK=1 in the environment makes tests use a reduced grid, for sanitizer builds.
  */
@@ -35,7 +35,7 @@
 typedef enum call_layout {
     CALL_BSHD,   /* contiguous */
     CALL_BHSD,   /* heads outside tokens */
-    CALL_GAPS,   /* odd strides, poison between rows, data one element off any alignment */
+    CALL_GAPS,   /* odd strides, poison between rows, tokens and sequences, data one element off any alignment */
     CALL_QKV,    /* q, k and v slices of one buffer; needs one input dtype */
     CALL_SHARED, /* strides of 0: heads share q, sequences share k, tokens share v */
     CALL_LAYOUTS
@@ -47,33 +47,41 @@ typedef struct call_shape { /* all zero: the defaults */
     const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
     float q_size, k_size, v_size; /* factors; 0: 1 */
     int two_tables;               /* paged: v has a table of its own */
-    uint64_t seed;                /* of the masks' data */
+    uint64_t seed;                /* of what masks, lists and page tables hold */
 } call_shape;
 
-typedef enum call_tensor { CALL_Q, CALL_K, CALL_V, CALL_O, CALL_LSE, CALL_TENSORS } call_tensor;
+typedef enum tensor_id call_tensor;
+#define CALL_Q TENSOR_Q
+#define CALL_K TENSOR_K
+#define CALL_V TENSOR_V
+#define CALL_O TENSOR_O
+#define CALL_LSE TENSOR_LSE
+#define CALL_TENSORS TENSOR_COUNT
 
 typedef struct call {
-    tp_problem problem;
-    tp_tensors tensors;
-    int64_t *q_lens, *kv_lens;     /* [batch] used lengths */
-    int64_t *q_starts, *kv_starts; /* [batch] first token, where packed */
-    struct {
-        char *memory; /* NULL: a slice of another's */
-        size_t bytes; /* of memory */
-    } capacity[CALL_TENSORS];
-    int64_t *table[2]; /* paged: pages of k and of v, [batch][page_slots] */
-    void *index[7];    /* cu_seqlens, used lengths, tables and lists as the tensors hold them */
-    struct mask_data masks; /* what masks and scores read */
-    int keeps;                 /* call_keep */
-    int32_t arithmetic;        /* of the kernel that wrote o */
-    struct oracle *oracle;     /* of the first check, where it is kept */
+    union {
+        struct tensors held;
+        struct { /* how it begins, by the words of tests */
+            tp_problem problem;
+            tp_tensors tensors;
+            struct tensors_style style;
+            int64_t sequences;
+            int64_t *q_lens, *kv_lens; /* [batch] used lengths */
+        };
+    };
+    int keeps;             /* call_keep */
+    struct oracle *oracle; /* of the first check, where it is kept */
 } call;
+_Static_assert(offsetof(call, tensors) == offsetof(struct tensors, call) &&
+                   offsetof(call, q_lens) == offsetof(struct tensors, q_lens) &&
+                   offsetof(call, kv_lens) == offsetof(struct tensors, kv_lens),
+               "a call begins as the harness's tensors do");
 
 call *call_new(const char *text, const call_shape *shape);
 void call_free(call *c);
 /* What call_check remembers. */
 void call_oracle_free(struct oracle *oracle);
-/* The call as the harness knows it, for its oracle. It owns nothing. */
+/* The call as the tests have changed it, for the oracle. It owns nothing. */
 struct tensors call_view(const call *c);
 
 tp_tensor *call_tensor_of(call *c, call_tensor which);

@@ -12,16 +12,10 @@ enum { ROWS_MIN = 64 };
 #define WORK_MAX 3e6 /* multiplications of the reference before rows are sampled */
 
 struct tensors call_view(const call *c) {
-    return (struct tensors){.problem = c->problem,
-                            .call = c->tensors,
-                            .style = {.lse = c->tensors.lse.data != NULL},
-                            .sequences = c->tensors.batch,
-                            .q_lens = c->q_lens,
-                            .kv_lens = c->kv_lens,
-                            .q_start = c->q_starts,
-                            .kv_start = c->kv_starts,
-                            .pages = {c->table[0], c->table[1]},
-                            .arithmetic = (tp_arithmetic)c->arithmetic};
+    struct tensors view = c->held;
+    view.sequences = c->tensors.batch;
+    view.style.lse = c->tensors.lse.data != NULL;
+    return view;
 }
 
 /* All rows, or as many as the work allows. */
@@ -57,13 +51,13 @@ static void check(call *c, const char *what, int bounds_alone) {
     struct tensors view = call_view(c);
     struct measured_error measured;
     char reason[512];
-    struct oracle *oracle = c->oracle != NULL && c->oracle->bound[c->arithmetic] != NULL ? c->oracle : oracle_of(c);
+    struct oracle *oracle = c->oracle != NULL && c->oracle->bound[c->held.arithmetic] != NULL ? c->oracle : oracle_of(c);
     if (c->keeps && c->oracle != oracle) {
         call_oracle_free(c->oracle);
         c->oracle = oracle;
     }
     oracle->bounds_alone = bounds_alone;
-    if (oracle_compare(oracle, &view, c->arithmetic, &measured, reason, sizeof reason)) fail_msg("%s: %s", what, reason);
+    if (oracle_compare(oracle, &view, c->held.arithmetic, &measured, reason, sizeof reason)) fail_msg("%s: %s", what, reason);
     if (!c->keeps) call_oracle_free(oracle);
 }
 

@@ -87,52 +87,24 @@ tp_status call_plan_run(const tp_problem *problem, const tp_tensors *tensors, co
     return status;
 }
 
-static void poison(void *cookie, int byte) {
-    call *c = cookie;
-    for (int i = CALL_O; i <= CALL_LSE; i++)
-        if (c->capacity[i].memory != NULL) memset(c->capacity[i].memory, byte, c->capacity[i].bytes);
-}
+static void poison(void *cookie, int byte) { tensors_poison_outputs(&((call *)cookie)->held, byte); }
 
 tp_status call_try(call *c, const call_how *how, tp_receipt *receipt, tp_error *error) {
     tp_receipt own;
     tp_receipt_init(&own);
     if (receipt == NULL && c->problem.p_dtype != 0) receipt = &own;
     tp_status status = call_plan_run(&c->problem, &c->tensors, how, poison, c, receipt, error);
-    c->arithmetic = receipt != NULL && status == TP_OK ? receipt->arithmetic : TP_ARITHMETIC_F32;
+    c->held.arithmetic = receipt != NULL && status == TP_OK ? receipt->arithmetic : TP_ARITHMETIC_F32;
     return status;
-}
-
-static void mark_rows(const call *c, call_tensor which, char *written) {
-    size_t row = (size_t)call_dim(c, which) * tp_dtype_bytes((tp_dtype)call_dtype(c, which));
-    for (int64_t s = 0; s < c->tensors.batch; s++)
-        for (int64_t t = 0; t < c->q_lens[s]; t++)
-            for (int64_t h = 0; h < c->problem.q_heads; h++)
-                memset(written + ((char *)call_at(c, which, s, t, h) - c->capacity[which].memory), 1,
-                       row);
-}
-
-/* Padding, gaps and rows beyond the used lengths keep their poison. */
-static void check_untouched(const call *c, int byte) {
-    for (int which = CALL_O; which <= CALL_LSE; which++) {
-        if (c->capacity[which].memory == NULL ||
-            call_tensor_of((call *)(uintptr_t)c, which)->data == NULL)
-            continue;
-        size_t bytes = c->capacity[which].bytes;
-        char *written = calloc(bytes + 1, 1);
-        mark_rows(c, which, written);
-        for (size_t i = 0; i < bytes; i++)
-            if (!written[i] && (unsigned char)c->capacity[which].memory[i] != byte)
-                fail_msg("byte %zu of %s is no output's and was written", i,
-                         which == CALL_O ? "o" : "lse");
-        free(written);
-    }
 }
 
 void call_run(call *c, const call_how *how, tp_receipt *receipt) {
     tp_error error = TP_ERROR_INIT;
+    char reason[256];
     if (call_try(c, how, receipt, &error))
         fail_msg("%s: %s", how->kernel != NULL ? how->kernel : "any kernel", error.text);
-    check_untouched(c, how->fill != 0 ? how->fill : 0xff);
+    struct tensors view = call_view(c);
+    if (tensors_badly_written(&view, reason, sizeof reason)) fail_msg("%s", reason);
 }
 
 void call_check_all(const char *text, const call_shape *shape) {

@@ -23,7 +23,7 @@ tp_choice device_choice(void) {
 }
 
 void device_call_poison(device_call *c) {
-    for (int i = CALL_O; i <= CALL_LSE; i++) memset(c->c->capacity[i].memory, 0xff, c->c->capacity[i].bytes);
+    for (int i = CALL_O; i <= CALL_LSE; i++) memset(c->c->held.buffer[i].memory, 0xff, c->c->held.buffer[i].bytes);
 }
 
 device_call *device_call_new(tp_context *context, const char *text, int index_on_device) {

@@ -101,7 +101,7 @@ void tp__pairs_bound(tp__backward_row *b) {
         }
         double p = key->weight / row->sum, p_error = probability_error(row, key, lse_bound) + TINY;
         difference d = of_pair(b, key, &delta);
-        /* infinities of two signs are NaN, and so is 0 times infinity: but a float's D may have the other sign, and its P be more */
+        /* NaN is infinity less infinity or 0 times infinity: but a float's D may have the other sign, and its P be more than 0 */
         if (d.unsure || (p == 0 && p_error > TINY && !isfinite(d.value))) pair->overflows = 1;
         double size = (p + p_error) * (fabs(d.value) + d.error);
         d.error = (p + p_error) * d.error + p_error * fabs(d.value) + 2 * UNIT * size + TINY;

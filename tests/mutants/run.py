@@ -59,7 +59,11 @@ FIRST = [
     ("scores-of-lists-", "paged"),
     ("record-number-", "json|lock|file_calls"),
     ("journal-after-the-lock", "files|file_calls"),
-    ("codes-", "quant_attention|kernel_functions"),
+    ("journal-of-fewer-cells", "runner"),
+    ("memory-permits-", "proof_memory_lock|preflight"),
+    ("memory-scratch-", "proof_memory_lock|preflight"),
+    ("codes-bound-", "quant_attention|kernel_functions|bound|random_cli"),
+    ("codes-", "quant_attention|kernel_functions|quant|random_cli"),
     ("index-in-32-bits", "strides"),
     ("key-offset-in-32-bits", "strides"),
     ("full-tile-counted", "masks"),
@@ -237,8 +241,9 @@ class Killed:
 
 
 def first_asked(mutant):
-    return next(tests for start, tests in FIRST
-                if mutant["file"].startswith(start) or mutant["name"].startswith(start))
+    """By its name, if any begins so, else by its file."""
+    by_name = [tests for start, tests in FIRST if start and mutant["name"].startswith(start)]
+    return by_name[0] if by_name else next(tests for start, tests in FIRST if mutant["file"].startswith(start))
 
 
 class Worker:

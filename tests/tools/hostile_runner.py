@@ -104,7 +104,9 @@ def misbehave(cell, tensors):
     elif FAULT == "hang":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        subprocess.Popen(["sleep", "1234.5"])
+        child = subprocess.Popen(["sleep", "1234.5"])
+        with open(MARK, "w") as mark:  # who it is
+            mark.write(str(child.pid))
         time.sleep(1234.5)
     elif FAULT == "endless":
         while True:

@@ -63,6 +63,9 @@ one_bad crash crash NUMERIC_FAIL 'NaN in keys.*the runner died of signal 11'
 one_bad exit exit NUMERIC_FAIL 'the runner exited with 3 before it answered'
 one_bad closed close NUMERIC_FAIL 'the runner closed its socket'
 one_bad hang hang NUMERIC_FAIL 'the runner did not answer in 5 s' --timeout 5s
+child=$(cat "$scratch/mark")
+[ -n "$child" ] && { [ ! -e "/proc/$child" ] || [ "$(awk '/^State/ { print $2 }' "/proc/$child/status")" = Z ]; }
+report hang-ends-whole $((! $?)) "  what the runner had started, process '$child', lives on"
 one_bad rubbish rubbish NUMERIC_FAIL "the runner wrote .Segmentation fault \\?.: no line of an answer"
 one_bad zero zero NUMERIC_FAIL "the runner wrote .served\\?.: no line of an answer"
 one_bad endless endless NUMERIC_FAIL 'no line of an answer, which has at most 64'
@@ -140,7 +143,7 @@ for _ in $(seq 50); do
 done
 kill -0 "$child" 2>/dev/null
 report dies-with-the-tool $? "  the runner outlived the tool"
-pkill -KILL -f '^sleep 1234.5$' -g "$child" 2>/dev/null
+kill -KILL "$(cat "$scratch/stopped")" 2>/dev/null # what it had started
 expect resumed 0 '\(1 from the journal\)' "$tool" qualify "$model" --quick --phases prefill --journal "$journal" --resume \
     --runner "$hostile none '$scratch/mark'"
 rm -f "$scratch/mark"

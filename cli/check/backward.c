@@ -26,7 +26,7 @@ int check_gradients(struct check_env *env, struct tensors *tensors, struct gradi
     choice.kernel = env->kernel->name;
     choice.device = env->device;
     struct attempt attempt = {env->context, &choice, &env->workspace, entry, threads, poison};
-    gradients_poison(gradients, poison);
+    gradients_poison(gradients, check_outputs_poison(env, poison));
     tp_status status = attempt_run(&attempt, tensors, &receipt, &error);
     if (status != TP_OK) return check_fail(env, "expected TP_OK, got %s: %s", tp_status_name(status), error.text);
     if (receipt.scores_written)

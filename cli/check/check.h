@@ -91,6 +91,9 @@ struct check_case *check_add(struct check_list *list, const char *group, const c
                              const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* Each case of bf16 once more, with p=bf16. */
 void check_add_again(struct check_list *list);
+/* The byte that outputs hold before a run that has this one in its workspace. On a device it is 0x7F: some write a NaN of 16 bits
+   as 0xFFFF, which would be an element that was never written. */
+int check_outputs_poison(const struct check_env *env, int poison);
 /* Does env->kernel serve the problem? A kernel of a device says itself what it does not, and why. */
 int check_takes(const struct check_env *env, const tp_problem *problem, char *why, size_t size);
 void check_run_case(struct check_env *env, const struct check_kernels *kernels,

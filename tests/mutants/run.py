@@ -60,6 +60,7 @@ FIRST = [
     ("record-number-", "json|lock|file_calls"),
     ("journal-after-the-lock", "files|file_calls"),
     ("journal-of-fewer-cells", "runner"),
+    ("engine-bound-", "engine"),
     ("memory-permits-", "proof_memory_lock|preflight"),
     ("memory-scratch-", "proof_memory_lock|preflight"),
     ("codes-bound-", "quant_attention|kernel_functions|bound|random_cli"),

@@ -136,15 +136,21 @@ static void naive_rounds_both_sums(void **state) {
     back_free(&b);
 }
 
-/* The slope takes 3e22 from key 0's score of 1e30, which no float shows: its P is 0 as a double and 1/2 as a float, and its
-   dP - D is infinite. With 3e28, P is 0 either way. */
-static void bound_where_p_decides_between_nan_and_infinity(void **state) {
+/* The slope takes 3e22 from key 0's score of 1e30, which no float shows: its P is 0 as a double and 1/2 as a float. With 3e28,
+   the other way, P is 0 in both. */
+static back drowned_slope(int way) {
     static const float bias[] = {1e30f, 1e30f}, slopes[] = {3e22f, 3e28f};
+    back b = back_new("q1 k2 d1 f32 alibi bias=f32", 0, 0, 0);
+    b.c->tensors.bias = bias;
+    b.c->tensors.alibi_slopes = &slopes[way];
+    return b;
+}
+
+/* The dP - D of key 0 is infinite. */
+static void bound_where_p_decides_between_nan_and_infinity(void **state) {
     (void)state;
     for (int way = 0; way < 2; way++) {
-        back b = back_new("q1 k2 d1 f32 alibi bias=f32", 0, 0, 0);
-        b.c->tensors.bias = bias;
-        b.c->tensors.alibi_slopes = &slopes[way];
+        back b = drowned_slope(way);
         b.d_lse[0] = INFINITY;
         back_run(&b, TP_DOUBLE);
         assert_true(isnan(b.out.d_k[0]) && isnan(b.out.d_bias[0]));
@@ -157,12 +163,9 @@ static void bound_where_p_decides_between_nan_and_infinity(void **state) {
 /* The same scores with values of two signs and an infinite d_o: o is v[1] in double and nearer to v[0] in float, so that D is an
    infinity of either sign, and dP - D NaN or infinite. */
 static void bound_where_p_decides_the_sign_of_infinity(void **state) {
-    static const float bias[] = {1e30f, 1e30f}, slopes[] = {3e22f, 3e28f};
     (void)state;
     for (int way = 0; way < 2; way++) {
-        back b = back_new("q1 k2 d1 f32 alibi bias=f32", 0, 0, 0);
-        b.c->tensors.bias = bias;
-        b.c->tensors.alibi_slopes = &slopes[way];
+        back b = drowned_slope(way);
         call_set(b.c, CALL_V, 0, 0, 0, 0, -3);
         call_set(b.c, CALL_V, 0, 1, 0, 0, 1);
         b.d_o[0] = INFINITY;

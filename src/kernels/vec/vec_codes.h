@@ -4,7 +4,8 @@
  *
  *     vec_load_i8                    from as many bytes
  *     vec_load_e4m3                  the same, each times 2^-8
- *     vec_load_i4                    from half as many, the first of two in the low half
+ *     vec_load_i4_by                 from half as many, the first of two in the low half, each times a scale, which vec_i4_by makes
+ *                                    ready for it: a float of at most 11 significant bits, 2^-90 at least in size, 0 or NaN
  *
  *     vec_one_f16                    one number of 16 bits
  *
@@ -29,12 +30,23 @@ VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_or_si256(half, nan));
 }
 
-/* Halves as bytes, in order; a table of 16 bytes gives them their sign. */
-VEC_INLINE vec_f vec_load_i4(const uint8_t *p) {
-    const __m128i sign = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
-    __m128i both = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
-    __m128i half = _mm_and_si128(_mm_or_si128(both, _mm_slli_epi16(both, 4)), _mm_set1_epi8(0x0f));
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_shuffle_epi8(sign, half)));
+/* Every element that 4 bits can be. */
+VEC_INLINE vec_f vec_i4_by(float scale) {
+    return (vec_f){0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1} * vec_set1(scale);
+}
+
+VEC_INLINE __m128i vec_word(const uint8_t *p) {
+    int32_t word;
+    memcpy(&word, p, sizeof word);
+    return _mm_set_epi32(0, 0, 0, word);
+}
+
+/* Of a number of 32 bits, vpermps looks at the lowest four. */
+VEC_INLINE vec_f vec_load_i4_by(const uint8_t *p, vec_f by) {
+    const __m512i shift = _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0);
+    __m512i both = _mm512_broadcastd_epi32(vec_word(p));
+    both = _mm512_mask_broadcastd_epi32(both, 0xff00, vec_word(p + 4));
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(both, shift), by);
 }
 
 VEC_INLINE float vec_one_f16(uint16_t half) { return _cvtsh_ss(half); }
@@ -52,13 +64,14 @@ VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_or_si128(half, nan));
 }
 
-VEC_INLINE vec_f vec_load_i4(const uint8_t *p) {
-    const __m128i sign = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+/* Codes in the highest four bits: 2^28 of each. */
+VEC_INLINE vec_f vec_i4_by(float scale) { return vec_set1(scale * 0x1p-28f); }
+
+VEC_INLINE vec_f vec_load_i4_by(const uint8_t *p, vec_f by) {
     int32_t word;
     memcpy(&word, p, sizeof word);
-    __m128i both = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(word));
-    __m128i half = _mm_and_si128(_mm_or_si128(both, _mm_slli_epi16(both, 4)), _mm_set1_epi8(0x0f));
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_shuffle_epi8(sign, half)));
+    __m256i high = _mm256_sllv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(high, _mm256_set1_epi32((int32_t)0xf0000000))) * by;
 }
 
 VEC_INLINE float vec_one_f16(uint16_t half) { return _cvtsh_ss(half); }
@@ -79,10 +92,12 @@ VEC_INLINE vec_f vec_load_e4m3(const uint8_t *p) {
     return x;
 }
 
-VEC_INLINE vec_f vec_load_i4(const uint8_t *p) {
+VEC_INLINE vec_f vec_i4_by(float scale) { return vec_set1(scale); }
+
+VEC_INLINE vec_f vec_load_i4_by(const uint8_t *p, vec_f by) {
     vec_f x;
     for (int i = 0; i < VEC_LANES; i++) x[i] = (float)tp__from_i4(p[i / 2] >> (i & 1) * 4);
-    return x;
+    return x * by;
 }
 
 #endif

@@ -4,8 +4,8 @@
  *
  *     vec_load_i8                    from as many bytes
  *     vec_load_e4m3                  the same, each times 2^-8
- *     vec_load_i4_by                 from half as many, the first of two in the low half, each times a scale, which vec_i4_by makes
- *                                    ready for it: a float of at most 11 significant bits, 2^-90 at least in size, 0 or NaN
+ *     vec_load_i4_by                 from half as many, the first of two in the low half, each times a scale that vec_i4_by
+ *                                    makes ready for it: a float of at most 11 significant bits, 2^-90 at least in size, 0 or NaN
  *
  *     vec_one_f16                    one number of 16 bits
  *

@@ -113,9 +113,9 @@ def attention_forward(
         made = _chosen(indices, keys, whole)
         options, used, words = {**options, "mask": made, "causal": False}, keys, "by array"
         array = f"mask by array, {made.numel()} bytes, because lists of keys (indices) come with it"
-    plain = used == keys and s_aux is None and position_bias is None and not (softcap or dropout) and fallback == "refuse"
+    plain = rows == 1 and used == keys and s_aux is None and position_bias is None and not (softcap or dropout) and fallback == "refuse"
     if plain and options.keys() <= {"causal"} and not torch.compiler.is_compiling():
-        out = _plain(module, query, key, value, bool(options.get("causal")), plain_scale(scaling, query.shape[-1]), words)
+        out = _step(module, query, key, value, bool(options.get("causal")), plain_scale(scaling, query.shape[-1]), words)
         if out is not None:
             return out, None
     query, key, value, position_bias = _cast(query, key, value, position_bias)
@@ -130,10 +130,10 @@ def attention_forward(
     return _run(module, q, k, v, options, dropout, words, array), None
 
 
-def _plain(
+def _step(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: Optional[float], words: str
 ) -> Optional[Tensor]:  # fmt: skip
-    """A call that nothing is special about, by way of the extension alone; None: something is."""
+    """A decode step that nothing is special about, by way of the extension alone; None: something is."""
     try:
         made = _core.sdpa(query, key, value, None, 0.0, causal, scale, True, False, None, True, True)
     except (ValueError, TypeError, _core.Error):

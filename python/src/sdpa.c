@@ -5,7 +5,7 @@
 #include "core.h"
 
 /* What is asked of torch._C by functions without arguments, and must answer 0. */
-enum { DISPATCH_MODES, GRADIENTS, FUNCTION_MODES, FLASH, MATH, EFFICIENT, QUESTIONS };
+enum { DISPATCH_MODES, GRADIENTS, FUNCTION_MODES, AUTOCAST, FLASH, MATH, EFFICIENT, QUESTIONS };
 static const struct {
     const char *name;
     int of_patch, answer; /* of_patch: only where the call came by PyTorch's own name; the answer that lets it pass */
@@ -13,6 +13,7 @@ static const struct {
     [DISPATCH_MODES] = {"_len_torch_dispatch_stack", 0, 0},
     [GRADIENTS] = {"is_grad_enabled", 0, 0}, /* 1: the tensors are asked */
     [FUNCTION_MODES] = {"_len_torch_function_stack", 1, 0},
+    [AUTOCAST] = {"_is_any_autocast_enabled", 1, 0}, /* of any device: asking for one costs five times as much */
     [FLASH] = {"_get_flash_sdp_enabled", 1, 1},
     [MATH] = {"_get_math_sdp_enabled", 1, 1},
     [EFFICIENT] = {"_get_mem_efficient_sdp_enabled", 1, 1},
@@ -20,7 +21,7 @@ static const struct {
 
 static struct {
     int known; /* 1: all of it was found; -1: this PyTorch has not all of it */
-    PyObject *tensor, *question[QUESTIONS], *autocast, *threads, *forward_ad, *cpu, *level, *requires_grad, *is_neg;
+    PyObject *tensor, *question[QUESTIONS], *threads, *forward_ad, *level, *requires_grad, *is_neg;
 } torch;
 
 static PyObject *attribute_of(const char *module, const char *name) {
@@ -34,10 +35,8 @@ static int find_torch(void) {
     if (torch.known != 0) return torch.known > 0;
     int fine = (torch.tensor = attribute_of("torch", "Tensor")) != NULL;
     for (int i = 0; i < QUESTIONS; i++) fine &= (torch.question[i] = attribute_of("torch._C", questions[i].name)) != NULL;
-    fine &= (torch.autocast = attribute_of("torch._C", "is_autocast_enabled")) != NULL;
     fine &= (torch.threads = attribute_of("torch._C", "get_num_threads")) != NULL;
     fine &= (torch.forward_ad = PyImport_ImportModule("torch.autograd.forward_ad")) != NULL;
-    fine &= (torch.cpu = PyUnicode_InternFromString("cpu")) != NULL;
     fine &= (torch.level = PyUnicode_InternFromString("_current_level")) != NULL;
     fine &= (torch.requires_grad = PyUnicode_InternFromString("requires_grad")) != NULL;
     fine &= (torch.is_neg = PyUnicode_InternFromString("is_neg")) != NULL;
@@ -67,7 +66,7 @@ static int alone(int of_patch, PyObject *const *tensors) {
             if (taken(PyObject_GetAttr(tensors[k], torch.requires_grad)) != 0) return 0;
         if (answer != questions[i].answer && !(i == GRADIENTS && answer == 1)) return 0;
     }
-    return !of_patch || taken(PyObject_CallFunctionObjArgs(torch.autocast, torch.cpu, NULL)) == 0;
+    return 1;
 }
 
 typedef struct plain {

@@ -53,14 +53,14 @@ class Log:
         return self._receipts
 
     def _add(self, to: list[Any], entry: Any) -> None:
+        if self.limit == 0:
+            self.forgotten += 1
+            return
         if len(to) >= self.limit:
             gone = (len(to) + 1) // 2
             self.forgotten += gone
             del to[:gone]
-        if self.limit > 0:
-            to.append(entry)
-        else:
-            self.forgotten += 1
+        to.append(entry)
 
     def __repr__(self) -> str:
         kernels: dict[str, int] = {}

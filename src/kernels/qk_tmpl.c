@@ -9,6 +9,7 @@
 
 #define PARTS (16 / VEC_LANES) /* vectors of the sixteen chains */
 #define ASKED(keys) ((keys) * 16 * (int)sizeof(ELEMENT) / TP__LINE) /* lines of sixteen elements of each */
+#define PAIRS_COMPUTED (rows * ((keys->last - first + VEC_DOT_KEYS - 1) / VEC_DOT_KEYS * VEC_DOT_KEYS))
 #define STEP (PAIRS ? 32 : 16)
 #ifndef VEC_EIGHT_SUMS
 #define VEC_EIGHT_SUMS 0

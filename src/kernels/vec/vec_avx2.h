@@ -12,6 +12,9 @@
 #define VEC_NRV   2
 #define VEC_DOT_ROWS 2 /* 2x2x2 accumulators, 2 of K, 1 of Q: 11 of 16 registers */
 #define VEC_DOT_KEYS 2
+#define VEC_EIGHT_SUMS 1 /* vec_sums8, for 4x2, 2x4 or 1x8 accumulators of half of the chains */
+#define VEC_HOLD(x) __asm__("" : "+x"(x))
+#define VEC_PUT_AWAY(x) __asm__("" : "+m"(x)) /* to the stack, outside of loops: left to itself the compiler does it within */
 #define VEC_STRIPS 16 /* as many as use a K panel while it is in L1 */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 
@@ -61,6 +64,24 @@ static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, c
     vec_f h = _mm256_shuffle_ps(g, g, 0x88) + _mm256_shuffle_ps(g, g, 0xdd);
     _mm_storel_pi((__m64 *)s, _mm256_castps256_ps128(h));
     if (rows > 1) _mm_storel_pi((__m64 *)(s + lds), _mm256_extractf128_ps(h, 1));
+}
+
+/* s[i][t], each the sum of the lanes of x[i][t], by the end of the tree of vec_sum16. rows x keys are 8, or 6. */
+static inline __attribute__((always_inline)) void vec_sums8(int rows, int keys, const vec_f x[8], float *s, int64_t lds) {
+    vec_f half[4], pair[2];
+    for (int i = 0; i < 4; i++)
+        half[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20) + _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+    for (int i = 0; i < 2; i++)
+        pair[i] = _mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0x44) + _mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0xee);
+    vec_f sums = _mm256_shuffle_ps(pair[0], pair[1], 0x88) + _mm256_shuffle_ps(pair[0], pair[1], 0xdd);
+    __m128 lower = _mm256_castps256_ps128(sums), upper = _mm256_extractf128_ps(sums, 1);
+    if (keys == 8) _mm256_storeu_ps(s, sums);
+    if (keys == 4) _mm_storeu_ps(s, lower);
+    if (keys == 4) _mm_storeu_ps(s + lds, upper);
+    if (keys == 2) _mm_storel_pi((__m64 *)s, lower);
+    if (keys == 2) _mm_storeh_pi((__m64 *)(s + lds), lower);
+    if (keys == 2) _mm_storel_pi((__m64 *)(s + 2 * lds), upper);
+    if (keys == 2 && rows > 3) _mm_storeh_pi((__m64 *)(s + 3 * lds), upper);
 }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {

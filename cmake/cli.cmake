@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tool: it sees the public headers only. The goals of `bench --goals` are part of it.
+# The tool: main.c and a static library of all the rest, which tests link. The goals of `bench --goals` are part of it.
 file(GLOB_RECURSE cli_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/cli/*.c)
+list(REMOVE_ITEM cli_sources ${CMAKE_SOURCE_DIR}/cli/main.c)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/goals.txt)
 file(READ ${CMAKE_SOURCE_DIR}/bench/goals.txt goals HEX)
 string(REGEX REPLACE "(..)" "0x\\1," goals "${goals}")
@@ -25,15 +26,19 @@ foreach(kind html css js)
     DEPENDS ${file} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
   list(APPEND report_page ${out})
 endforeach()
-add_executable(tileproof_cli ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c
-  ${CMAKE_BINARY_DIR}/checked_lock.c)
-set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
-target_link_libraries(tileproof_cli PRIVATE tileproof_harness tileproof_proof_static)
+add_library(tileproof_tool STATIC ${cli_sources} ${report_page} ${CMAKE_BINARY_DIR}/goals_text.c ${CMAKE_BINARY_DIR}/checked_lock.c)
+target_link_libraries(tileproof_tool PUBLIC tileproof_harness tileproof_proof_static)
 if(TARGET tileproof_opencl_static)
-  target_link_libraries(tileproof_cli PRIVATE tileproof_opencl_static)
-  target_compile_definitions(tileproof_cli PRIVATE TILEPROOF_OPENCL)
+  target_link_libraries(tileproof_tool PRIVATE tileproof_opencl_static)
+  target_compile_definitions(tileproof_tool PRIVATE TILEPROOF_OPENCL)
 endif()
-target_include_directories(tileproof_cli PRIVATE ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+target_include_directories(tileproof_tool PUBLIC ${CMAKE_SOURCE_DIR}/cli ${JANSSON_INCLUDE})
+if(NOT TILEPROOF_CLI)
+  return()
+endif()
+add_executable(tileproof_cli ${CMAKE_SOURCE_DIR}/cli/main.c)
+set_target_properties(tileproof_cli PROPERTIES OUTPUT_NAME tileproof)
+target_link_libraries(tileproof_cli PRIVATE tileproof_tool)
 
 # Man pages and completions, made by the tool itself: a tool for another machine needs an emulator for that.
 if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)

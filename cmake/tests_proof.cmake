@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tests of libtileproof_proof: tests/proof/test_*.c, and the fuzz target's corpus by a plain driver.
+# Tests of libtileproof_proof and of the tool: tests/proof/test_*.c, scripts, fuzz targets.
 file(GLOB proof_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/proof/test_*.c)
 add_library(proof_support STATIC ${CMAKE_SOURCE_DIR}/tests/proof/support.c)
 target_include_directories(proof_support PRIVATE ${CMOCKA_INCLUDE})
@@ -27,15 +27,10 @@ foreach(name test_proof_memory test_cache_model)
 endforeach()
 target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})
 
-# Files of the tool, without the tool, and with calls of the system that fail.
-set(cli ${CMAKE_SOURCE_DIR}/cli)
-target_sources(test_journal_calls PRIVATE ${cli}/qualify/journal.c ${cli}/qualify/journal_text.c ${cli}/tool/lines.c)
+# Files of the tool, with calls of the system that fail.
 foreach(name test_file_calls test_journal_calls)
-  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/calls.c ${cli}/tool/files.c ${cli}/output.c ${cli}/amounts.c
-    ${cli}/terminal/progress.c ${cli}/terminal/stop.c
-    ${cli}/tool/models.c ${cli}/tool/nearest.c)
-  target_link_libraries(${name} PRIVATE tileproof_harness)
-  target_include_directories(${name} PRIVATE ${cli} ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/proof/calls.c)
+  target_link_libraries(${name} PRIVATE tileproof_tool)
   target_link_options(${name} PRIVATE -Wl,--wrap=fsync,--wrap=rename,--wrap=fdopen,--wrap=flock,--wrap=open)
 endforeach()
 
@@ -85,55 +80,9 @@ target_link_libraries(example_serve PRIVATE tileproof_proof_static)
 add_test(NAME serve COMMAND bash ${CMAKE_SOURCE_DIR}/tests/tools/serve.sh $<TARGET_FILE:example_serve>
   ${CMAKE_SOURCE_DIR}/models)
 
-foreach(kind model lock)
-  add_executable(fuzz_${kind}_replay ${fuzz_dir}/fuzz_${kind}.c ${fuzz_dir}/replay.c)
-  target_link_libraries(fuzz_${kind}_replay PRIVATE tileproof_proof_static)
-endforeach()
-add_test(NAME fuzz_lock COMMAND fuzz_lock_replay ${fuzz_dir}/lock)
-add_test(NAME fuzz_model COMMAND fuzz_model_replay ${fuzz_dir}/model ${CMAKE_SOURCE_DIR}/models)
-# What the tool reads line by line: its readers alone.
-set(lines_sources ${fuzz_dir}/fuzz_lines.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c ${CMAKE_SOURCE_DIR}/cli/tool/trace_calls.c
-  ${CMAKE_SOURCE_DIR}/cli/tool/line_stream.c ${CMAKE_SOURCE_DIR}/cli/trace/sketch.c ${CMAKE_SOURCE_DIR}/cli/trace/summary.c
-  ${CMAKE_SOURCE_DIR}/cli/replay/read.c)
-add_executable(fuzz_lines_replay ${lines_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_lines_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-target_link_libraries(fuzz_lines_replay PRIVATE tileproof_proof_static)
-add_test(NAME fuzz_lines COMMAND fuzz_lines_replay ${fuzz_dir}/lines)
-set(journal_sources ${fuzz_dir}/fuzz_journal.c ${CMAKE_SOURCE_DIR}/cli/qualify/journal_text.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c)
-add_executable(fuzz_journal_replay ${journal_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_journal_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-target_link_libraries(fuzz_journal_replay PRIVATE tileproof_proof_static)
-add_test(NAME fuzz_journal COMMAND fuzz_journal_replay ${fuzz_dir}/journal)
-set(report_sources)
-foreach(name output amounts terminal/progress bench/problem lock/select tool/files tool/lines tool/shape report/input report/input_lock
-    report/cells report/html report/data report/verdict report/matrix report/heat
-    report/tables report/environment plot/read)
-  list(APPEND report_sources ${CMAKE_SOURCE_DIR}/cli/${name}.c)
-endforeach()
-add_executable(fuzz_report_replay ${fuzz_dir}/fuzz_report.c ${report_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_report_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-target_link_libraries(fuzz_report_replay PRIVATE tileproof_harness tileproof_proof_static)
-add_test(NAME fuzz_report COMMAND fuzz_report_replay ${fuzz_dir}/report ${fuzz_dir}/lock)
-set(runner_sources ${fuzz_dir}/fuzz_runner.c ${CMAKE_SOURCE_DIR}/cli/engine/wire.c)
-add_executable(fuzz_runner_replay ${runner_sources} ${fuzz_dir}/replay.c)
-target_include_directories(fuzz_runner_replay PRIVATE ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR}/include)
-add_test(NAME fuzz_runner COMMAND fuzz_runner_replay ${fuzz_dir}/runner)
-# libFuzzer is clang's. The library is compiled again, so that its branches are seen.
-if(TILEPROOF_FUZZ)
-  foreach(kind lines runner)
-    add_executable(fuzz_${kind} ${${kind}_sources})
-    target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-    target_compile_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
-    target_link_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
-    target_link_libraries(fuzz_${kind} PRIVATE ${JANSSON_LIBRARY} m)
-  endforeach()
-  foreach(kind model lock journal report)
-    add_executable(fuzz_${kind} ${fuzz_dir}/fuzz_${kind}.c ${proof_sources} ${harness_sources})
-    target_include_directories(fuzz_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/cli ${CMAKE_SOURCE_DIR} ${JANSSON_INCLUDE})
-    target_compile_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
-    target_link_options(fuzz_${kind} PRIVATE -fsanitize=fuzzer,address,undefined)
-    target_link_libraries(fuzz_${kind} PRIVATE tileproof_static ${JANSSON_LIBRARY} ${CMAKE_DL_LIBS} m)
-  endforeach()
-  target_sources(fuzz_journal PRIVATE ${CMAKE_SOURCE_DIR}/cli/qualify/journal_text.c ${CMAKE_SOURCE_DIR}/cli/tool/lines.c)
-  target_sources(fuzz_report PRIVATE ${report_sources})
-endif()
+tileproof_fuzz(model tileproof_proof_static ${CMAKE_SOURCE_DIR}/models)
+tileproof_fuzz(lock tileproof_proof_static)
+tileproof_fuzz(lines tileproof_tool)
+tileproof_fuzz(journal tileproof_tool)
+tileproof_fuzz(report tileproof_tool ${fuzz_dir}/lock)
+tileproof_fuzz(runner tileproof_tool)

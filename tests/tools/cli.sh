@@ -223,6 +223,10 @@ expect check-pages 0 '^33 passed, 0 failed' "$tool" check --kernel '^generic$' -
 expect check-seed-tiles 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 900913 --case 'tiles.*documents tree'
 expect check-seed-sinks 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 600945509 --case 'backward/.*prefix=33 sinks dropout'
 expect check-seed-slopes 0 '^[0-9]+ passed, 0 failed' "$tool" check --seed 102 --case 'backward/.*causal bits softcap=2 alibi'
+# of the grid, which is all but the hostile cases, --quick takes about a tenth, as its help says
+grid() { "$tool" check --list "$@" | grep '/' | grep -vc '^hostile/'; }
+quick=$(grid --quick) all=$(grid)
+report check-quick-is-a-tenth $((quick * 8 < all && quick * 12 > all)) "  $quick of $all cases"
 expect check-quick 0 '^[0-9]+ passed, 0 failed' "$tool" check --quick
 
 # demo

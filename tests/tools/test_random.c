@@ -9,11 +9,12 @@
 
 enum { DRAWS = 4000 };
 
-/* Stands in for running a trial: it fails when it has all of these words. */
+/* In place of running a trial: it fails when it has all of these words. */
 static const char *needed[4];
 static int runs;
 
-void isolated_one(const struct isolated *isolated, const struct trial *trial, int kernel, struct finding *finding) {
+void __wrap_isolated_one(const struct isolated *isolated, const struct trial *trial, int kernel, struct finding *finding);
+void __wrap_isolated_one(const struct isolated *isolated, const struct trial *trial, int kernel, struct finding *finding) {
     (void)isolated;
     *finding = (struct finding){.kernel = kernel, .verdict = TRIAL_FAILED, .reason = "wrong"};
     runs++;

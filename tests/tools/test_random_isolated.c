@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The child processes of `tileproof check --random`, with a stand-in for what they try and forks that fail. */
+/* The child processes of `tileproof check --random`, with trials that end as the test says and forks that fail. */
 #include "support/call.h"
 
 #include <errno.h>
@@ -14,7 +14,6 @@
 
 #include "check/random.h"
 #include "harness/limits.h"
-#include "tool/device.h"
 
 /* What a child does. */
 static enum { PASSES, DIES, DIES_AFTERWARDS, HANGS, DIES_AT_ITS_END, SECOND_FAILS } manner;
@@ -33,54 +32,36 @@ pid_t __wrap_fork(void) {
     return -1;
 }
 
-int subject_create(struct subject *subject, struct check_env *env, const struct trial *trial) {
+int __wrap_subject_create(struct subject *subject, struct check_env *env, const struct trial *trial);
+int __wrap_subject_try(struct subject *subject);
+void __wrap_subject_destroy(struct subject *subject);
+void __wrap_workspace_free(struct workspace *workspace);
+void __wrap_complain(const char *format, ...);
+
+int __wrap_subject_create(struct subject *subject, struct check_env *env, const struct trial *trial) {
     *subject = (struct subject){.env = env, .trial = trial};
     return 0;
 }
-int subject_try(struct subject *subject) {
+int __wrap_subject_try(struct subject *subject) {
     if (manner == DIES) abort();
     if (manner == HANGS)
         for (*hanging = getpid();;) pause();
     snprintf(subject->env->reason, sizeof subject->env->reason, "wrong");
     return manner == SECOND_FAILS && ++tries == 2;
 }
-void subject_destroy(struct subject *subject) {
+void __wrap_subject_destroy(struct subject *subject) {
     (void)subject;
     if (manner == DIES_AFTERWARDS) abort();
 }
-/* The CPU, whose kernels take every trial here. */
-int check_takes(const struct check_env *env, const tp_problem *problem, char *why, size_t size) {
-    (void)size;
-    why[0] = 0;
-    return kernel_takes(env->kernel, problem);
-}
-int device_open_in_child(void) {
-    return 0;
-}
-const tp_backend *device_backend(void) {
-    return NULL;
-}
-int device_number(void) {
-    return TP_CPU;
-}
-const char *device_absent(void) {
-    return "";
-}
-
-void workspace_free(struct workspace *workspace) {
+void __wrap_workspace_free(struct workspace *workspace) {
     (void)workspace;
     if (manner == DIES_AT_ITS_END) _exit(7);
 }
-void complain(const char *format, ...) {
+void __wrap_complain(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(complaint, sizeof complaint, format, arguments);
     va_end(arguments);
-}
-int parse_seconds(const char *option, const char *text, double *seconds) {
-    (void)option, (void)text;
-    *seconds = 0;
-    return 0;
 }
 
 static const tp_kernel_info kernel = {.name = "one", .strategy = "prefill", .dtypes = ~0u, .ops = ~0u};

@@ -42,10 +42,21 @@ VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int6
     return vec_sum16(sum);
 }
 
-/* -inf for s[from..lo) and s[hi..to): a true -inf, so that its power is exactly 0. */
+VEC_INLINE int32_t to_lane(int64_t at) { return at < 0 ? 0 : at < VEC_LANES ? (int32_t)at : VEC_LANES; }
+
+/* -inf in the lanes of s[0..L) before lo and from hi on: a true -inf, so that its power is exactly 0. By whole vectors:
+   whoever reads vectors next would wait for stores of single floats. */
+VEC_INLINE void mask_lanes(float *s, int64_t lo, int64_t hi) {
+    vec_i lane;
+    VEC_UNROLL for (int i = 0; i < VEC_LANES; i++) lane[i] = i;
+    vec_i hidden = (lane < to_lane(lo)) | (lane >= to_lane(hi));
+    vec_store(s, (vec_f)(((vec_i)vec_load(s) & ~hidden) | ((vec_i)vec_set1(-INFINITY) & hidden)));
+}
+
+/* The same of s[from..lo) and s[hi..to); from and to are multiples of GROUP. */
 VEC_INLINE void mask_row(float *s, int64_t from, int64_t lo, int64_t hi, int64_t to) {
-    for (int64_t j = from; j < lo; j++) s[j] = -INFINITY;
-    for (int64_t j = hi; j < to; j++) s[j] = -INFINITY;
+    for (int64_t j = from; j < lo; j += VEC_LANES) mask_lanes(s + j, lo - j, hi - j);
+    for (int64_t j = hi / VEC_LANES * VEC_LANES; j < to; j += VEC_LANES) mask_lanes(s + j, lo - j, hi - j);
 }
 
 /* -inf where the row's bit is not set; from and to are multiples of GROUP. */

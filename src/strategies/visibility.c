@@ -8,7 +8,7 @@
 
 tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, int64_t range_rows, int tile_rows,
                          int block) {
-    tp__visibility visibility = {.tile_rows = tile_rows, .problem = problem};
+    tp__visibility visibility = {.tile_rows = tile_rows, .problem = problem, .looked_at = -1};
     visibility.lo = TP_TAKE(arena, int64_t, range_rows);
     visibility.hi = TP_TAKE(arena, int64_t, range_rows);
     visibility.tile_lo = TP_TAKE(arena, int32_t, tile_rows);
@@ -156,15 +156,20 @@ void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const t
 }
 
 int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, int64_t first, int64_t count) {
+    int same = visibility->looked_at == keys->index && visibility->first == first && visibility->count == count;
     visibility->first = first;
     visibility->count = count;
-    visibility->form = TP__VISIBILITY_PLAIN;
     if (tp__modifies_scores(visibility->problem)) look_at_scores(visibility);
     if (visibility->drop_rows != NULL) look_at_dropout(visibility, keys);
-    return visibility->part == NULL ? look_plain(visibility, keys) : look_parts(visibility);
+    if (same) return visibility->pairs; /* no kind of mask tells heads apart by intervals */
+    visibility->form = TP__VISIBILITY_PLAIN;
+    visibility->pairs = visibility->part == NULL ? look_plain(visibility, keys) : look_parts(visibility);
+    visibility->looked_at = keys->index;
+    return visibility->pairs;
 }
 
 void tp__visibility_shared(tp__visibility *visibility, int64_t count, int64_t from, int64_t to) {
+    visibility->looked_at = -1;
     visibility->first = 0;
     visibility->count = count;
     visibility->form = TP__VISIBILITY_PLAIN;
@@ -183,6 +188,7 @@ void tp__visibility_scales(tp__visibility *visibility, const tp__sequence *seq, 
 }
 
 int64_t tp__visibility_from(tp__visibility *visibility, int64_t from) {
+    visibility->looked_at = -1;
     for (int64_t i = 0; i < visibility->count; i++) visibility->lo[i] = from;
     visibility->any.lo = visibility->every.lo = from;
     return visibility->count * from;

@@ -32,6 +32,7 @@ typedef struct tp__visibility {
     tp__mask_view view;
     const tp_problem *problem;
     int64_t first, count, group; /* the range: merged rows */
+    int64_t looked_at, pairs;    /* the sequence whose range this is, -1: none; what tp__visibility_rows returned of it */
     int64_t head, heads;         /* its first query head; KV heads whose rows see the same */
     uint64_t here[TP__MASK_WORDS]; /* keys of the block at hand that any row sees */
     uint64_t *seen;             /* keys of the sequence that any row sees: shared by all tasks */
@@ -54,8 +55,8 @@ tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, 
 /* What is looked at: rows of these KV heads, to be met in blocks of this many keys. */
 void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
                     int block);
-/* Looks at merged rows. Returns the pairs that the rows of one head see, or 0 where tp__visibility_block counts
-   them. With lists what is seen are slots of the list, and the rows are of one token. */
+/* Looks at merged rows: once for all heads, whose tasks follow each other. Returns the pairs that the rows of one head see, or
+   0 where tp__visibility_block counts them. With lists what is seen are slots of the list, and the rows are of one token. */
 int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, int64_t first, int64_t count);
 
 /* Rows of a shared segment instead: every one sees the keys [from, to). And the rows first.. of one of its sequences, which

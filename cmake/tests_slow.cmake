@@ -10,6 +10,7 @@ foreach(kind asan tsan emulated)
 endforeach()
 tileproof_slow(kv_soak_whole $<TARGET_FILE:test_kv_soak> 100000)
 if(TILEPROOF_CLI)
+  tileproof_slow(check $<TARGET_FILE:tileproof_cli> check) # every case on every kernel; cli runs a tenth of the grid
   tileproof_slow(new_mask bash ${source}/tests/masks/dilated.sh ${source} ${CMAKE_BINARY_DIR}/new_mask)
 endif()
 if(TARGET tileproof_proof_static AND TILEPROOF_CLI) # says "not run here" where chromium or its driver is missing

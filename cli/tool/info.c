@@ -84,7 +84,7 @@ static void print_text(const tp_machine *machine) {
         head_dim_words(kernel->max_head_dim, dims);
         printf("%-*s %-*s %-5s %-8s %-*s %s\n", name_width, kernel->name, needs_width, words, tile, dims, dtypes_width,
                dtype_words(kernel->dtypes, dtypes),
-               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "absent");
+               (machine->isa & kernel->needs) == kernel->needs ? "runs" : "no");
     }
     char masks[256] = "";
     for (int i = 0; tp_mask_at(i); i++)

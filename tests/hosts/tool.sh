@@ -9,7 +9,7 @@ tool=${1:?usage: tool.sh PATH/TO/tileproof}
 
 info=$("$tool" info)
 kernels=$(awk '$NF == "runs" && $1 != "math" {print $1}' <<<"$info")
-absent=$(awk '$NF == "absent" {print $1}' <<<"$info")
+absent=$(awk '$NF == "no" {print $1}' <<<"$info")
 best=$(head -1 <<<"$kernels")
 
 expect best 0 "^kernel +$best " "$tool" explain q64 d64 causal

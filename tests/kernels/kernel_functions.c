@@ -88,7 +88,7 @@ static int usage(void) {
 }
 
 int main(int count, char **words) {
-    long trials = getenv("TILEPROOF_TEST_QUICK") ? 24 : 100, first = 0, done = 0, failed = 0;
+    long trials = getenv("TILEPROOF_TEST_QUICK") ? 24 : 60, first = 0, done = 0, failed = 0;
     const char *only = "";
     int bench = 0;
     for (int i = 1; i < count; i++) {

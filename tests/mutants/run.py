@@ -48,7 +48,8 @@ KERNELS = "opencl/kernels/"
 OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one test: longer is a hang. Less where twenty times what it took without a mutant is less
 KILLED = ROOT / "tests/mutants/killed.tsv"
-NOT_ASKED = {"install", "header", "arrows", "lines", "links", "random_daily",  # what they look at, no mutant changes
+COSTS = ROOT / "build/main/Testing/Temporary/CTestCostData.txt"  # what tests took in `make test`: name, runs, seconds
+NOT_ASKED = {"install", "header", "arrows", "lines", "links",  # what they look at, no mutant changes
              "functions", "spills"}  # they look at code of -O3
 # Tests that are asked first, by how the bug's file or the mutant's name begins: the others only where these find nothing.
 FIRST = [
@@ -228,13 +229,16 @@ def sh(command, cwd, timeout=None, **more):
         return "timeout", ""
 
 
+def read_lines(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
 class Killed:
     """Which test found each mutant, and a digest of the mutant and of the file that it was planted in."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        rows = KILLED.read_text().splitlines() if KILLED.exists() else []
-        self.rows = {name: (test, digest) for name, test, digest in (row.split("\t") for row in rows)}
+        self.rows = {name: (test, digest) for name, test, digest in (row.split("\t") for row in read_lines(KILLED))}
 
     @staticmethod
     def digest(mutant):
@@ -266,6 +270,7 @@ class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third."""
 
     took = {}  # seconds of each test that has passed without a mutant
+    costs = {row[0]: float(row[2]) for row in map(str.split, read_lines(COSTS)) if len(row) == 3 and row[1] != "0"}
     killed = Killed()
 
     def __init__(self, number, target, python):
@@ -378,7 +383,7 @@ class Worker:
                 if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}{' (hangs)' * (code == 'timeout')}\n{found}".rstrip())
-            every = sorted(self.all_of(mutant), key=lambda name: self.took.get(name, self.property(name, "COST", 0)))
+            every = sorted(self.all_of(mutant), key=lambda name: self.took.get(name, self.costs.get(name, self.property(name, "COST", 0))))
             for name in every if whole else first:
                 if (by := self.ask(name, self.limit(name))[0]) is not None:
                     return "killed", by

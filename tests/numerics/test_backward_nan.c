@@ -47,7 +47,7 @@ static void nan_is_where_the_reference_has_it(void **state) {
     for (int t = 0; t < COUNT(texts); t++)
         for (int k = 0; back_kernel(k) != NULL; k++) {
             state_of_draw = (uint64_t)t + 17;
-            for (int round = 0; round < (call_quick() ? 6 : 40); round++) {
+            for (int round = 0; round < (call_quick() ? 6 : 20); round++) {
                 back *b = back_new(texts[t], BACK_D_LSE);
                 char what[160];
                 int n = snprintf(what, sizeof what, "%s, %s, round %d: ", texts[t], back_kernel(k), round);

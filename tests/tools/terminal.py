@@ -157,7 +157,7 @@ subprocess.run([TOOL, "run", "q8", "d8", "--repeat", "50", "--trace", "few.jsonl
 with open("few.jsonl", encoding="utf-8") as file:
     few = file.read()
 with open("many.jsonl", "w", encoding="utf-8") as file:
-    for _ in range(2500):
+    for _ in range(800):
         file.write(few)
 stops("trace-summary", ["trace", "summary", "many.jsonl"], "the first [0-9]+ lines are summed up", rf"\rtrace summary: {NUMBER} \w+ of ")
 # It ends by itself: nothing of it could be kept.
@@ -168,7 +168,7 @@ for term in (None, "", "dumb"):  # one that cannot write over a line gets none
     expect(f"progress-term-{term}", code == 0 and "\x1b" not in shown and "trace convert:" not in shown, shown)
 
 # Without a terminal there is no progress, unless it is asked for; JSON stays JSON either way.
-words = ["bench", "-s", "q64", "-d", "64", "-c", "0", "--seconds", "5", "--read-mib", "0", "-o", "json"]
+words = ["bench", "-s", "q64", "-d", "64", "-c", "0", "--seconds", "4", "--threads", "1", "--read-mib", "0", "-o", "json"]
 code, out, errors = piped(words)
 expect("quiet-pipe", code == 0 and not errors and json.loads(out), errors)
 code, out, errors = piped([*words, "--progress"])

@@ -81,9 +81,8 @@ tp_status tp_cell_write(const tp_cell *given, int measured, tp_write write, void
     if (!write) return TP_INVALID;
     TP_TRY(tp__take(&tp__cell_shape, given, &cell, NULL));
     TP_TRY(tp__record_check(tp__cell_fields, &cell, measured, NULL));
-    tp_status status;
-    json_t *record = tp__record_make(tp__cell_fields, &cell, measured, &status);
-    if (!record) return status;
+    json_t *record = tp__record_make(tp__cell_fields, &cell, measured);
+    if (!record) return TP_NO_MEMORY;
     tp__page page = {0};
     tp__page_json(&page, record, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(record);

@@ -78,8 +78,7 @@ json_t *tp__lock_placed(json_t *revisions, json_t *entry, int keep, tp__page *dr
 }
 
 static json_t *with_history(json_t *history, const tp_lock_history *past) {
-    tp_status status;
-    json_t *record = tp__record_make(tp__history_fields, past, 0, &status), *list = json_array(), *one;
+    json_t *record = tp__record_make(tp__history_fields, past, 0), *list = json_array(), *one;
     size_t i;
     int failed = !record || !list;
     json_array_foreach(history, i, one) failed = failed || json_array_append(list, one);

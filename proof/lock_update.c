@@ -68,9 +68,8 @@ tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *given,
     TP_TRY(tp__take(&tp__cell_shape, given, cell, error));
     if (!lock || !isa || strlen(isa) > 63 || !tp__is_utf8(isa, strlen(isa)) || !cell->problem[0])
         return tp__proof_fail(error, TP_INVALID, "a cell of a lock needs an ISA and a problem");
-    tp_status status;
     TP_TRY(tp__record_check(tp__cell_fields, cell, 0, error));
-    json_t *made = tp__record_make(tp__cell_fields, cell, 0, &status);
+    json_t *made = tp__record_make(tp__cell_fields, cell, 0);
     json_t *record = tp__json_copy(made); /* what was read and what is put must compare equal */
     json_decref(made);
     json_t *cells = json_object_get(lock->put_cells, isa);
@@ -162,12 +161,11 @@ static json_t *joined_hosts(const json_t *hosts, json_t *host) {
 
 /* The engine's record, which has no "" where it may lack one. */
 static json_t *made_head(const finish *f, const json_t *put, const tp__field *fields) {
-    tp_status status;
     tp_lock_revision head = f->engine;
     head.model = tp__json_text(put, "model");
     head.config_hash = tp__json_text(put, "config");
     head.date = f->date;
-    return tp__record_make(fields, &head, 0, &status);
+    return tp__record_make(fields, &head, 0);
 }
 
 /* The entry of one model. Groups are taken over. NULL: out of memory. */

@@ -96,14 +96,12 @@ tp_status tp__record_check(const tp__field *fields, const void *from, int measur
     return TP_OK;
 }
 
-json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status) {
+json_t *tp__record_make(const tp__field *fields, const void *from, int measured) {
     json_t *object = json_object();
-    *status = object ? TP_OK : TP_NO_MEMORY;
     for (const tp__field *field = fields; object && field->name; field++) {
         const void *at = (const char *)from + field->offset;
         if (is_left_out(field, at, measured)) continue;
         if (!json_object_set_new(object, field->name, make_value(field, at))) continue;
-        *status = tp__record_check(fields, from, measured, NULL) == TP_OK ? TP_NO_MEMORY : TP_INVALID;
         json_decref(object);
         return NULL;
     }

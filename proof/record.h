@@ -43,8 +43,8 @@ typedef struct tp__field {
 
 /* Can a record be made of it? TP_INVALID, with the field: its text is too long or not UTF-8, or its number is not finite. */
 tp_status tp__record_check(const tp__field *fields, const void *from, int measured, tp_error *error);
-/* A record of a struct. NULL: TP_NO_MEMORY, or TP_INVALID as above. */
-json_t *tp__record_make(const tp__field *fields, const void *from, int measured, tp_status *status);
+/* A record of a struct of which one can be made. NULL: out of memory. */
+json_t *tp__record_make(const tp__field *fields, const void *from, int measured);
 /* Texts point into the object. What is missing stays as it is. */
 tp_status tp__record_read(const tp__file *file, tp__path *path, json_t *object,
                           const tp__field *fields, void *to);

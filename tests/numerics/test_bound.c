@@ -249,6 +249,37 @@ static void it_is_finite_where_scores_are_huge(void **unused) {
     }
 }
 
+/* Two keys of one element, of which a row sees both alike: whatever their scores are off by shows in the output. */
+static double bound_of_codes(const char *dtypes, float scale_of_v) {
+    static const int8_t k[2] = {100, 100}, v[2] = {1, -1};
+    static const float k_float[2] = {100, 100}, v_float[2] = {1, -1};
+    float q = 64, o, ones[2] = {1, 1}, v_scales[2] = {scale_of_v, scale_of_v};
+    char text[64];
+    tp_problem problem;
+    tp_tensors tensors;
+    tp_error error = TP_ERROR_INIT;
+    snprintf(text, sizeof text, "h1/1 q1 k2 d1 %s", dtypes);
+    if (tp_problem_parse(text, &problem, NULL, &error) != TP_OK) fail_msg("%s", error.text);
+    int coded = problem.k_dtype == TP_I8;
+    tp_tensors_init(&tensors, &problem, &q, coded ? (const void *)k : k_float, coded ? (const void *)v : v_float, &o);
+    tensors.k_scales.data = coded ? ones : NULL;
+    tensors.v_scales.data = coded ? v_scales : NULL;
+    tp_row row = {0, 0, 0};
+    double bound, lse_bound;
+    if (tp_reference(&problem, &tensors, TP_NAIVE, TP_ARITHMETIC_F32, 1, &row, NULL, NULL, &bound, &lse_bound, &error) != TP_OK)
+        fail_msg("%s", error.text);
+    return bound;
+}
+
+static void scales_of_codes_count(void **unused) {
+    (void)unused;
+    /* by one more rounding of each score, its product with the scale */
+    assert_true(bound_of_codes("f32:i8:i8", 1) > 1.2 * bound_of_codes("f32", 1));
+    /* a kernel may multiply another code by the scale, the largest there can be, before it looks at what is stored */
+    assert_true(isfinite(bound_of_codes("f32:i8:i8", 1e35f)));
+    assert_true(bound_of_codes("f32:i8:i8", 1e37f) == INFINITY);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_kernel_stays_under_it),
@@ -258,6 +289,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_kernel_exceeds_it),
         cmocka_unit_test(it_is_tight_on_ordinary_data),
         cmocka_unit_test(it_says_when_nothing_is_promised),
+        cmocka_unit_test(scales_of_codes_count),
         cmocka_unit_test(rows_without_arithmetic_are_exact),
         cmocka_unit_test(a_row_with_only_a_sink_is_exact),
         cmocka_unit_test(it_is_finite_where_scores_are_huge),

@@ -119,6 +119,10 @@ static void every_candidate_says_why_not(void **state) {
     assert_int_equal(why->have, TP_CPU);
     assert_int_equal(why->need, DEVICE_NUMBER);
     assert_string_equal(why->text, "device 0 is asked for, need 7, test");
+    /* of its device it is of the first tier: the CPU's kernels make it no lower one */
+    for (int i = 0; i < decision->candidate_count; i++)
+        if (strcmp(tp_decision_candidate(decision, i)->kernel, "test-fast") == 0)
+            assert_int_equal(tp_decision_candidate(decision, i)->tier, TP_TIER_BEST);
     tp_decision_destroy(decision);
     tp_decision_destroy(alone);
     /* the device is asked for */
@@ -207,6 +211,27 @@ static void a_lock_may_name_a_devices_kernel(void **state) {
     choice.device = TP_CPU; /* a permit for the device's kernel is none for the CPU's */
     tp_decision_destroy(explain(context, TEXT, &choice, TP_NOT_LOCKED));
     assert_int_equal(tp_context_permit(call_context(), &permit, 1, &error), TP_INVALID); /* it has no such kernel */
+    tp_context_destroy(context);
+    device_free(d);
+}
+
+/* One problem, one context, one policy: a plan for the CPU is none for the device. */
+static void cached_plans_are_of_one_device(void **state) {
+    (void)state;
+    device *d = device_new();
+    tp_context *context = device_context(d, NULL);
+    device_call *c = device_call_new(context, TEXT, 0);
+    tp_receipt receipt;
+    tp_error error = fresh_error();
+    tp_receipt_init(&receipt);
+    for (int i = 0; i < 4; i++) {
+        tp_choice choice = device_choice();
+        choice.device = i % 2 ? DEVICE_NUMBER : TP_CPU;
+        if (tp_attention(context, &c->c->problem, &choice, i % 2 ? &c->tensors : &c->c->tensors, &receipt, &error))
+            fail_msg("%s", error.text);
+        assert_string_equal(receipt.kernel, i % 2 ? "test-fast" : call_kernel(0));
+    }
+    device_call_free(c);
     tp_context_destroy(context);
     device_free(d);
 }
@@ -355,7 +380,34 @@ static void receipts_and_telemetry_name_the_device(void **state) {
     assert_int_equal(tp_recorder_write(context, collect, &out), TP_OK);
     has(&out, "\"status\":\"TP_DEVICE_FAILED\",\"kernel\":\"none\",\"device\":\"test\"");
     has(&out, "{\"kernel\":\"test-fast\",\"code\":\"not_asked\"}");
+    /* of a refusal the reason that counts is the device's own, not that others are on another one */
+    c->c->problem.dropout = 0.1f;
+    assert_int_equal(tp_attention(context, &c->c->problem, &choice, &c->tensors, NULL, NULL), TP_UNSUPPORTED);
+    out.used = 0;
+    assert_int_equal(tp_metrics_write(context, collect, &out), TP_OK);
+    has(&out, "reason=\"feature\"");
+    if (strstr(out.text, "reason=\"device\"") != NULL) fail_msg("%s", out.text);
     device_call_free(c);
+    tp_context_destroy(context);
+    device_free(d);
+}
+
+/* Keys that no row sees need not be read. */
+static void bytes_are_those_of_keys_that_are_seen(void **state) {
+    (void)state;
+    device *d = device_new();
+    tp_context *context = device_context(d, NULL);
+    static const char *const some[] = {"h4/2 q1 k300 d64 f16 causal window=100,0", "h4/2 q20 k300 d32 f32 top-left causal"};
+    for (int i = 0; i < COUNT(some); i++) {
+        device_call *c = device_call_new(context, some[i], 0);
+        tp_receipt receipt, cpu;
+        tp_receipt_init(&receipt);
+        tp_receipt_init(&cpu);
+        assert_int_equal(tp_plan_run(c->plan, &c->tensors, &c->exec, &receipt, NULL), TP_OK);
+        call_run(c->c, &(call_how){0}, &cpu);
+        assert_int_equal(receipt.bytes_compulsory, cpu.bytes_compulsory);
+        device_call_free(c);
+    }
     tp_context_destroy(context);
     device_free(d);
 }
@@ -445,8 +497,36 @@ static void no_array_on_the_device_is_read(void **state) {
     device_free(d);
 }
 
+/* Spans as a list: its offsets say how long it is, but not to the host. */
+static void listed_spans_on_the_device_are_not_read(void **state) {
+    (void)state;
+    device *d = device_new();
+    tp_context *context = device_context(d, NULL);
+    const char *text = "b2 h4/2 q20 k30 d32 f32 spans";
+    static const int32_t offsets[] = {0, 1, 3}, spans[][2] = {{4, 9}, {0, 3}, {10, 30}};
+    tp_error error = fresh_error();
+    device_call *c = device_call_new(context, text, 1);
+    c->tensors.q_spans = c->tensors.k_spans = NULL;
+    c->tensors.span_offsets = device_address(offsets);
+    c->tensors.spans = device_address(spans);
+    if (tp_plan_run(c->plan, &c->tensors, &c->exec, NULL, &error)) fail_msg("%s", error.text);
+    call *cpu = call_new(text, NULL);
+    cpu->tensors.q_spans = cpu->tensors.k_spans = NULL;
+    cpu->tensors.span_offsets = offsets;
+    cpu->tensors.spans = spans;
+    call_run(cpu, &(call_how){0}, NULL);
+    call_same(cpu, c->c, text);
+    call_free(cpu);
+    device_call_free(c);
+    tp_context_destroy(context);
+    device_free(d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cached_plans_are_of_one_device),
+        cmocka_unit_test(bytes_are_those_of_keys_that_are_seen),
+        cmocka_unit_test(listed_spans_on_the_device_are_not_read),
         cmocka_unit_test(the_device_gives_the_cpus_bits),
         cmocka_unit_test(gradients_are_the_cpus),
         cmocka_unit_test(every_candidate_says_why_not),

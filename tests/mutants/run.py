@@ -186,7 +186,7 @@ FIRST = [
     ("decision-printed-", "control"),
     ("decision-", "allocation|watch"),
     ("device-outcome-", "backend_old"),
-    ("device-", "device|backend|tickets|opencl_(calls|values|tool|label)"),
+    ("device-", "device|backend|tickets"),
     ("ticket-", "tickets|device"),
     ("src/reference/row", "callback|bound|reference|reference_rules"),
     ("reference-gradient", "reference_backward|reference_backward_bound"),

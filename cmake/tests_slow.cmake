@@ -36,7 +36,7 @@ if(TILEPROOF_WERROR AND CMAKE_C_COMPILER_ID STREQUAL "GNU") # this build has sho
   set(compilers clang)
 endif()
 tileproof_slow(compilers bash ${source}/scripts/compilers.sh ${compilers})
-tileproof_slow(mutants ${python} ${source}/tests/mutants/run.py --jobs 1 --sample 200)
+tileproof_slow(mutants ${python} ${source}/tests/mutants/run.py --jobs 1 --sample 100)
 set_tests_properties(compilers torch mutants PROPERTIES ENVIRONMENT ${environment})
 set_tests_properties(compilers torch PROPERTIES PROCESSORS 2)
 set_tests_properties(asan tsan torch PROPERTIES TIMEOUT 3000)

@@ -36,7 +36,7 @@ test: build
 ifeq ($(PYTHON),off)
 	@echo "not run here: python, peers (PYTHON=off)"
 endif
-	@cd build/main && ctest --output-on-failure -j $$(($(JOBS) + 1)) -LE slow # some of them mostly wait
+	@cd build/main && ctest --output-on-failure -j $$(($(JOBS) + 2)) -LE slow # some of them mostly wait
 
 # What `make test` leaves out: sanitizers, emulation, other hosts, an OpenCL device, PyTorch, compilers, a sample of mutants.
 test-all: build setup-slow

@@ -8,13 +8,14 @@
 # tests' own parallel-for, through the caller's entry point.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
+quick=(-DCMAKE_BUILD_TYPE=Quick -DCMAKE_C_FLAGS_QUICK="-O1 -g") # of its own: CMakeLists.txt sets those of RelWithDebInfo
 case $1 in
-    asan) flags=(-DTILEPROOF_SANITIZE=address,undefined) ;;
-    tsan) flags=(-DTILEPROOF_SANITIZE=thread -DTILEPROOF_PTHREADPOOL=OFF -DTILEPROOF_CLI=OFF) ;;
+    asan) flags=("${quick[@]}" -DTILEPROOF_SANITIZE=address,undefined) ;;
+    tsan) flags=("${quick[@]}" -DTILEPROOF_SANITIZE=thread -DTILEPROOF_PTHREADPOOL=OFF -DTILEPROOF_CLI=OFF) ;;
     emulated) flags=(-DTILEPROOF_EMULATED=ON) ;;
     *) echo "usage: other_build.sh asan|tsan|emulated BUILD_DIR" >&2; exit 2 ;;
 esac
-cmake -S "$source_dir" -B "$2" -G Ninja -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g" "${flags[@]}"
+cmake -S "$source_dir" -B "$2" -G Ninja "${flags[@]}"
 cmake --build "$2"
 cd "$2"
 export TILEPROOF_TEST_QUICK=1

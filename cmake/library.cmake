@@ -4,6 +4,7 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c)
 list(FILTER sources EXCLUDE REGEX "_tmpl\\.c$")
 file(GLOB templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/*_tmpl.c)
 file(GLOB bf16_templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/bf16/*_tmpl.c)
+file(GLOB amx_templates CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/amx/*_tmpl.c)
 
 find_package(Threads REQUIRED)
 add_library(tileproof_flags INTERFACE)
@@ -24,7 +25,7 @@ endif()
 
 # tp_build_hash: what the library is made of, found out by the build whenever a source changes.
 file(GLOB hashed CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.[chi]* ${CMAKE_SOURCE_DIR}/src/kernels/vec/*.h
-  ${CMAKE_SOURCE_DIR}/src/kernels/bf16/*.[ch])
+  ${CMAKE_SOURCE_DIR}/src/kernels/bf16/*.[ch] ${CMAKE_SOURCE_DIR}/src/kernels/amx/*.[ch])
 list(SORT hashed)
 list(APPEND hashed ${CMAKE_SOURCE_DIR}/CMakeLists.txt ${CMAKE_SOURCE_DIR}/include/tileproof.h
   ${CMAKE_SOURCE_DIR}/include/tileproof_backend.h ${CMAKE_SOURCE_DIR}/include/tileproof_cache.h
@@ -51,11 +52,15 @@ target_link_libraries(tileproof_objects PRIVATE tileproof_flags)
 target_compile_options(tileproof_objects PRIVATE -falign-functions=64)
 set(objects $<TARGET_OBJECTS:tileproof_objects>)
 
-# One source of kernels, compiled once per ISA of src/kernels/isas.inc; sets on pairs of bf16 have their own.
+# One source of kernels, compiled once per ISA of src/kernels/isas.inc; sets on pairs of bf16 have their own, and that on tiles
+# its attend and peak beside their packing.
 function(tileproof_kernels isa)
   set(kernel_templates ${templates})
   if(isa MATCHES "_bf16")
     set(kernel_templates ${bf16_templates})
+  endif()
+  if(isa MATCHES "amx")
+    set(kernel_templates ${amx_templates} ${CMAKE_SOURCE_DIR}/src/kernels/bf16/pack_tmpl.c ${CMAKE_SOURCE_DIR}/src/kernels/bf16/set_tmpl.c)
   endif()
   add_library(tileproof_kernels_${isa} OBJECT ${kernel_templates})
   target_link_libraries(tileproof_kernels_${isa} PRIVATE tileproof_flags)
@@ -80,10 +85,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     target_compile_definitions(tileproof_flags INTERFACE TILEPROOF_EMULATED)
     tileproof_kernels(avx512_emulated -mavx2 -mfma -Wno-psabi)
     tileproof_kernels(avx512_bf16_emulated -mavx2 -mfma -Wno-psabi)
+    tileproof_kernels(amx_bf16_emulated -mavx2 -mfma -Wno-psabi)
   endif()
   set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c)
   tileproof_kernels(avx512 ${avx512})
   tileproof_kernels(avx512_bf16 ${avx512} -mavx512bf16)
+  tileproof_kernels(amx_bf16 ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
 endif()
 
 foreach(kind SHARED STATIC)

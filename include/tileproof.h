@@ -981,6 +981,7 @@ TP_API tp_status tp_recorder_write(const tp_context *context, tp_write write, vo
 #define TP_ISA_AVX2 1u   /* AVX2 and FMA and F16C     */
 #define TP_ISA_AVX512 2u /* AVX-512 F, BW, VL and DQ  */
 #define TP_ISA_AVX512_BF16 4u /* AVX512-BF16: products of bf16 pairs */
+#define TP_ISA_AMX_BF16 8u /* AMX-TILE and AMX-BF16, where the system permits them and they work: products of bf16 tiles */
 
 struct tp_machine {
     uint32_t struct_size;

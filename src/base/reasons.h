@@ -5,7 +5,7 @@
 
 #include "tileproof.h"
 
-#define TP__CANDIDATES_MAX 16 /* of one decision */
+#define TP__CANDIDATES_MAX 20 /* of one decision */
 
 /* Of each candidate: bits 1u << tp_reason_code. */
 typedef struct tp__reasons {

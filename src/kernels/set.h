@@ -6,10 +6,10 @@
 #include "base/arena.h"
 #include "kernels/kernel.h"
 
-/* Elements as a set packs them: bytes of one, and how many lie together along what is summed, d of Q and K and the keys
-   of V. One of bf16 pairs is {2, 2}. */
+/* Elements as a set packs them: bytes of one, how many lie together along what is summed, d of Q and K and the keys of V,
+   and to a multiple of what their count is rounded up, with zeros. One of bf16 pairs is {2, 2, 2}. */
 typedef struct tp__element_form {
-    int bytes, group;
+    int bytes, group, step;
 } tp__element_form;
 
 /* What functions of a set leave for others in the workspace. Functions that touch it go together. */
@@ -66,14 +66,14 @@ static inline void *tp__take_q(tp__arena *arena, const tp__kernel_set *kernels, 
     return tp__take(arena, tp__times(rows, ldq), (size_t)kernels->form.q.bytes);
 }
 static inline void *tp__take_k(tp__arena *arena, const tp__kernel_set *kernels, int64_t keys, int64_t d) {
-    return tp__take(arena, tp__times(keys, tp__round_up(d, kernels->form.k.group)), (size_t)kernels->form.k.bytes);
+    return tp__take(arena, tp__times(keys, tp__round_up(d, kernels->form.k.step)), (size_t)kernels->form.k.bytes);
 }
 static inline void *tp__take_v(tp__arena *arena, const tp__kernel_set *kernels, int64_t keys, int64_t ldo) {
-    return tp__take(arena, tp__times(tp__round_up(keys, kernels->form.v.group), ldo), (size_t)kernels->form.v.bytes);
+    return tp__take(arena, tp__times(tp__round_up(keys, kernels->form.v.step), ldo), (size_t)kernels->form.v.bytes);
 }
 /* Elements of a row of q. */
 static inline int64_t tp__ldq(const tp__kernel_set *kernels, int64_t d) {
-    return tp__round_up(tp__round_up(d, kernels->row_step), kernels->form.q.group);
+    return tp__round_up(tp__round_up(d, kernels->row_step), kernels->form.q.step);
 }
 /* The row of q. */
 static inline void *tp__q_at(const tp__kernel_set *kernels, const void *q, int64_t row, int64_t ldq) {

@@ -44,10 +44,12 @@ VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
     if (from < to) memset((char *)p + (size_t)from * bytes, 0, (size_t)(to - from) * bytes);
 }
 
-/* c receives the rows' factors. Weights stand from the strip's first key that any row sees to its last, rounded to pairs. */
+/* c receives the rows' factors. Weights stand from the strip's first key that any row sees to its last, rounded to what meets
+   in one step. */
 VEC_INLINE void strip_softmax(const tp__row_tile *t, const strip *s, float *c, weights as) {
     float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
-    int64_t first = s->lo / 2 * 2, end = (s->hi + 1) / 2 * 2;
+    const int64_t together = as == WEIGHTS_F32 ? 2 : VEC_TOGETHER;
+    int64_t first = s->lo / together * together, end = (s->hi + together - 1) / together * together;
     for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
         float *p = t->s + r * t->lds;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/structs.h"
+#include "machine/amx.h"
 #include "machine/threads.h"
 
 #if defined(__x86_64__)

@@ -42,7 +42,7 @@ void test_pack_k(struct trial *t) {
     int64_t block, nr = t->set->nr, group = form.group;
     int got = 0;
     make(t, &keys, &block, 128);
-    int64_t wide = up(keys.d, group);
+    int64_t wide = up(keys.d, form.step);
     void *packed = packed_make(t, form, block * wide);
     RUN(t, (keys.ahead.row = keys.row + keys.in.first,
             got = t->set->pack_k[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
@@ -66,7 +66,7 @@ void test_pack_v(struct trial *t) {
     keys.in.apart = apart ? output_floats(t, block) : NULL;
     RUN(t,
         got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
-    for (int64_t j = keys.in.first / group * group; j < up(keys.in.last, group); j++)
+    for (int64_t j = keys.in.first / form.step * form.step; j < up(keys.in.last, form.step); j++)
         for (int64_t x = 0; x < wide; x++) {
             int64_t panel = x / nr * nr, width = wide - panel < nr ? wide - panel : nr;
             int there = x < keys.d && j >= keys.in.first && j < keys.in.last;

@@ -9,7 +9,7 @@ void test_peak(struct trial *t) {
     double flops = 0;
     out[0] = 0.5f, out[1] = 1;
     RUN(t, flops = t->set->peak(rounds, out));
-    if (flops != 2.0 * t->set->form.k.group * t->set->row_step * t->set->mr * (t->set->nr / t->set->row_step) * (double)rounds ||
+    if (flops != 2.0 * t->set->form.k.step * t->set->row_step * t->set->mr * (t->set->nr / t->set->row_step) * (double)rounds ||
         !isfinite(out[0]))
         wrong(t, "%g flops in %lld rounds, and it leaves %g", flops, (long long)rounds, (double)out[0]);
 }

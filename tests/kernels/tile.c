@@ -122,7 +122,7 @@ int tile_pack(struct trial *t, struct tile *tile, const float *from, int64_t d, 
     tp_dtype dtype = tile_dtype(t);
     size_t unit = tp_dtype_bytes(dtype);
     tp__element_form form = as_values ? t->set->form.v : t->set->form.k;
-    int64_t count = tile->block * (as_values ? up(d, t->set->row_step) : up(d, form.group));
+    int64_t count = tile->block * (as_values ? up(d, t->set->row_step) : up(d, form.step));
     const char **row = malloc((size_t)tile->keys * sizeof *row);
     char *held = malloc((size_t)(tile->keys * d) * unit + 1);
     void *to = input(t, count, (size_t)form.bytes);

@@ -71,7 +71,7 @@ const tp__kernel_set tp__kernel_set_bf16_only = {
     .nr = NR,
     .row_step = 1, /* less than what its lender's vectors take */
     .tile_rows = TP__MR_bf16_only * 2,
-    .form = {NR, LANES, {sizeof(float), 1}, {sizeof(uint16_t), 1}, {sizeof(uint16_t), 1}},
+    .form = {NR, LANES, {sizeof(float), 1, 1}, {sizeof(uint16_t), 1, 1}, {sizeof(uint16_t), 1, 1}},
     .function_name = {[TP__FUNCTION_pack_k_bf16] = "tp_pack_k_bf16_bf16_only",
                       [TP__FUNCTION_pack_v_bf16] = "tp_pack_v_bf16_bf16_only",
                       [TP__FUNCTION_attend_f32] = "tp_attend_f32_bf16_only"},

@@ -7,8 +7,7 @@
  *     by vec_fma. So does one whose V is not finite, and a strip whose q is small.
  *     o' = o*c + sum p v, the sum from 0 on.
  *
- * In decode the scores are in s already, from float products. Weights then stay floats, and values are one chain from o*c on, as
- * pv has it: a row's bits must not depend on which of the two its neighbours make it take.
+ * Decode has its scores already, and values in another order: ordered.h.
  */
 #include "kernels/bf16/found.h"
 #include "kernels/bf16/products.h"
@@ -20,32 +19,30 @@ enum { ROWS = VEC_MR * VEC_STRIPS };
 _Static_assert((int)ROWS <= (int)TP__TILE_ROWS, "a tile holds at most TP__TILE_ROWS rows");
 
 /* One row's sum over the keys that it sees alone: 0 x NaN must never be computed. The same chain, so the same bits. */
-static void careful_row(const tp__row_tile *t, int64_t r, meet how, float c) {
+static void careful_row(const tp__row_tile *t, int64_t r, float c) {
     uint64_t seen[TP__BLOCK_WORDS];
-    const uint64_t *bits = t->bits != NULL ? t->bits + r * t->bit_words : NULL;
     const float *p = t->s + r * t->lds;
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES, lo = t->lo[r], hi = t->hi[r];
-    seen_words(t->modify, bits, r, lo, hi, 0, seen);
+    seen_of(t, r, seen);
     for (int64_t x = 0; x < wide; x += VEC_LANES) {
         int64_t panel = x / VEC_NR * VEC_NR, width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
         float *o = t->o + r * t->ldo + x;
-        vec_f before = vec_load(o), acc = how == IN_ORDER ? before * vec_set1(c) : (vec_f){0};
+        vec_f acc = {0};
         for (int64_t i = lo / 2 * 2; i < (hi + 1) / 2 * 2; i++) {
-            int64_t key = how == IN_ORDER ? i : i ^ 1; /* the second of a pair first */
+            int64_t key = i ^ 1; /* the second of a pair first */
             if (key < lo || key >= hi || !(seen[key / 64] >> (key % 64) & 1)) continue;
             vec_i pair = load_pairs(t->v, panel * t->block / 2 + key / 2 * width + x - panel);
             acc = vec_fma(vec_set1(p[key]), key % 2 ? vec_odd_bf16(pair) : vec_even_bf16(pair), acc);
         }
-        vec_store(o, how == IN_ORDER ? acc : vec_fma(before, vec_set1(c), acc));
+        vec_store(o, vec_fma(vec_load(o), vec_set1(c), acc));
     }
 }
 
 static void strip_values(const tp__row_tile *t, const strip *s, const strip_bits *bits, meet how, const float *c) {
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     run runs[RUNS];
-    int beside = s->lo % 2 || s->hi % 2; /* a pair has a key that the strip does not see */
-    if ((t->v_found & FOUND_NOT_FINITE) && (beside || has_holes(t, s, bits))) {
-        for (int i = 0; i < s->mr; i++) careful_row(t, s->first + i, how, c[i]);
+    if ((t->v_found & FOUND_NOT_FINITE) && reaches_beyond(t, s, bits, VEC_TOGETHER)) {
+        for (int i = 0; i < s->mr; i++) careful_row(t, s->first + i, c[i]);
         return;
     }
     int count = runs_of(s, bits, runs);
@@ -62,24 +59,26 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     uint16_t q[ROWS * TP_MAX_HEAD_DIM];
     int64_t ld = (t->d + VEC_LANES - 1) / VEC_LANES * VEC_LANES, pairs = (t->d + 1) / 2;
     trace->calls[TP_FUNCTION_ID(attend_f32)]++;
-    int n = cut_strips(t, strips), small = 0;
+    int n = cut_strips(t, strips), small;
     for (int i = 0; i < n && t->bits != NULL; i++) join_bits(t, &strips[i], &bits[i]);
-    if (t->k != NULL) small = t->k_found | rows_to_pairs(t->q, t->ldq, t->rows, t->d, q, ld);
+    if (t->k == NULL) {
+        attend_ordered(trace, t, strips, bits, n, c);
+        return;
+    }
+    small = t->k_found | rows_to_pairs(t->q, t->ldq, t->rows, t->d, q, ld);
     tp__product scores = {q, ld / 2, ld * (int64_t)sizeof *q, t->k, pairs * 4, pairs, t->s, pair_scores_of[BY_DOT]};
     if (small)
         scores = (tp__product){t->q,  t->ldq / 2, t->ldq * (int64_t)sizeof(float), t->k, pairs * 4,
                                pairs, t->s,       pair_scores_of[BY_FMA]};
     strip_products(trace, t, strips, bits, n, &scores);
-    meet how = t->k == NULL ? IN_ORDER : t->v_found ? BY_FMA : BY_DOT;
+    meet how = t->v_found ? BY_FMA : BY_DOT;
     for (int i = 0; i < n; i++) {
         const strip *s = &strips[i];
         float *factor = c + s->first;
         if (how == BY_DOT)
             strip_softmax(t, s, factor, WEIGHTS_BF16);
-        else if (how == BY_FMA)
-            strip_softmax(t, s, factor, WEIGHTS_ROUNDED);
         else
-            strip_softmax(t, s, factor, WEIGHTS_F32);
+            strip_softmax(t, s, factor, WEIGHTS_ROUNDED);
         if (t->v != NULL) strip_values(t, s, t->bits != NULL ? &bits[i] : NULL, how, factor);
     }
 }

@@ -3,6 +3,7 @@
 #ifndef TP_KERNELS_BF16_FOUND_H
 #define TP_KERNELS_BF16_FOUND_H
 
+#include "base/arena.h"
 #include "kernels/vec/vec.h"
 
 /* Of elements of K or V: bits of what pack_k and pack_v return. */
@@ -32,15 +33,18 @@ static inline int found_bits(const found *f) {
 }
 
 /* Rows of floats that are bf16 elements, d each, as pairs; returns whether one is below VEC_SMALL, and so perhaps no bf16
-   element. Beyond d, up to the next multiple of the lanes, rows hold zeros. */
+   element. Beyond d, up to the next multiple of the lanes, rows hold zeros; so do the pairs, up to ld_to. */
 static inline int rows_to_pairs(const float *rows, int64_t ld, int64_t count, int64_t d, uint16_t *to, int64_t ld_to) {
     vec_i small = {0};
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t x = 0; x < d; x += VEC_LANES) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t x = 0;
+        for (; x < d; x += VEC_LANES) {
             vec_f value = vec_load(rows + i * ld + x);
             small |= (vec_i)(((vec_u)value & 0x7fffffffu) - 1 < VEC_SMALL_BITS - 1);
             vec_store_bf16(to + i * ld_to + x, value);
         }
+        for (; x < ld_to; x += VEC_LANES) vec_store_bf16(to + i * ld_to + x, (vec_f){0});
+    }
     for (int i = 0; i < VEC_LANES; i++)
         if (small[i]) return 1;
     return 0;

@@ -2,10 +2,10 @@
 /*
  * Blocks of K and V as pairs of bf16, L = VEC_LANES and NR = VEC_NR lanes of four bytes:
  *
- *     K   [keys/NR][d/2][NR]    a lane holds elements 2x and 2x+1 of a key; d rounded up to pairs
+ *     K   [keys/NR][d/2][NR]    a lane holds elements 2x and 2x+1 of a key; d rounded up to what meets in one step
  *     V   panels of NR columns, [panel][keys/2][NR]: a lane holds keys 2j and 2j+1 of a column; the last panel may be L wide
  *
- * What has no element is 0: the key beside a pair's only one, the element behind an odd d.
+ * What meets an element in one step (VEC_TOGETHER) and has none is 0: the keys beside the first and the last, what lies behind d.
  */
 #include <string.h>
 
@@ -26,7 +26,7 @@ VEC_INLINE const uint16_t *row_of(const tp__keys_in *keys, int64_t key) {
 
 int TP_FUNCTION_NAME(pack_k_bf16)(tp__trace *trace, void *packed, const tp__keys_in *keys, int64_t block, int64_t d) {
     enum { LINES = VEC_LANES * 2 * VEC_LANES * (int)sizeof(uint16_t) / TP__LINE };
-    int64_t pairs = (d + 1) / 2;
+    int64_t pairs = tp__round_up(d, VEC_TOGETHER) / 2;
     found seen = found_nothing();
     (void)block;
     trace->calls[TP_FUNCTION_ID(pack_k_bf16)]++;
@@ -59,10 +59,11 @@ int TP_FUNCTION_NAME(pack_v_bf16)(tp__trace *trace, void *packed, const tp__keys
     int64_t wide = (d + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     int64_t lines = (d * (int64_t)sizeof(uint16_t) + TP__LINE - 1) / TP__LINE;
     found seen = found_nothing();
-    for (int64_t key = keys->first / 2 * 2; key < keys->last; key += 2) {
-        const uint16_t *even = key >= keys->first ? row_of(keys, key) : NULL;
-        const uint16_t *odd = key + 1 < keys->last ? row_of(keys, key + 1) : NULL;
-        tp__ahead_step(keys->ahead, 2 * lines);
+    int64_t end = tp__round_up(keys->last, VEC_TOGETHER);
+    for (int64_t key = keys->first / VEC_TOGETHER * VEC_TOGETHER; key < end; key += 2) {
+        const uint16_t *even = key >= keys->first && key < keys->last ? row_of(keys, key) : NULL;
+        const uint16_t *odd = key + 1 >= keys->first && key + 1 < keys->last ? row_of(keys, key + 1) : NULL;
+        if (even != NULL || odd != NULL) tp__ahead_step(keys->ahead, 2 * lines);
         for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
             int64_t width = wide - panel < VEC_NR ? wide - panel : VEC_NR;
             float *to = (float *)packed + panel * block / 2 + key / 2 * width;

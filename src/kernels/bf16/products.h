@@ -9,21 +9,11 @@
 #ifndef TP_KERNELS_BF16_PRODUCTS_H
 #define TP_KERNELS_BF16_PRODUCTS_H
 
-#include "kernels/strips.h"
+#include "kernels/bf16/ordered.h"
 
-typedef vec_i vec_i_any __attribute__((aligned(4), may_alias));
-typedef int32_t pair_any __attribute__((may_alias));
-
-VEC_INLINE vec_i load_pairs(const void *p, int64_t lanes) {
-    return *(const vec_i_any *)((const char *)p + lanes * 4);
-}
-VEC_INLINE vec_i set_pair(const void *p, int64_t pair) {
-    return ((const pair_any *)p)[pair] + (vec_i){0};
-}
-
-/* How the elements of a tile meet: by the instruction, as pairs; by vec_fma in the same order; by vec_fma in ascending order from
-   o*c on, as kernels on floats have it. With vec_fma q, or the weights, are floats. */
-typedef enum meet { BY_DOT, BY_FMA, IN_ORDER } meet;
+/* How the elements of a tile meet: by the instruction, as pairs, or by vec_fma in the same order. With vec_fma q, or the weights,
+   are floats. */
+typedef enum meet { BY_DOT, BY_FMA } meet;
 
 /* c[0..1] += a[pair] * b[0..1], for one row and one or two vectors of b */
 VEC_INLINE void add_pair(const int nrv, const meet how, const void *a, int64_t pair, vec_i b0, vec_i b1, vec_f *c0, vec_f *c1) {
@@ -34,8 +24,7 @@ VEC_INLINE void add_pair(const int nrv, const meet how, const void *a, int64_t p
         return;
     }
     vec_f even = vec_set1(((const float *)a)[2 * pair]), odd = vec_set1(((const float *)a)[2 * pair + 1]);
-    VEC_UNROLL for (int step = 0; step < 2; step++) {
-        int second = how == IN_ORDER ? step : !step;
+    VEC_UNROLL for (int second = 1; second >= 0; second--) {
         vec_f x = second ? odd : even;
         *c0 = vec_fma(x, second ? vec_odd_bf16(b0) : vec_even_bf16(b0), *c0);
         if (nrv > 1) *c1 = vec_fma(x, second ? vec_odd_bf16(b1) : vec_even_bf16(b1), *c1);
@@ -60,19 +49,13 @@ VEC_INLINE void pair_scores_body(const int mr, const int nrv, const meet how, co
     }
 }
 
-/* Keys from..to-1, even both, of which any row of a strip sees one. */
-typedef struct run {
-    int32_t from, to;
-} run;
-
 /* o[i][0..nrv*L) = o*c[i] + sum over the runs' keys of p[i][key] * v[key]. The sum begins at 0, not at o*c, which could be
    subnormal: one rounding more. Rows of p lie lds floats apart, whatever they hold. */
 VEC_INLINE void pair_values_body(const int mr, const int nrv, const meet how, const float *p, int64_t lds, const void *v,
                                  const run *runs, int count, const float *c, float *o, int64_t ldo) {
     vec_f acc[VEC_MR][VEC_NRV];
     VEC_UNROLL for (int i = 0; i < mr; i++) {
-        VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] =
-            how == IN_ORDER ? vec_load(o + i * ldo + j * VEC_LANES) * vec_set1(c[i]) : (vec_f){0};
+        VEC_UNROLL for (int j = 0; j < nrv; j++) acc[i][j] = (vec_f){0};
     }
     for (int n = 0; n < count; n++)
         for (int64_t pair = runs[n].from / 2; pair < runs[n].to / 2; pair++) {
@@ -83,7 +66,7 @@ VEC_INLINE void pair_values_body(const int mr, const int nrv, const meet how, co
     VEC_UNROLL for (int i = 0; i < mr; i++) {
         VEC_UNROLL for (int j = 0; j < nrv; j++) {
             float *to = o + i * ldo + j * VEC_LANES;
-            vec_store(to, how == IN_ORDER ? acc[i][j] : vec_fma(vec_load(to), vec_set1(c[i]), acc[i][j]));
+            vec_store(to, vec_fma(vec_load(to), vec_set1(c[i]), acc[i][j]));
         }
     }
 }
@@ -121,34 +104,19 @@ static product_fn *const pair_scores_of[2][2][VEC_MR + 1] = {
     {{VEC_ROWS(SCORES_FMA)}, {VEC_ROWS(SCORES_FMA_NARROW)}},
 };
 
-enum { RUNS = TP__BLOCK_WORDS * 64 / GROUP };
-
-/* The keys of the strip's hull that any row sees, in whole pairs. */
-static inline int runs_of(const strip *s, const strip_bits *bits, run runs[RUNS]) {
-    int count = 0;
-    for (int64_t from = s->lo, to = s->lo; next_run(s, bits, &from, &to);)
-        runs[count++] = (run){(int32_t)(from / 2 * 2), (int32_t)((to + 1) / 2 * 2)};
-    return count;
-}
-
 #define PAIR_ROWS(MR)                                                                                                            \
     PAIR_VALUES(MR, values_dot_, VEC_NRV, BY_DOT)                                                                                \
     PAIR_VALUES(MR, values_dot_narrow_, 1, BY_DOT)                                                                               \
     PAIR_VALUES(MR, values_fma_, VEC_NRV, BY_FMA)                                                                                \
-    PAIR_VALUES(MR, values_fma_narrow_, 1, BY_FMA)                                                                               \
-    PAIR_VALUES(MR, values_ordered_, VEC_NRV, IN_ORDER)                                                                          \
-    PAIR_VALUES(MR, values_ordered_narrow_, 1, IN_ORDER)
+    PAIR_VALUES(MR, values_fma_narrow_, 1, BY_FMA)
 VEC_ROWS(PAIR_ROWS)
 #undef PAIR_ROWS
 #define VALUES_DOT(MR)            PLACE(values_dot_, MR)
 #define VALUES_DOT_NARROW(MR)     PLACE(values_dot_narrow_, MR)
 #define VALUES_FMA(MR)            PLACE(values_fma_, MR)
 #define VALUES_FMA_NARROW(MR)     PLACE(values_fma_narrow_, MR)
-#define VALUES_ORDERED(MR)        PLACE(values_ordered_, MR)
-#define VALUES_ORDERED_NARROW(MR) PLACE(values_ordered_narrow_, MR)
-static pair_values_fn *const pair_values_of[3][2][VEC_MR + 1] = {
+static pair_values_fn *const pair_values_of[2][2][VEC_MR + 1] = {
     {{VEC_ROWS(VALUES_DOT)}, {VEC_ROWS(VALUES_DOT_NARROW)}},
     {{VEC_ROWS(VALUES_FMA)}, {VEC_ROWS(VALUES_FMA_NARROW)}},
-    {{VEC_ROWS(VALUES_ORDERED)}, {VEC_ROWS(VALUES_ORDERED_NARROW)}},
 };
 #endif

@@ -15,7 +15,7 @@
  *     vec_load_bf16 / _f16, vec_store_bf16 / _f16, vec_transpose
  *     VEC_EVEN, VEC_ODD, VEC_LOWER, VEC_UPPER      lanes of two vectors: taken apart in pairs, joined again
  *
- * sets of bf16 pairs have vec_bf16.h besides,
+ * sets of bf16 pairs have vec_bf16.h besides, that of AMX vec_amx.h,
  * and adds what plain C can say for all of them. Vectors never cross a real call.
  */
 #ifndef TP_VEC_H
@@ -27,6 +27,8 @@
 #define TP__ISA_avx512_emulated 2
 #define TP__ISA_avx512_bf16 3
 #define TP__ISA_avx512_bf16_emulated 3
+#define TP__ISA_amx_bf16 4
+#define TP__ISA_amx_bf16_emulated 4
 
 /* Unset for editors and linters that open a template alone. */
 #ifndef TP_ISA
@@ -45,13 +47,17 @@
 #define VEC_MAGIC_BITS 0x4b400000
 /* 2^y whose y rounds to less is 0: a smaller weight times a value would be subnormal, which costs a hundred
    cycles. Where weights are rounded to bf16 it would be flushed to 0: vec_bf16.h. */
-#if TP__ISA_NUMBER == TP__ISA_avx512_bf16
+#if TP__ISA_NUMBER >= TP__ISA_avx512_bf16
 #define VEC_MIN      -59.0f
 #else
 #define VEC_MIN      -100.0f
 #endif
 
-#if TP__ISA_NUMBER == TP__ISA_avx512_bf16
+#if TP__ISA_NUMBER == TP__ISA_amx_bf16
+#include "kernels/vec/vec_avx512.h"
+#include "kernels/vec/vec_bf16.h"
+#include "kernels/vec/vec_amx.h"
+#elif TP__ISA_NUMBER == TP__ISA_avx512_bf16
 #include "kernels/vec/vec_avx512.h"
 #include "kernels/vec/vec_bf16.h"
 #elif TP__ISA_NUMBER == TP__ISA_avx512
@@ -63,6 +69,9 @@
 #endif
 
 #define VEC_NR (VEC_NRV * VEC_LANES)
+#ifndef VEC_TOGETHER
+#define VEC_TOGETHER 1 /* elements that meet in one step */
+#endif
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 /* Every loop over registers is unrolled whole, or the compiler keeps accumulators in memory. */

@@ -16,6 +16,12 @@
 #define VEC_SMALL      0x1p-52f
 #define VEC_SMALL_BITS 0x25800000u /* as a float's bits; the upper half is bf16's */
 
+#define VEC_TOGETHER 2 /* elements that meet in one step: K's of the head dim, and keys of V, are packed in so many */
+
+/* Rows of a tile whose values are floats' multiply-adds. */
+#define VEC_ORDERED_ROWS          12
+#define VEC_UP_TO_ORDERED_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+
 typedef uint16_t vec_h __attribute__((vector_size(64))); /* elements of bf16, two for each lane */
 typedef vec_h vec_h_any __attribute__((aligned(2), may_alias));
 

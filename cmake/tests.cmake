@@ -33,9 +33,9 @@ file(GLOB kernel_test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/kernel
 add_executable(kernel_functions ${kernel_test_sources})
 target_link_libraries(kernel_functions PRIVATE test_support)
 add_test(NAME kernel_functions COMMAND kernel_functions)
-# The instruction on pairs of bf16 beside its emulation: one source, compiled for both.
+# The instructions on pairs and on tiles of bf16 beside their emulations: one source, compiled for each.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-  foreach(isa avx512_bf16 avx512_bf16_emulated)
+  foreach(isa avx512_bf16 avx512_bf16_emulated amx_bf16 amx_bf16_emulated)
     add_library(dots_${isa} OBJECT ${CMAKE_SOURCE_DIR}/tests/kernels/dots/dots_tmpl.c)
     target_link_libraries(dots_${isa} PRIVATE tileproof_flags)
     target_include_directories(dots_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
@@ -43,8 +43,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   endforeach()
   target_compile_options(dots_avx512_bf16 PRIVATE ${avx512} -mavx512bf16)
   target_compile_options(dots_avx512_bf16_emulated PRIVATE -mavx2 -mfma -Wno-psabi)
+  target_compile_options(dots_amx_bf16 PRIVATE ${avx512} -mavx512bf16 -mamx-tile -mamx-bf16)
+  target_compile_options(dots_amx_bf16_emulated PRIVATE -mavx2 -mfma -Wno-psabi)
   add_executable(dots ${CMAKE_SOURCE_DIR}/tests/kernels/dots/dots.c $<TARGET_OBJECTS:dots_avx512_bf16>
-    $<TARGET_OBJECTS:dots_avx512_bf16_emulated>)
+    $<TARGET_OBJECTS:dots_avx512_bf16_emulated> $<TARGET_OBJECTS:dots_amx_bf16> $<TARGET_OBJECTS:dots_amx_bf16_emulated>)
   target_include_directories(dots PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(dots PRIVATE tileproof_static)
   add_test(NAME dots COMMAND dots)

@@ -48,6 +48,14 @@ static const char *dtype_words(uint32_t dtypes, char text[64]) {
 
 static int wider(int width, const char *text) { return (int)strlen(text) > width ? (int)strlen(text) : width; }
 
+/* The last of a kernel's machine bits; it takes those before it for granted. */
+static const char *last_need(const tp_kernel_info *kernel, char *words, size_t size) {
+    uint32_t last = kernel->needs;
+    while (last & (last - 1)) last &= last - 1;
+    tp_isa_print(last, words, size);
+    return words;
+}
+
 static void print_text(const tp_machine *machine) {
     char words[64], dims[32];
     printf("tileproof    %s\n", tp_version());
@@ -70,20 +78,18 @@ static void print_text(const tp_machine *machine) {
     char dtypes[64];
     int name_width = 12, needs_width = 5, dtypes_width = 6;
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
-        tp_isa_print(kernel->needs, words, sizeof words);
         name_width = wider(name_width, kernel->name);
-        needs_width = wider(needs_width, words);
+        needs_width = wider(needs_width, last_need(kernel, words, sizeof words));
         dtypes_width = wider(dtypes_width, dtype_words(kernel->dtypes, dtypes));
     }
     printf("\n\n%-*s %-*s %-5s %-8s %-*s %s\n", name_width, "kernel", needs_width, "needs", "tile", "head dim", dtypes_width,
            "dtypes", "here");
     for (int i = 0; (kernel = tp_kernel_at(i)); i++) {
         char tile[32];
-        tp_isa_print(kernel->needs, words, sizeof words);
         snprintf(tile, sizeof tile, kernel->mr > 0 ? "%dx%d" : "-", kernel->mr, kernel->nr);
         head_dim_words(kernel->max_head_dim, dims);
-        printf("%-*s %-*s %-5s %-8s %-*s %s\n", name_width, kernel->name, needs_width, words, tile, dims, dtypes_width,
-               dtype_words(kernel->dtypes, dtypes),
+        printf("%-*s %-*s %-5s %-8s %-*s %s\n", name_width, kernel->name, needs_width, last_need(kernel, words, sizeof words),
+               tile, dims, dtypes_width, dtype_words(kernel->dtypes, dtypes),
                (machine->isa & kernel->needs) == kernel->needs ? "runs" : "no");
     }
     char masks[256] = "";

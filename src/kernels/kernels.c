@@ -26,7 +26,9 @@ const char *tp_kernel_function(int index) {
 /* Forms, and where two sets have different ones. */
 enum { NONE = 0, Q = 1, KV = 2, OP = 4 };
 
-static int same_elements(tp__element_form a, tp__element_form b) { return a.bytes == b.bytes && a.group == b.group && a.step == b.step; }
+static int same_elements(tp__element_form a, tp__element_form b) {
+    return a.bytes == b.bytes && a.group == b.group && a.step == b.step;
+}
 
 static int different(const tp__form *a, const tp__form *b) {
     int q = !same_elements(a->q, b->q);

@@ -6,4 +6,8 @@
    each process. */
 int tp__amx_works(void);
 
+/* Whether the attempt returns 0 in a child that shares memory; a trap is another answer. One caller at a time. x86-64 Linux. */
+typedef int tp__attempt(void);
+int tp__works_in_child(tp__attempt *attempt);
+
 #endif

@@ -10,9 +10,14 @@
 #include <cmocka.h>
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "machine/amx.h"
 #include "machine/machine.h"
 #include "machine/threads.h"
 #include "tileproof.h"
@@ -258,6 +263,55 @@ static void test_read_text(void **state) {
         assert_int_equal(strlen(text), sizeof text - 1);
 }
 
+#if defined(__x86_64__) && defined(__linux__)
+static int attempt_works(void) { return 0; }
+static int attempt_fails(void) { return 1; }
+static int attempt_illegal(void) {
+    __asm__ volatile("ud2");
+    return 0;
+}
+static int attempt_segment(void) {
+    volatile int *volatile nowhere = NULL;
+    *nowhere = 1;
+    return 0;
+}
+static int attempt_killed(void) { return kill(getpid(), SIGKILL); }
+
+/* An instruction is tried in a child: whatever becomes of it, this process and its handlers stay as they are. */
+static void test_attempts(void **state) {
+    (void)state;
+    sigset_t all, before, after;
+    struct sigaction action = {.sa_handler = SIG_IGN}, kept;
+    if (getenv("TILEPROOF_TEST_QEMU") != NULL) {
+        printf("not run here: qemu-user has no child that shares memory\n");
+        assert_false(tp__works_in_child(attempt_works));
+        skip();
+    }
+    for (int blocked = 0; blocked < 2; blocked++) {
+        sigfillset(&all);
+        sigprocmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &all, &before);
+        sigaction(SIGILL, &action, NULL);
+        assert_true(tp__works_in_child(attempt_works));
+        assert_false(tp__works_in_child(attempt_fails));
+        assert_false(tp__works_in_child(attempt_illegal));
+        assert_false(tp__works_in_child(attempt_segment));
+        assert_false(tp__works_in_child(attempt_killed));
+        assert_true(tp__works_in_child(attempt_works));
+        sigaction(SIGILL, NULL, &kept);
+        assert_true(kept.sa_handler == SIG_IGN);
+        sigprocmask(SIG_SETMASK, &before, &after);
+        assert_int_equal(sigismember(&after, SIGILL), blocked);
+    }
+    assert_int_equal(waitpid(-1, NULL, WNOHANG | __WALL), -1); /* no child is left */
+}
+#else
+static void test_attempts(void **state) {
+    (void)state;
+    printf("not run here: instructions are tried on x86-64 Linux alone\n");
+    skip();
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded),      cmocka_unit_test(test_bad_texts),
@@ -265,6 +319,7 @@ int main(void) {
         cmocka_unit_test(test_model),         cmocka_unit_test(test_cgroup_path),
         cmocka_unit_test(test_cgroup_parent), cmocka_unit_test(test_cgroup_cpus),
         cmocka_unit_test(test_read_text),     cmocka_unit_test(test_isa_names),
+        cmocka_unit_test(test_attempts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

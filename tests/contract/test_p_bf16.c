@@ -14,6 +14,7 @@ static const char *const machines[] = {
     "x86-64 isa=none threads=2 l1d=32768 l2=0 l3=0 name=recorded, bare",
     "x86-64 isa=avx2,avx512 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AVX-512",
     "x86-64 isa=avx2,avx512,avx512_bf16 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AVX512-BF16",
+    "x86-64 isa=avx2,avx512,avx512_bf16,amx_bf16 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AMX",
 };
 
 static tp_decision *explain(const char *machine_text, const char *text, tp_context **context) {
@@ -32,20 +33,19 @@ static tp_decision *explain(const char *machine_text, const char *text, tp_conte
     return decision;
 }
 
-/* The first one that rounds: avx512_bf16, or its emulation where that is built in. */
-static const tp_candidate *rounding_candidate(const tp_decision *d) {
-    for (int i = 0; i < d->candidate_count; i++)
-        if (tp_decision_candidate(d, i)->arithmetic == TP_ARITHMETIC_P_BF16) return tp_decision_candidate(d, i);
-    return NULL;
-}
-
 static int has_instructions(const tp_context *context, const char *kernel) {
     for (int i = 0; tp_kernel_at(i) != NULL; i++)
         if (strcmp(tp_kernel_at(i)->name, kernel) == 0) return (tp_kernel_at(i)->needs & ~tp_context_machine(context)->isa) == 0;
     return 0;
 }
 
-/* Which problems take the rounding kernel on which machine; those of others are decided as if it were not there. */
+static void assert_told(const tp_candidate *c, const char *why, const char *text) {
+    for (int i = 0; i < c->reason_count; i++)
+        if (strcmp(tp_candidate_reason(c, i)->text, why) == 0) return;
+    fail_msg("%s: nothing of %s says '%s'", text, c->kernel, why);
+}
+
+/* Which problems take a rounding kernel on which machine; those of others are decided as if it were not there. */
 static void the_problem_permits(void **state) {
     (void)state;
     static const struct {
@@ -65,21 +65,28 @@ static void the_problem_permits(void **state) {
         for (int n = 0; n < COUNT(cases); n++) {
             tp_context *context;
             tp_decision *d = explain(machines[m], cases[n].text, &context);
-            const tp_candidate *c = rounding_candidate(d);
-            if (c == NULL) { /* built for another architecture */
-                printf("not run here: avx512_bf16\n");
+            int back = strncmp(cases[n].text, "backward", 8) == 0, rounding = 0, served = 0;
+            for (int i = 0; i < d->candidate_count; i++) {
+                const tp_candidate *c = tp_decision_candidate(d, i);
+                if (c->arithmetic != TP_ARITHMETIC_P_BF16) continue;
+                int tiles = strncmp(c->kernel, "amx_bf16", 8) == 0;
+                int serves = has_instructions(context, c->kernel) && cases[n].why == NULL && !(tiles && back);
+                rounding++;
+                if (strcmp(c->kernel, "avx512_bf16") == 0) assert_int_equal(serves, m >= 2 && cases[n].why == NULL);
+                if (strcmp(c->kernel, "amx_bf16") == 0) assert_int_equal(serves, m == 3 && cases[n].why == NULL && !back);
+                assert_int_equal(c->chosen, serves && !served); /* the first one that serves */
+                served |= serves;
+                if (cases[n].why != NULL) assert_told(c, cases[n].why, cases[n].text);
+                if (tiles && back) assert_told(c, "op backward, need forward", cases[n].text);
+            }
+            if (rounding == 0) { /* built for another architecture */
+                printf("not run here: kernels that round\n");
                 skip();
             }
-            int serves = has_instructions(context, c->kernel) && cases[n].why == NULL, told = 0;
-            if (strcmp(c->kernel, "avx512_bf16") == 0) assert_int_equal(serves, m == 2 && cases[n].why == NULL);
             assert_int_equal(d->status, TP_OK);
             assert_int_equal(d->fallback, 0);
-            assert_int_equal(c->chosen, serves);
-            assert_int_equal(d->arithmetic, serves ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
-            assert_int_equal(strstr(d->numerics_id, " p=bf16") != NULL, serves);
-            for (int i = 0; i < c->reason_count && cases[n].why != NULL; i++)
-                told |= strcmp(tp_candidate_reason(c, i)->text, cases[n].why) == 0;
-            if (cases[n].why != NULL && !told) fail_msg("%s: nothing says '%s'", cases[n].text, cases[n].why);
+            assert_int_equal(d->arithmetic, served ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
+            assert_int_equal(strstr(d->numerics_id, " p=bf16") != NULL, served);
             tp_decision_destroy(d);
             tp_context_destroy(context);
         }

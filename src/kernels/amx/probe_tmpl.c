@@ -4,8 +4,8 @@
 
 #include "kernels/function.h"
 
-/* As peak in kernels/probe_tmpl.c, a strip of rows by a panel of keys a round, either half of the tiles in turn; returns the flops
-   done. */
+/* As peak in kernels/probe_tmpl.c, a strip of rows by a panel of keys a round, either half of the tiles in turn; returns the
+   flops done. */
 double TP_FUNCTION_NAME(peak_f32)(int64_t rounds, float *out) {
     float one[16][16] __attribute__((aligned(64)));
     memset(one, 0, sizeof one);

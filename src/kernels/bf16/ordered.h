@@ -125,7 +125,8 @@ static void ordered_values(const tp__row_tile *t, const strip *s, const strip_bi
 }
 
 /* Decode: the scores are in s already, from float products. */
-VEC_INLINE void attend_ordered(tp__trace *trace, const tp__row_tile *t, const strip *strips, const strip_bits *bits, int n, float *c) {
+VEC_INLINE void attend_ordered(tp__trace *trace, const tp__row_tile *t, const strip *strips, const strip_bits *bits, int n,
+                               float *c) {
     strip_products(trace, t, strips, bits, n, &(const tp__product){.d = t->d, .out = t->s});
     for (int i = 0; i < n; i++) {
         const strip *s = &strips[i];

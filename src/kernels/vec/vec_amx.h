@@ -27,13 +27,12 @@
 #ifdef __AMX_BF16__
 /* How many rows the strips of a product have; columns are whole. */
 static inline void tiles_shape(int first, int second) {
+    const uint8_t a = (uint8_t)first, b = (uint8_t)second;
     struct {
         uint8_t palette, start, none[14];
         uint16_t bytes[16];
         uint8_t rows[16];
-    } shape = {.palette = 1,
-               .bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-               .rows = {(uint8_t)first, (uint8_t)first, (uint8_t)second, (uint8_t)second, (uint8_t)first, (uint8_t)second, 16, 16}};
+    } shape = {.palette = 1, .bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {a, a, b, b, a, b, 16, 16}};
     __asm__ volatile("" : : "r"(&shape) : "memory"); /* it is in memory now */
     _tile_loadconfig(&shape);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The instruction on pairs of bf16 against its emulation, bit by bit, on hosts that have it; and the emulation against its
- * definition by vec_fma where nothing is small, on every host. Elements are hostile: every class of number against every other,
- * products that cancel, ties, sums at the edge of what is normal.
+ * The instructions on pairs of bf16 and on tiles of them against their emulations, bit by bit, on hosts that have them; and the
+ * emulations against their definitions by fmaf where nothing is small, on every host. Elements are hostile: every class of
+ * number against every other, products that cancel, ties, sums at the edge of what is normal.
  */
 #include <math.h>
 #include <stdio.h>
@@ -113,6 +113,55 @@ static int check_dots(int here) {
     return 0;
 }
 
+/* One product of tiles: a and b are rows of 32 elements, the two of a pair next to each other. */
+enum { ROWS = 16, PAIRS = 16 };
+
+static int fail_tile(const char *what, int i, float got, float expected) {
+    printf("FAILED %s: row %d, column %d of a tile: %08x, not %08x\n", what, i / ROWS, i % ROWS, (unsigned)bits_of(got),
+           (unsigned)bits_of(expected));
+    return 1;
+}
+
+static int check_tile_definition(const uint16_t *left, const uint16_t *right, int rows) {
+    for (int i = 0; i < rows * ROWS; i++) {
+        float part[2] = {0, 0};
+        int plain = before[i] == 0 || fabsf(before[i]) >= 0x1p-90f;
+        for (int x = 0; x < 2 * PAIRS; x++) {
+            float l = from_bf16(left[i / ROWS * 2 * PAIRS + x]);
+            float r = from_bf16(right[x / 2 * 2 * PAIRS + i % ROWS * 2 + x % 2]);
+            plain &= is_plain(l) && is_plain(r);
+            part[x % 2] = fmaf(l, r, part[x % 2]);
+        }
+        float expected = before[i] + (part[0] + part[1]);
+        if (plain && !same(emulated[i], expected))
+            return fail_tile("the emulation is not two chains and a sum", i, emulated[i], expected);
+    }
+    for (int i = rows * ROWS; i < ROWS * ROWS; i++)
+        if (!same(emulated[i], before[i])) return fail_tile("a row beyond the last", i, emulated[i], before[i]);
+    return 0;
+}
+
+static int check_tiles(int here) {
+    static uint16_t left[ROWS * 2 * PAIRS], right[PAIRS * 2 * ROWS];
+    for (int trial = 0; trial < TRIALS * 4; trial++) {
+        int hostile = trial % 2, rows = 1 + (int)(roll() % ROWS);
+        for (int i = 0; i < ROWS * 2 * PAIRS; i++) {
+            int kind = hostile && roll() % 8 == 0 ? (int)(roll() >> 62) : 1;
+            left[i] = (uint16_t)element(kind);
+            right[i] = (uint16_t)element(kind);
+        }
+        for (int i = 0; i < ROWS * ROWS; i++)
+            before[i] = native[i] = emulated[i] = sum(hostile ? (int)(roll() >> 62) : 1, left[i] * 65536u, right[i] * 65536u);
+        tiles_amx_bf16_emulated(left, right, emulated, rows);
+        if (check_tile_definition(left, right, rows)) return 1;
+        if (here) tiles_amx_bf16(left, right, native, rows);
+        for (int i = 0; here && i < ROWS * ROWS; i++)
+            if (!same(native[i], emulated[i]))
+                return fail_tile("the instruction on tiles is not its emulation", i, native[i], emulated[i]);
+    }
+    return 0;
+}
+
 /* Weights and elements of q are never subnormal; nor are they here. */
 static int check_rounds(int here) {
     uint16_t y[2][COUNT];
@@ -137,10 +186,12 @@ int main(int count, char **words) {
     tp_machine machine;
     if (count > 1) state = strtoull(words[1], NULL, 10);
     if (tp_machine_detect(&machine, NULL) != TP_OK) return 1;
-    int here = (machine.isa & TP_ISA_AVX512_BF16) != 0;
+    int here = (machine.isa & TP_ISA_AVX512_BF16) != 0, tiles_here = (machine.isa & TP_ISA_AMX_BF16) != 0;
+    static const char *const how[] = {"emulated", "by the instruction and emulated"};
     if (!here) printf("not run here: the instruction on pairs of bf16, which this host lacks\n");
-    int failed = check_dots(here) || check_rounds(here);
-    printf("%d sums of two products%s, seed %s: %s\n", COUNT * TRIALS, here ? ", by the instruction and emulated" : ", emulated",
-           count > 1 ? words[1] : "1", failed ? "FAILED" : "passed");
+    if (!tiles_here) printf("not run here: the instruction on tiles of bf16, which this host lacks\n");
+    int failed = check_dots(here) || check_rounds(here) || check_tiles(tiles_here);
+    printf("%d sums of two products, %s, %d products of tiles, %s, seed %s: %s\n", COUNT * TRIALS, how[here], TRIALS * 4,
+           how[tiles_here], count > 1 ? words[1] : "1", failed ? "FAILED" : "passed");
     return failed;
 }

@@ -10,4 +10,8 @@ void dots_avx512_bf16_emulated(const uint32_t *a, const uint32_t *b, float *c, i
 void rounds_avx512_bf16(const float *x, uint16_t *y, int64_t vectors);
 void rounds_avx512_bf16_emulated(const float *x, uint16_t *y, int64_t vectors);
 
+/* The first rows of c[16][16], each lane += a row of a[16][32] by a column of b[16][16 pairs], as TILE_DOT does it. */
+void tiles_amx_bf16(const uint16_t *a, const uint16_t *b, float *c, int rows);
+void tiles_amx_bf16_emulated(const uint16_t *a, const uint16_t *b, float *c, int rows);
+
 #endif

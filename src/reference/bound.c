@@ -59,6 +59,8 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
     const tp_problem *problem = row->problem;
     double c = row->scale * TP__LOG2_E, d = (double)problem->head_dim_qk;
     double sum = 0, walk = 0, size = 0, input = 0, lane[LANES] = {0}, lanes_walk = 0, queries = 0, largest = 0;
+    double part[2] = {0}, parts_walk = 0;
+    const int64_t step = row->rounding->step;
     unsigned begun = 0; /* chains */
     const double *of_key = tp__row_k(row, key->index);
     for (int64_t x = 0; x < problem->head_dim_qk; x++) {
@@ -72,15 +74,23 @@ static double score_error(const tp__reference_row *row, const tp__key *key, doub
         lane[chain] += term;
         if (begun >> chain & 1) lanes_walk += fabs(lane[chain]);
         begun |= 1u << chain;
+        if (step > 0) {
+            part[x % 2] += term;
+            if (x % step > 1) parts_walk += fabs(part[x % 2]);
+            if ((x + 1) % step == 0 || x + 1 == problem->head_dim_qk) {
+                parts_walk += fabs(part[0] + part[1]) + fabs(sum);
+                part[0] = part[1] = 0;
+            }
+        }
         if (q != 0 && fabs(q) < FLT_MIN * 4) input += 2 * fabs(k) * TINY; /* q may be subnormal */
     }
     double scaled = scaled_error(row, key, sum, size, queries, largest, reach);
     if (size == 0) return 0;
     *reach = fmax(*reach, size * LN_2 * SECOND_ORDER);
-    /* prefill sums one chain, decode sixteen and then their tree */
-    for (int step = LANES / 2; step > 0; step /= 2)
-        for (int i = 0; i < step; i++) lanes_walk += fabs(lane[i] += lane[i + step]);
-    walk = fmax(walk, lanes_walk);
+    /* prefill sums one chain, or two for each step and then the steps; decode sixteen and then their tree */
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) lanes_walk += fabs(lane[i] += lane[i + half]);
+    walk = fmax(walk, fmax(lanes_walk, parts_walk));
     double unit = row->rounding->sum, operands = tp__product_error(row->rounding->query, row->rounding->key) * size;
     return (unit * (walk + size + fabs(sum)) + operands + scaled + input + 2 * d * TINY) / (1 - 2 * (d + 4) * unit);
 }
@@ -325,8 +335,9 @@ static double column_bound(const tp__reference_row *row, int64_t x, const walk *
     int scaled = tp__scales_by_row(row->problem->v_scales); /* each element is rounded, or each weight times its scale */
     double operands = tp__product_error(row->rounding->weight, row->rounding->value + (scaled ? UNIT : 0));
     double weights = fmin(c->spread[x] / min, c->farthest[x]);
-    double sums =
-        unit * (c->walk[x] + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * unit) / min;
+    /* a step's own chains: half of its products in each, then both together */
+    double walked = c->walk[x] + (row->rounding->step > 0 ? (double)(row->rounding->step / 2 + 1) * c->size[x] : 0);
+    double sums = unit * (walked + c->size[x] + w->steps * c->shift[x]) / (1 - w->steps * unit) / min;
     sums = fmin(sums, 2 * w->steps * unit * c->largest[x]);
     if (operands > 0) sums += operands * fmin((c->size[x] + c->shift[x]) / min, 2 * c->largest[x]);
     sums += ((scaled ? 2 + LARGEST_CODE : 2) * (double)row->count + 2 * w->steps) * TINY;

@@ -33,6 +33,7 @@ typedef struct tp__rounding {
     double log;    /* of the log of the row sum, where lse is computed in float; 0: in double, and rounded once */
     int64_t block, split; /* keys between two updates of the running maximum, and keys of a split, where one kernel merges
                       splits and another has none; 0: as the CPU's loops cut them */
+    int64_t step; /* products that a kernel may sum in two chains of its own, by turns, before they join the sum; 0: none does */
 } tp__rounding;
 
 /* NULL: no such arithmetic. */

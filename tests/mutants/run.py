@@ -16,8 +16,8 @@ A mutant is killed when a test fails, or hangs: runs longer than the limit for o
 it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). One that was never found asks
 the tests of its file first. What they do not find ("second") waits until all others are done: then the whole tree is built and all of `make test`
 is asked, those that are known to be quick first. A mutant that has a command is killed by that
-one alone, run in the build folder: it shows what that command finds. One that survives is a gap in the tests; one that
-does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with emulated kernels.
+One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
@@ -209,6 +209,7 @@ FIRST = [
     ("src/problem/mask_text", "mask_rules|problem_text"),
     ("src/problem/tensors", "call_text|paged|tensors|overlap|abuse"),
     ("src/machine/trial", "starting"),
+    ("src/machine/amx", "machine"),
     ("src/api/", "starting|forked|callback|watch|policy|cache|metrics|tensors|selection|abuse|reports"),
     ("src/plan/permits", "forked|policy"),
     ("src/plan/", "selection|reports|policy"),
@@ -286,9 +287,7 @@ class Worker:
         self.build = self.tree / "build"
         package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
         self.target = target
-        for command in (["cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", *package],
-                        ["cmake", "--build", "build", "--target", target]):
-            code, text = sh(command, self.tree)
+        for code, text in (self.configure("build", *package), self.compile()):
             if code != 0:
                 sys.exit(text)
         self.made = {str(path) for path in self.build.iterdir() if path.is_file()}
@@ -298,8 +297,19 @@ class Worker:
             self.tests[path.name] = {"command": [str(runs), str(path.parent / "run.py"), path.name], "properties": [
                 {"name": "ENVIRONMENT", "value": [f"PYTHONPATH={self.build / 'python'}"]}, {"name": "LABELS", "value": ["slow"]}]}
 
-    def compile(self, targets=None):
-        return sh(["cmake", "--build", "build", "--target", *(targets or [self.target])], self.tree)
+    def configure(self, build, *flags):
+        return sh(["cmake", "-S", ".", "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", *flags], self.tree)
+
+    def compile(self, targets=None, build="build"):
+        return sh(["cmake", "--build", build, "--target", *(targets or [self.target])], self.tree)
+
+    def place(self, mutant):
+        """Where its command runs, and what is built there for it; None: as for any other mutant."""
+        if not mutant.get("emulated"):
+            return self.build, None
+        if not (folder := self.tree / "emulated").exists():
+            self.configure(folder.name, "-DTILEPROOF_EMULATED=ON")
+        return folder, [os.path.basename(shlex.split(mutant["command"])[0])]
 
     def matching(self, pattern):
         return [name for name in self.tests if re.fullmatch(pattern, name)]
@@ -356,12 +366,13 @@ class Worker:
         """Whether what has found this mutant passes without it: asked once of each test."""
         if test not in self.took:
             by_command = "command" in mutant or mutant["file"].startswith(KERNELS)
-            self.compile(None if by_command else self.needed([test]))
+            folder, targets = self.place(mutant)
+            self.compile(targets or (None if by_command else self.needed([test])), folder.name)
             start = time.monotonic()
             if mutant["file"].startswith(KERNELS):
                 failed = self.ask_kernel(test)[0] != 0
             elif by_command:
-                failed = sh(shlex.split(test), self.build, 4 * LIMIT)[0] != 0
+                failed = sh(shlex.split(test), folder, 4 * LIMIT)[0] != 0
             else:
                 failed = self.ask(test, 4 * LIMIT)[0] is not None
             if not failed:
@@ -376,14 +387,15 @@ class Worker:
             return "MISTAKE", f"'{mutant['find']}' stands {original.count(mutant['find'])} times in {mutant['file']}"
         if mutant["file"].startswith(KERNELS):
             return self.run_kernel(mutant)
+        folder, targets = self.place(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
             first = [] if "command" in mutant else self.first(mutant)
-            code, text = self.compile(None if whole else first and self.needed(first))
+            code, text = self.compile(targets or (None if whole else first and self.needed(first)), folder.name)
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
-                code, text = sh(shlex.split(mutant["command"]), self.build, self.limit(mutant["command"]))
+                code, text = sh(shlex.split(mutant["command"]), folder, self.limit(mutant["command"]))
                 found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
                 if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
@@ -424,9 +436,10 @@ def main():
         print("\n".join(f"{m['name']:40} {m['file']}" for m in mutants))
         return 0
     if options.sample:
-        known = [m for m in mutants if Worker.killed.test(m)]
+        known = [m for m in mutants if Worker.killed.test(m) and not m.get("emulated")]
         if len(known) < len(mutants):
-            print(f"mutants: not run here: {len(mutants) - len(known)} that were never found (make mutants)", file=sys.stderr)
+            print(f"mutants: not run here: {len(mutants) - len(known)} that were never found, or need emulated kernels (make mutants)",
+                  file=sys.stderr)
         mutants = known
     if not mutants and options.changed:
         print("mutants: none has changed since it was found")

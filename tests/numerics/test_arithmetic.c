@@ -78,10 +78,44 @@ static void it_takes_an_arithmetic_that_exists(void **unused) {
     drop(&c);
 }
 
+/* AMX sums 32 products in two chains, which may be far larger than any sum in ascending order: the even products rise, the odd
+   ones take them away. The error of such a sum is within the bound of p=bf16, which is more than that of float32. */
+static void it_counts_the_chains_of_a_step(void **unused) {
+    (void)unused;
+    enum { D = 128, STEP = 32, TRIALS = 200 };
+    call c = make(1, D, 1, TP_BF16, (data){1, 1, 1, 0});
+    const tp_row row = {0, 0, 0};
+    for (int trial = 0; trial < TRIALS; trial++) {
+        double exact = 0, lse, bounds[2];
+        float sum = 0, part[2];
+        for (int x = 0; x < D; x++) {
+            float taken = x % 2 ? tp_to_float(TP_BF16, (uint16_t *)c.k + x - 1) * -1.01f : (float)(1 + uniform());
+            tp_from_float(TP_BF16, (float)(1 + uniform() / 16), (uint16_t *)c.q + x);
+            tp_from_float(TP_BF16, taken, (uint16_t *)c.k + x);
+        }
+        for (int x = 0; x < D; x++) {
+            float q = tp_to_float(TP_BF16, (uint16_t *)c.q + x), k = tp_to_float(TP_BF16, (uint16_t *)c.k + x);
+            if (x % STEP == 0) part[0] = part[1] = 0;
+            part[x % 2] = fmaf(q, k, part[x % 2]);
+            exact += (double)q * k;
+            if (x % STEP == STEP - 1) sum += part[0] + part[1];
+        }
+        const tp_arithmetic of[] = {TP_ARITHMETIC_F32, TP_ARITHMETIC_P_BF16};
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(tp_reference(&c.problem, &c.tensors, TP_DOUBLE, of[i], 1, &row, NULL, &lse, NULL, &bounds[i], NULL),
+                             TP_OK);
+        double scale = lse / exact, error = fabs(sum - exact) * fabs(scale); /* of one key the lse is the score */
+        if (!(error <= bounds[1])) fail_msg("sum %g, exact %g: error %g of %g", (double)sum, exact, error, bounds[1]);
+        assert_true(bounds[1] > 2 * bounds[0]);
+    }
+    drop(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_knows_what_an_arithmetic_rounds),
         cmocka_unit_test(it_takes_an_arithmetic_that_exists),
+        cmocka_unit_test(it_counts_the_chains_of_a_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ expect replay-layers 0 'all of each layer group are run' replay "$scratch/short.
 report replay-all-layers "$(grep -c '"model":"qwen2.5-0.5b"' "$scratch/all.calls" | grep -qx 48 && echo 1)" \
     "$(grep -c '"model":"qwen2.5-0.5b"' "$scratch/all.calls")"
 expect replay-sample 0 '^1 of 3 requests' replay "$scratch/short.jsonl" --sample 1
-expect replay-would-cost 0 'a fallback there would cost: .*math x[0-9.]+ \(measured' replay "$scratch/short.jsonl"
+expect replay-would-cost 0 'a fallback there would cost: .*math x[0-9.e+]+ \(measured' replay "$scratch/short.jsonl"
 
 # Story: a new revision of one model has a head dim beyond every fused kernel. 40 heads of 128 become 8 of 640.
 mkdir "$scratch/before" "$scratch/after"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of `bench --goals` and `make peers`, kept as files: one for each kind of host and day, bench/results/<cpu>-<date>.jsonl. A kind of host is
-its CPU's name and its ISAs. docs/results.md is made from them.
+its CPU's name, its ISAs and its L1d. docs/results.md is made from them.
 
     python3 scripts/results.py add FILE ...   lines of `tileproof bench --goals -o jsonl` and of build/peers/peers.jsonl: into their host's file of
                                               their day; a line measured again replaces the one before. Makes the document, too
@@ -24,9 +24,11 @@ compared. A figure is of that host and that day, and a figure of one kernel says
 
 
 def cpu(line):
-    """The kind of host in one word: CPU and ISAs. Peers' lines name the system behind the CPU."""
-    isa = re.search(r"isa=(\S+)", line["machine"])
-    return re.sub(r"[^a-z0-9_]+", "-", f"{line['host'].split(',')[0]} {isa[1] if isa else ''}".lower()).strip("-")
+    """The kind of host in one word: CPU, ISAs and L1d, since virtual machines hide the CPU's full name. Peers' lines name the
+    system behind the CPU."""
+    isa, l1d = (re.search(rf"{word}=(\S+)", line["machine"]) for word in ("isa", "l1d"))
+    words = [line["host"].split(",")[0], isa[1] if isa else "", f"l1d{int(l1d[1]) // 1024}k" if l1d else ""]
+    return re.sub(r"[^a-z0-9_]+", "-", " ".join(words).lower()).strip("-")
 
 
 def key(line):

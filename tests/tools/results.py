@@ -40,9 +40,10 @@ class Results(unittest.TestCase):
         return results.PAGE.read_text()
 
     def test_goals_and_peers_of_a_host_share_a_file_and_other_hosts_have_their_own(self):
-        self.add(goal(), peer(), goal(machine="x86-64 isa=avx2,avx512"))
+        self.add(goal(), peer(), goal(machine="x86-64 isa=avx2,avx512"), goal(machine="x86-64 isa=avx2 threads=2 l1d=49152 l2=1"))
         names = sorted(path.name for path in results.FOLDER.iterdir())
-        self.assertEqual(names, ["some-cpu-avx2-2026-01-02.jsonl", "some-cpu-avx2-avx512-2026-01-02.jsonl"])
+        self.assertEqual(names, ["some-cpu-avx2-2026-01-02.jsonl", "some-cpu-avx2-avx512-2026-01-02.jsonl",
+                                 "some-cpu-avx2-l1d48k-2026-01-02.jsonl"])
         self.assertEqual(len((results.FOLDER / names[0]).read_text().splitlines()), 2)
 
     def test_the_newest_line_of_a_goal_is_shown_with_its_day(self):

@@ -13,7 +13,7 @@ enum exit_code {
     EXIT_FINE = 0,
     EXIT_FAILED = 1,   /* a check failed, a result is wrong, or a run broke; it is slower */
     EXIT_USAGE = 2,    /* bad words, bad problem text, bad file */
-    EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves */
+    EXIT_REFUSED = 3,  /* only a fallback would serve, or nothing serves; nothing to do, or what it takes is not here */
     EXIT_AMBIGUOUS = 4, /* a comparison that cannot be decided */
     EXIT_LOCK = 5      /* something is not as a lock says */
 };

@@ -32,8 +32,9 @@ const char help_exit[] =
     "     a cliff was found, something is slower than what it is compared with,\n"
     "     or output could not be written\n"
     "  2  usage: bad words, a bad problem text or file\n"
-    "  3  only a fallback would serve and the policy refuses it, or nothing serves,\n"
-    "     or a model is not known\n"
+    "  3  only a fallback would serve and the policy refuses it, or nothing serves;\n"
+    "     there was nothing to measure, to check or to draw; a device, runner,\n"
+    "     gnuplot or valgrind is not here; or a model is not known\n"
     "  4  a comparison cannot be decided, the host's own A/A is not SAME,\n"
     "     a cell proves nothing, or a run was stopped\n"
     "  5  something is not as a lock says\n";

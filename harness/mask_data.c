@@ -254,8 +254,7 @@ static float largest(int32_t dtype) {
 }
 
 /* A value of -2 to 2, the least float or -inf. Of extreme rows one in four has the least float alone, as masks of models do, one
-   has it
-   here and there, one has values of every size. */
+   has it here and there, one has values of every size. */
 static float bias_value(const struct maker *m, int64_t row, uint64_t bits) {
     float value = (float)(bits >> 40) * 0x1p-22f - 2, max = largest(m->problem->bias_dtype);
     uint64_t kind = m->data->extreme ? draw(m, OF_BIAS, row, -2) % 4 : 3;

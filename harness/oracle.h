@@ -10,7 +10,7 @@
  * with floor = 4 ulp(f32) * max(1, |lse|/16) * max|V| + half an ulp of the output dtype * max|O|;
  * and the same for lse with floor = 4 ulp(f32) * max(1, |lse|). Scores beyond 16 are coarser than
  * the floor, which is why |lse| stands there. The largest error of naive is a matter of luck when
- * there are fewer than 32 rows: the first two lines then allow twice as much. A row that sees
+ * there are fewer than 32 rows: the first two lines, and that of lse, then allow twice as much. A row that sees
  * nothing must have lse -inf and o 0 exactly; a row that is NaN by the contract must be NaN. A row whose values are
  * finite must have a finite bound: an infinite one would let anything pass. Foreign arithmetic has no derived bound, and
  * nobody promised what its empty rows hold: for it the first two lines count, on rows that see a key.

@@ -71,10 +71,10 @@ TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=O
  *           Structs without struct_size lie in arrays or inside others. They stay as they are for ever:
  *           tp_tensor, tp_mask_node, tp_row, tp_permit, and an entry of tp_lengths.seq, of which there are 16.
  * Growth    From 0.2.0 on, a later version may add functions, enum numbers, bits of flags, words of the text
- *           form, keys of JSON, and fields at the end of a struct. 0 in a new field means what was so before.
- *           Until 1.0 nothing that exists is removed or gets another meaning. What is to go in 1.0 is marked
- *           deprecated here, with what replaces it, at least one minor version before. The SONAME is the major
- *           number, so it changes only when something is removed. Texts of errors, and the choice between
+ *           form, keys of JSON, and fields at the end of a struct. If a new field is 0, the library behaves as
+ *           before. Until 1.0 nothing that exists is removed or gets another meaning. What is to go in 1.0 is
+ *           marked deprecated here, with what replaces it, at least one minor version before. The SONAME is the
+ *           major number, so it changes only when something is removed. Texts of errors, and the choice between
  *           kernels, are not part of this.
  * Errors    Every call that can fail returns a tp_status and, when the tp_error pointer is not NULL, fills in a
  *           text that names the value and the rule. Nothing is ever printed, nothing aborts. On failure no
@@ -91,9 +91,12 @@ TP_API const char *tp_build_compiler(void); /* "GNU 12.2.0 -O3 ... pthreadpool=O
  *           TP_FORKED, if it returns a status, and none hangs; tp_context_count_next gives 0. A child makes a
  *           context of its own. It may destroy its copy of the parent's; memory that a thread of the parent was
  *           changing when it forked is then not freed.
- * State     No globals. A context owns the machine value, the pool, the cache of decisions, counters, policy,
- *           and a grow-only workspace that tp_attention alone uses. One thread-local mark says "this thread is
- *           inside a task", which is how TP_BUSY is known. The library reads no environment variable.
+ * State     A context owns the machine value, the pool, the cache of decisions, counters, policy, and a grow-only
+ *           workspace that tp_attention alone uses. One thread-local mark says "this thread is inside a task",
+ *           which is how TP_BUSY is known. One thing is kept for the whole process: whether AMX works, found out
+ *           once, when a machine is first detected. If the CPU has AMX, the library then asks Linux to permit its
+ *           tiles to this process (arch_prctl). From then on sigaltstack refuses stacks that cannot hold the
+ *           tiles. The library reads no environment variable.
  * Floats    Every call computes in the default floating-point environment and restores the caller's. The
  *           caller's rounding mode, flush to zero and trapping exceptions do not change results.
  * ------------------------------------------------------------------------------------------ */
@@ -169,7 +172,7 @@ typedef enum tp_device { TP_CPU = 0 } tp_device;
 
 typedef enum tp_index_type { TP_I32 = 0, TP_I64 = 1 } tp_index_type;
 
-/* What may happen when the best tier cannot serve. */
+/* What may happen when the first tier (TP_TIER_BEST) cannot serve. */
 typedef enum tp_policy {
     TP_REFUSE = 0, /* TP_FALLBACK_REFUSED: the default                                            */
     TP_PERMIT = 1, /* serve from a lower tier and flag it on the receipt                           */
@@ -368,14 +371,15 @@ typedef struct tp_problem {
                                stay are divided by 1 - p. Which ones: Philox4x32-10 of (seed, offset, sequence,
                                query head, row, key), whatever the tiling. lse knows nothing of it      */
     int32_t reserved2;      /* 0 */
-    int32_t p_dtype;        /* what probabilities may be rounded to where they meet v; back, they and the gradients of scores
-                               where they meet d_o, q and k. 0: float32; TP_BF16: permits it, to kernels that are faster so.
-                               It asks for nothing: the receipt's arithmetic says what was done                            */
+    int32_t p_dtype;        /* the dtype to which a kernel may round probabilities before it multiplies them by v; in
+                               backward also gradients of scores, before products with d_o, q and k. 0: float32.
+                               TP_BF16 permits rounding and does not demand it: the receipt's arithmetic says what was
+                               done */
     int32_t reserved3;      /* 0 */
     int64_t cascade;        /* 0: every sequence reads all its keys. Otherwise what sequences share at their beginning
                                (tensors.shared_with, shared_lens; this many keys at most) is read and computed once for all of
-                               them. Needs paged keys, and goes with causal, window, qscale, softcap and sinks only. Changes
-                               bits as another cut of the keys would; with `invariant`, none                               */
+                               them. Needs paged keys, and goes with causal, window, qscale, softcap and sinks only. It changes
+                               bits, because keys are cut at other places; with `invariant` it changes none */
     int32_t k_scales, v_scales; /* tp_scales of a k and v in i8, i4 or e4m3; otherwise 0. Attention is exact for what is
                                stored, code * scale. Forward only */
 } tp_problem;
@@ -443,8 +447,9 @@ typedef struct tp_tags {
 
 typedef struct tp_tensors {
     uint32_t struct_size;
-    int32_t device;       /* tp_device: where all memory below lies but the arrays of index_type. The host reads none of it
-                             unless that is TP_CPU: addresses are added to and compared, values are not checked */
+    int32_t device;       /* tp_device: where all memory below lies but the arrays of index_type. On a device other than
+                             TP_CPU the host does not read this memory: it only computes with the addresses, and checks
+                             no values */
     int32_t index_type;   /* tp_index_type of every array of whole numbers below: cu_seqlens, used lengths,
                              page tables, sparse indices, positions, ids, spans, parents           */
     int32_t index_device; /* where these arrays lie: TP_CPU, or the same as device, if its backend takes that. The host does
@@ -500,7 +505,7 @@ typedef struct tp_tensors {
     const tp_gradients *gradients;            /* of a backward call; a forward call ignores it       */
     const tp_tags *tags;                      /* whose call it is; NULL: not said                    */
     /* cascade: sequence s begins with the first shared_lens[s] keys of the earlier sequence shared_with[s], on the same pages;
-       -1: with those of none, and its length is not looked at. Chains are trees: prefixes of prefixes are found. Sequences
+       -1: it shares with no sequence, and its shared_lens is ignored. A sequence may share with one that itself shares. Sequences
        of more than 256 rows of a KV head, or whose rows do not see all of these keys, read what they see of them by themselves.
        tp_cache_prefixes fills both. */
     const void *shared_with, *shared_lens;    /* [batch] */
@@ -571,7 +576,7 @@ TP_API void tp_plan_destroy(tp_plan *plan);
 TP_API int tp_plan_device(const tp_plan *plan);
 
 /* Bytes of 64-byte aligned workspace, in the memory of the plan's device, that a run cut into this many tasks needs, at
-   the plan's bounds. A device's own number of tasks is its own: `threads` says nothing there. */
+   the plan's bounds. A device chooses its number of tasks itself and ignores `threads`. */
 TP_API size_t tp_plan_workspace(const tp_plan *plan, int threads);
 
 /* Memory of a device, 64-byte aligned, for tensors and workspaces: of TP_CPU by the context's allocator, of others by the
@@ -649,17 +654,19 @@ TP_API tp_status tp_check_deep(const tp_problem *problem, const tp_tensors *tens
  * refused (the returned status is then the decision's).
  * ------------------------------------------------------------------------------------------ */
 
-/* Why a candidate was not taken. A closed list; numbers are fixed. have and need are numbers
-   where the rule is about a number, otherwise 0. */
+/* Why a candidate was not taken. Numbers are fixed; a later version may add some (section 0, Growth). have and need are
+   numbers where the rule is about a number, otherwise 0. */
 typedef enum tp_reason_code {
     TP_WHY_ISA = 1,       /* the host lacks an instruction set: have, need are ISA bits         */
     TP_WHY_DISABLED = 2,  /* disabled by hand; have: the head dim, where an entry head_dim=N did it */
     TP_WHY_HEAD_DIM = 3,  /* have: the larger head dim; need: the most it takes                 */
     TP_WHY_POLICY = 4,    /* would serve, but is a fallback and the policy is refuse:
-                             have: its tier; need: the tier the policy accepts                  */
+                             have, need are tp_tier, its own and the one that the policy
+                             accepts. The text counts tiers from 1                              */
     TP_WHY_NOT_ASKED = 5, /* another kernel was asked for by name                               */
-    TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index; need: that of
-                             the one taken                                                      */
+    TP_WHY_NOT_BEST = 6,  /* would serve; a better one was taken: have: its index among the
+                             candidates; need: that of the one taken. The text has its rank,
+                             which is the index + 1                                             */
     TP_WHY_MEMORY = 7,    /* its temporary memory cannot be addressed, or a device has less of some
                              kind than it needs: have, need in bytes                            */
     TP_WHY_OP = 8,        /* it has no backward: have, need are tp_op                           */
@@ -678,7 +685,7 @@ TP_API const char *tp_reason_name(tp_reason_code code);
 /* Relative to what this host could serve this problem with. What is disabled by hand, or not asked for, counts as
    something it could; a kernel that does not serve the problem's dtype, head dim or op does not. */
 typedef enum tp_tier {
-    TP_TIER_BEST = 0,  /* fused, and no better fused candidate could serve  */
+    TP_TIER_BEST = 0,  /* "first tier": fused, and no better fused candidate could serve */
     TP_TIER_LOWER = 1, /* fused, behind one that could serve: a fallback    */
     TP_TIER_MATH = 2   /* materialises the scores: a fallback               */
 } tp_tier;
@@ -839,7 +846,7 @@ struct tp_receipt {
     char problem[512];            /* the call's text form */
     char numerics_id[128];
     int64_t pairs_visible;        /* row-key pairs over all query heads                        */
-    int64_t pairs_computed;       /* these, and hidden pairs that were computed because their panel was */
+    int64_t pairs_computed;       /* visible pairs, plus hidden pairs in panels that were computed */
     int64_t padded_rows;          /* rows of row tiles that held no query; 0 with today's kernel functions,
                                      which have variants for fewer rows                        */
     int64_t panels_full, panels_partial, panels_skipped; /* a strip of rows against a panel of keys */
@@ -930,7 +937,7 @@ typedef struct tp_count {
     const char *phase;  /* "prefill", "decode", "mixed", "backward" */
     const char *dtype;  /* of k */
     const char *bucket; /* "few-rows", "many-rows", "mixed": tp_problem_class */
-    const char *reason; /* why the best tier did not serve (tp_reason_name); "" for calls */
+    const char *reason; /* why the first tier did not serve (tp_reason_name); "" for calls */
     const char *model;  /* of the tags; "" when not said. Lives as long as the context */
     int64_t count;
     int64_t time_ns, bytes_model; /* sums over calls; 0 for the other kinds */
@@ -964,8 +971,8 @@ typedef struct tp_lock_state {
     const char *model;      /* whose state it is: 1..63 printable ASCII characters, copied. NULL: of all models */
 } tp_lock_state;
 /* A model's state stands beside those of other models; scratch and canary are the context's, and 0 there leaves them as
-   they are. The state of all models takes the place of every model's, and a model's takes the place of that one. Up to 32
-   models are told apart, those of tags among them; further ones are "other". */
+   they are. Setting the state of all models drops those of single models, and setting a single model's drops the state of
+   all models. Up to 32 models are told apart, those of tags among them; further ones are "other". */
 TP_API tp_status tp_context_lock_state(tp_context *context, const tp_lock_state *state, tp_error *error);
 
 /* Everything above as Prometheus text (version 0.0.4). */

@@ -20,9 +20,8 @@
  *            reads. A device whose memory is known by handles (cl_mem) gives each buffer a range of addresses that neither
  *            another buffer nor memory of the host has, for example by mmap(PROT_NONE), and finds handle and offset again when
  *            work is submitted.
- * Growth     Structs that the library gives may be longer or shorter than this header's, by their struct_size; so may those that
- * a
- *            backend gives. A problem or tensors with a field that is set and that the backend cannot know, by the
+ * Growth     Structs that the library gives may be longer or shorter than this header's, by their struct_size; so may those
+ *            that a backend gives. A problem or tensors with a field that is set and that the backend cannot know, by the
  *            sizes in its table, never reaches it: the library refuses it.
  */
 #ifndef TILEPROOF_BACKEND_H

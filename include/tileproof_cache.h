@@ -24,10 +24,10 @@
  * Slots     An open sequence has a slot, the lowest that was free: its row of the table. A run of slots is a batch:
  *           sequences of it that take no part in a step have no rows of q, and cost nothing.
  * Refusals  A call that fails changes nothing. A full pool is TP_CACHE_FULL: close or copy out a sequence, and ask again.
- * Threads   Any number of threads may use a cache at once, one for each sequence at a time: a sequence is used by
- *           every call that names it, the one it is shared from among them, and by attention on its slot. tp_cache_stats_read
- *           and tp_cache_metrics_write may be called at any time. Fork the process while no thread is inside a
- *           function of its caches: a child has a copy of its own.
+ * Threads   Any number of threads may use a cache at once, one for each sequence at a time. A call uses each sequence that
+ *           it names; tp_cache_share also uses the sequence that it shares from. Attention uses every sequence whose slot
+ *           it reads. tp_cache_stats_read and tp_cache_metrics_write may be called at any time. Fork the process while
+ *           no thread is inside a function of its caches: a child has a copy of its own.
  * Sizes, errors and ownership are those of tileproof.h.
  */
 #ifndef TILEPROOF_CACHE_H
@@ -101,7 +101,7 @@ TP_API void tp_cache_destroy(tp_cache *cache);
 
 TP_API tp_status tp_cache_open(tp_cache *cache, int64_t *sequence, tp_error *error);
 /* A new sequence that begins with the first `tokens` tokens of another, on the same pages. Every layer must have them.
-   Whoever of them goes on in a page that is shared gets a copy of it first (tp_cache_extend). */
+   A sequence that grows into a page which others share gets its own copy of it first (tp_cache_extend). */
 TP_API tp_status tp_cache_share(tp_cache *cache, int64_t from, int64_t tokens, int64_t *sequence, tp_error *error);
 /* The same with all tokens it has. */
 TP_API tp_status tp_cache_fork(tp_cache *cache, int64_t from, int64_t *sequence, tp_error *error);
@@ -133,8 +133,9 @@ typedef struct tp_cache_rows {
     tp_tensor q;              /* in and out, of `dtype`, rows and strides as k's; apart from k and v. data NULL: no q here */
     int64_t q_heads;
     const tp_rotary *rotary;  /* tileproof_rope.h, for the layer's head_dim_qk; NULL: no rotation */
-    const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Those of a sequence (with
-                                 sections: their times) must not run backwards, neither here nor behind its last token */
+    const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Positions of a
+                                 sequence (with sections: their times) must not decrease, also not compared with its last
+                                 stored token */
     int64_t length;           /* by which dynamic and longrope rotate; 0: the greatest position of a sequence's rows here + 1 */
     const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers */
     const float *q_norm, *k_norm; /* head_dim_qk weights of an RMS norm before the rotation; NULL: none */
@@ -160,7 +161,7 @@ TP_API tp_status tp_cache_gather(const tp_cache *cache, int64_t count, const int
                                  tp_error *error);
 
 /* Which of these sequences begin alike, for shared_with and shared_lens of tp_tensors (problem.cascade, such as the problem's
-   kv_len): of each, the earlier one with which it has the most tokens on the same pages, and how many. The slots
+   kv_len): for each sequence the earlier one with the longest common beginning on the same pages, and its length. The slots
    first..first+count-1, as tp_cache_tensors takes them; or, where sequences is not NULL, those, as tp_cache_gather does, and
    first is 0. [count] of index_type each, the caller's. Once a step, after tp_cache_extend; all layers share them. */
 TP_API tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t count, const int64_t *sequences,

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Arrows go one way: each folder includes headers of its own and of those that SEES lists for it. See ARCHITECTURE.md."""
+"""Arrows go one way: each folder includes headers of its own and of those that SEES lists for it. The table of ARCHITECTURE.md
+names the same folders."""
 import pathlib
 import re
 import sys
@@ -65,5 +66,12 @@ for path in sorted(p for top in sorted({key.split("/")[0] for key in SEES}) for 
             bad.append(f"{name} includes {included}: {own} sees {', '.join(sorted(SEES[own]))} and itself")
     if own.startswith("src/") and "kernels/vec" not in str(path) and re.search(r"immintrin|_mm\d*_", text):
         bad.append(f"{name} has intrinsics: they belong in src/kernels/vec")
-print("\n".join(bad) if bad else f"{seen} include lines keep the arrows")
+table = dict(re.findall(r"^\| \[`([\w/]+)`\].*\| ([^|]+) \|$", (root / "ARCHITECTURE.md").read_text(), re.M))
+bad += [f"ARCHITECTURE.md: its table has no row of {own}" for own in SEES if own.startswith("src/") and own not in table]
+for own, words in table.items():
+    said = {x for x in SEES if re.search(rf"\b{x.removeprefix('src/')}\b", words)}
+    sees = {x for x in SEES[own] if x in SEES}
+    if said != sees and not words.startswith("every"):
+        bad.append(f"ARCHITECTURE.md says that {own} may include {words}, and SEES {', '.join(sorted(sees)) or 'nothing'}")
+print("\n".join(bad) if bad else f"{seen} include lines keep the arrows, and the table of ARCHITECTURE.md has them")
 sys.exit(bool(bad) or not seen)

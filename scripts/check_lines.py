@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No line of C is longer than .clang-format's ColumnLimit. check_lines.py [ROOT]"""
+"""No line of C, and none of a document's paragraphs and lists, is longer than .clang-format's ColumnLimit; each row of a table is
+one line. check_lines.py [ROOT]"""
 import pathlib
 import re
 import sys
@@ -9,11 +10,27 @@ root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__)
 limit = int(re.search(r"^ColumnLimit: (\d+)$", (root / ".clang-format").read_text(), re.M)[1])
 FOLDERS = ("bench", "cli", "examples", "harness", "include", "proof", "python", "src", "tests")
 paths = sorted(p for f in FOLDERS for p in (root / f).rglob("*.[ch]"))
-bad = [
-    f"{path.relative_to(root)}:{number}: {len(line)} characters: a line has at most {limit} (clang-format --lines={number}:{number})"
-    for path in paths
-    for number, line in enumerate(path.read_text().splitlines(), 1)
-    if len(line) > limit
-]
-print("\n".join(bad) or f"{len(paths)} files, no line beyond {limit} characters")
-sys.exit(bool(bad) or not paths)
+documents = sorted([*root.glob("*.md"), *(p for f in (*FOLDERS, "docs", "opencl", "ops") for p in (root / f).rglob("*.md"))])
+bad = []
+
+
+def long(path, number, line, remedy=""):
+    if len(line) > limit:
+        bad.append(f"{path.relative_to(root)}:{number}: {len(line)} characters: a line has at most {limit}{remedy}")
+
+
+for path in paths:
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        long(path, number, line, f" (clang-format --lines={number}:{number})")
+for path in documents:
+    code = made = in_row = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code ^= line.lstrip().startswith("```")
+        made = line.startswith("<!-- made by") or made and not line.startswith("<!-- end of")
+        was_row, in_row = in_row, line.startswith("|") and not code
+        if in_row and not line.endswith("|") or was_row and line and not in_row:
+            bad.append(f"{path.relative_to(root)}:{number}: a row of a table is one line")
+        if not (code or made or in_row or line.startswith("    ")) and " " in line.strip():  # a link does not break
+            long(path, number, line)
+print("\n".join(bad) or f"{len(paths)} files and {len(documents)} documents, no line beyond {limit} characters")
+sys.exit(bool(bad) or not paths or not documents)

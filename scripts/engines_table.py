@@ -3,6 +3,7 @@
 import datetime
 import platform
 import sys
+import textwrap
 
 BEGIN, END = "<!-- made by make engines -->", "<!-- end of what make engines made -->"
 MARKS = {"QUALIFIED": "right", "QUALIFIED_FALLBACK": "right, unfused", "NUMERIC_FAIL": "**WRONG**", "UNSUPPORTED": "refused",
@@ -10,6 +11,11 @@ MARKS = {"QUALIFIED": "right", "QUALIFIED_FALLBACK": "right, unfused", "NUMERIC_
 ORDER = ("right", "right, unfused", "not run", "not sure", "refused", "**BROKE**", "**WRONG**")
 SHORT = {"GroupQueryAttention": "GQA", "_C::cpu_attention_with_kv_cache": "cpu_attention"}  # names that make the tables wide
 PROPERTIES = ("contained", "deterministic", "empty_rows")
+
+
+def wrapped(text):
+    """A paragraph or the item of a list."""
+    return textwrap.wrap(text, 130, subsequent_indent="  " * text.startswith("- "), break_long_words=False, break_on_hyphens=False)
 
 
 def size(count):
@@ -132,7 +138,8 @@ def notes(found, names):
             for kind, text in ((mark(row), status), (says, None if status else row["engine_reasons"]), ("doubt", row["doubt"])):
                 if text:
                     reasons.setdefault(f"{kind}: {text[:300]}", []).append(f"{group_of(row)[0]} {row['phase']}")
-        lines += [f"- {name}: {what} ({some(where)})" for what, where in reasons.items()]
+        for what, where in reasons.items():
+            lines += wrapped(f"- {name}: {what} ({some(where)})")
     return lines
 
 
@@ -158,11 +165,12 @@ def host(threads):
 def page(found, threads):
     names = [name for name in found if found[name][0]]
     versions = [f"{x}: {(found[x][0][0]['versions'] or '').replace(chr(10), ', ') or 'ISAs ' + found[x][0][0]['isa']}" for x in names]
-    lines = [f"Host: {host(threads)}. " + "; ".join(versions) + ".", ""]
+    lines = [*wrapped(f"Host: {host(threads)}. " + "; ".join(versions) + "."), ""]
     lines += [*legend(found), ""]
     lines += tables(found, names)
     lines += ["### Properties", "", *properties(found, names), "", "### Wrong, refused, not fused, in doubt", "", *notes(found, names)]
-    lines += [f"- {name}: not run here: {why}" for name, (rows, why) in found.items() if not rows]
+    for name, (rows, why) in found.items():
+        lines += [] if rows else wrapped(f"- {name}: not run here: {why}")
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "bench/results"
@@ -17,9 +18,9 @@ PAGE = ROOT / "docs/results.md"
 KINDS = ("goal", "peer")
 HEAD = """# Results on each kind of host
 
-Made by `scripts/results.py` from the files in [bench/results](../bench/results); edit neither by hand. The head of `bench/goals.txt`
-says what a goal measures, [performance.md](performance.md) how, and why goals are missed; [peers.md](peers.md) how peers are
-compared. A figure is of that host and that day, and a figure of one kernel says nothing about a model.
+Made by `scripts/results.py` from the files in [bench/results](../bench/results); edit neither by hand. The head of
+`bench/goals.txt` says what a goal measures, [performance.md](performance.md) how, and why goals are missed; [peers.md](peers.md)
+how peers are compared. A figure is of that host and that day, and a figure of one kernel says nothing about a model.
 """
 
 
@@ -74,6 +75,10 @@ def dates(lines):
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
+def wrapped(text):
+    return textwrap.wrap(text, 130, break_long_words=False, break_on_hyphens=False)
+
+
 def number(value, digits):
     return "-" if value is None else f"{value:.{digits}f}"
 
@@ -81,9 +86,9 @@ def number(value, digits):
 def goals(lines):
     count = {word: sum(x["floor_met"] == word for x in lines) for word in ("met", "not met", "not run here")}
     aims = [x["aim_met"] for x in lines if x["aim"] is not None]
-    text = [f"Goals, last run {dates(lines)}, tileproof {lines[-1]['version']}: " + ", ".join(f"{n} floors {w}" for w, n in count.items())]
-    text[0] += f"; {aims.count('met')} of {len(aims)} aims met. In % or as the metric says; in brackets the 99 % interval of a share; of best: the"
-    text[0] += " best call over the highest limit seen."
+    head = f"Goals, last run {dates(lines)}, tileproof {lines[-1]['version']}: " + ", ".join(f"{n} floors {w}" for w, n in count.items())
+    head += f"; {aims.count('met')} of {len(aims)} aims met. In % or as the metric says; in brackets the 99 % interval of a share; of best: the"
+    text = wrapped(head + " best call over the highest limit seen.")
     text += ["", "| goal | kernel | figure | of best | floor | aim | floor is |", "|---|---|---:|---:|---:|---:|---|"]
     for x in lines:
         interval = f" [{x['low']:.1f}, {x['high']:.1f}]" if x.get("low") and x.get("high") else ""
@@ -106,11 +111,11 @@ def cell(entry):
 def peers(lines):
     names = list(dict.fromkeys(x["peer"].split()[0] for x in lines))
     verdicts = [x["verdict"] for x in lines]
-    text = [f"Beside other libraries, last run {dates(lines)}: " + ", ".join(dict.fromkeys(x["peer"] for x in lines)) + "."]
-    text += [
+    text = wrapped(f"Beside other libraries, last run {dates(lines)}: " + ", ".join(dict.fromkeys(x["peer"] for x in lines)) + ".")
+    text += wrapped(
         "Time of the peer over tileproof's, 99 % interval in brackets: above 1 tileproof is faster, bold where it is behind, in round brackets where the "
         f"control failed. Ahead in {verdicts.count('ahead')}, even in {verdicts.count('even')}, behind in {verdicts.count('behind')}."
-    ]
+    )
     text += ["", "| problem | threads | ours, ms | " + " | ".join(names) + " |", "|---|---:|---:|" + "---:|" * len(names)]
     found = {key(x): x for x in lines}
     for row, threads in dict.fromkeys((x["row"], x["threads"]) for x in lines):

@@ -2,21 +2,21 @@
 /*
  * tileproof check: a list of named cases, each run for every kernel.
  *
- *     check.c             options, threads, the walk over the list
- *     check_case.c        building the list, running one case
- *     check_grid.c        the generated grid
- *     check_definition.c  the definition once more, against the library's own
- *     check_values.c      hostile cases whose answer is known by hand
- *     check_large.c       of values near FLT_MAX, and of rows with nothing but a sink
- *     check_poison.c      NaN and infinity, where they may and may not reach
- *     check_identity.c    two runs that must agree, bit for bit or within the bound
- *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
- *     check_cache.c       few rows; caches in pages, lists and latent form
- *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
- *     check_backward.c    gradients: a grid of their own, bits, what may not be reached
- *     check_report.c      failures with repro lines, the table, the states
- *     record.c            --record: a device that passed, in a lock
- *     check_random*.c     --random: check_random.h
+ *     check.c       options, threads, the walk over the list
+ *     case.c        building the list, running one case
+ *     grid.c        the generated grid
+ *     definition.c  the definition once more, against the library's own
+ *     values.c      hostile cases whose answer is known by hand
+ *     large.c       of values near FLT_MAX, and of rows with nothing but a sink
+ *     poison.c      NaN and infinity, where they may and may not reach
+ *     identity.c    two runs that must agree, bit for bit or within the bound
+ *     promise.c     what stays the same or must change: threads, layouts, knobs, receipts
+ *     cache.c       few rows; caches in pages, lists and latent form
+ *     masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
+ *     backward.c    gradients: a grid of their own, bits, what may not be reached
+ *     report.c      failures with repro lines, the table, the states
+ *     record.c      --record: a device that passed, in a lock
+ *     random*.c     --random: random.h
  */
 #ifndef TILEPROOF_CLI_CHECK_CHECK_H
 #define TILEPROOF_CLI_CHECK_CHECK_H
@@ -84,7 +84,7 @@ struct check_kernels {
     int absent_count;
 };
 
-/* check_case.c. The name becomes "group/text" plus the words of the style; every case wants lse
+/* case.c. The name becomes "group/text" plus the words of the style; every case wants lse
    unless the style says otherwise afterwards. */
 struct check_case *check_add(struct check_list *list, const char *group, const char *label,
                              check_function function, struct tensors_style style,
@@ -123,10 +123,10 @@ int check_same_rows(struct check_env *env, const char *what, const struct tensor
 void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, int64_t from_seq,
                 enum tensor_id id, int64_t tokens);
 
-/* check_masks.c: is the bias of this pair -inf? */
+/* masks.c: is the bias of this pair -inf? */
 int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row, int64_t key);
 
-/* check_definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. -1:
+/* definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. -1:
    it has a kind that is not defined there. */
 int check_visible(const struct tensors *tensors, tp_row at, int64_t key);
 
@@ -149,7 +149,7 @@ int check_record_asked(const struct options *options);
 /* Writes it, if no case failed. The outcomes are of one kernel. Exit code, reason printed. */
 int check_record(const struct options *options, const struct check_list *list, const struct outcome_of *outcomes);
 
-/* check_report.c */
+/* report.c */
 void check_print_failure(const struct check_case *test, const tp_kernel_info *kernel,
                          const char *reason, uint64_t seed);
 /* The table and the states; returns the number of failures. */

@@ -2,8 +2,8 @@
 /*
  * tileproof check --random: problems drawn over all words of the text form at once, with data to match. A trial is a
  * text: the problem's words, then words with an @ that say how its tensors lie and what is in them. Text and seed
- * are all of it: the same two give the same numbers and runs, whatever drew them. A finding may depend on more, since a
- * worker's contexts serve trial after trial; one that needs the trials before it is said to pass alone.
+ * are all of it: the same two give the same numbers and runs, whatever drew them. A failure may also depend on earlier
+ * trials in the same worker, because its contexts serve trial after trial. If it does not repeat alone, the report says so.
  *
  *     random.c            options, the walk, failures as they come
  *     random_draw.c       a problem text from dice, by a table of words
@@ -60,7 +60,7 @@ void trial_draw(struct trial *trial, uint64_t seed, int64_t number);
 /* Reads a text. 0, or nonzero and the reason. */
 int trial_read(struct trial *trial, const char *text, uint64_t seed, char *reason, size_t size);
 
-/* check_random_draw.c: the words it can draw; NULL ends the list. Names are those of the parser. */
+/* random_draw.c: the words it can draw; NULL ends the list. Names are those of the parser. */
 const char *draw_word(int index);
 enum draw_kind { DRAW_FORWARD, DRAW_LISTS, DRAW_BACKWARD, DRAW_KINDS };
 enum { DRAFT_PACKS = 2, DRAFT_KEPT = 64 }; /* of draft.taken: how q and keys lie was said */
@@ -77,7 +77,7 @@ struct draft {
     int64_t heads, kv_heads, dim, dim_v, keys, rows, cost; /* cost: pairs times head dims that are allowed */
 };
 void draft_say(struct draft *draft, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* check_random_shapes.c: words with numbers that depend on each other. */
+/* random_shapes.c: words with numbers that depend on each other. */
 void draw_heads(struct draft *draft);
 void draw_dims(struct draft *draft);
 void draw_dtypes(struct draft *draft);
@@ -85,14 +85,14 @@ void draw_lengths(struct draft *draft); /* b, q and k */
 void draw_sequences(struct draft *draft);
 int64_t draw_number(struct draft *draft, int64_t max); /* 0..max, often at a border */
 
-/* check_random_traits.c */
+/* random_traits.c */
 void traits_draw(struct trial *trial, struct draft *draft, char *text, size_t size);
 int traits_read(struct trial *trial, const char *word); /* nonzero: no such word */
 const char *trait_word(int index);                     /* NULL ends the list */
 /* Nonzero and the reason: two words of which one leaves nothing to the other. */
 int traits_clash(const struct trial *trial, char *reason, size_t size);
 
-/* check_random_data.c: what every row sees, by the manual; with lists, how often. */
+/* random_data.c: what every row sees, by the manual; with lists, how often. */
 struct visibility {
     int64_t heads;    /* 1 where all see the same */
     int64_t *start;   /* by sequence */
@@ -132,22 +132,22 @@ void kept_destroy(struct kept *kept);
 
 void subject_step(struct subject *subject, const char *name);
 int try_threads(const struct subject *subject); /* tasks of its first run */
-/* check_random_try.c: 0, or nonzero and env->reason. */
+/* random_try.c: 0, or nonzero and env->reason. */
 int subject_create(struct subject *subject, struct check_env *env, const struct trial *trial);
 void subject_destroy(struct subject *subject);
 int subject_try(struct subject *subject);
-int try_gradients(struct subject *subject); /* check_random_gradients.c */
+int try_gradients(struct subject *subject); /* random_gradients.c */
 /* With ordinary values no float comes near its end, and every row has a bound. */
 int trial_is_ordinary(const struct trial *trial);
 /* Can the kernel's loops be asked for by name? */
 int has_loops(const struct check_env *env);
 /* The counts of a receipt against brute force. */
 int try_receipt(struct subject *subject, const tp_receipt *receipt);
-/* check_random_cuts.c, check_random_views.c: against the bits that were kept. */
+/* random_cuts.c, random_views.c: against the bits that were kept. */
 int try_cuts(struct subject *subject, const struct kept *first);
 int try_views(struct subject *subject, const struct kept *first);
 
-/* check_random_apart.c */
+/* random_isolated.c */
 enum verdict { TRIAL_PASSED, TRIAL_FAILED, TRIAL_BEYOND };
 struct finding {
     int64_t number;
@@ -178,10 +178,10 @@ int isolated_walk(struct isolated *isolated);
 /* One trial on one kernel, in a process of its own. */
 void isolated_one(const struct isolated *isolated, const struct trial *trial, int kernel, struct finding *finding);
 
-/* check_random_shrink.c: replaces the trial and the finding by smaller ones that fail alike, for a minute at most. */
+/* random_shrink.c: replaces the trial and the finding by smaller ones that fail alike, for a minute at most. */
 void shrink(const struct isolated *isolated, struct trial *trial, struct finding *finding);
 
-/* check_random_cover.c */
+/* random_cover.c */
 struct cover;
 struct cover *cover_new(void);
 void cover_add(struct cover *cover, const struct trial *trial);
@@ -190,7 +190,7 @@ int cover_never(const struct cover *cover); /* words that were not drawn */
 int cover_print(const struct cover *cover, const struct check_kernels *kernels, int verbose);
 void cover_free(struct cover *cover);
 
-/* check_random.c */
+/* random.c */
 int command_check_random(const struct options *options, const struct check_kernels *kernels, int threads);
 int command_check_problem(const struct options *options, const struct check_kernels *kernels, int threads);
 

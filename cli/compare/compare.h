@@ -2,9 +2,9 @@
 /*
  * tileproof compare: two files of `bench -o jsonl` that were recorded one after the other.
  *
- *     compare.c         the command: rows that belong together, buckets, the report
- *     compare_file.c    the files
- *     compare_judge.c   what two rows say of each other
+ *     compare.c   the command: rows that belong together, buckets, the report
+ *     file.c      the files
+ *     judge.c     what two rows say of each other
  */
 #ifndef TILEPROOF_CLI_COMPARE_COMPARE_H
 #define TILEPROOF_CLI_COMPARE_COMPARE_H

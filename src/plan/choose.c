@@ -22,8 +22,7 @@ static void add_forbidden(const tp__option *option, const tp_problem *problem, c
 }
 
 /* Lower: a better fused candidate of this host, on the same device, could serve the problem as well as this one. Asked before
-   anything that
-   people forbid is among the reasons: what is disabled by hand still counts as something the host could do. */
+   anything that people forbid is among the reasons: what is disabled by hand still counts as something the host could do. */
 static tp_tier tier_of(const tp__rules *rules, const tp_decision *decision, int index) {
     if (!rules->options[index].executor->fused) return TP_TIER_MATH;
     uint32_t lacks = tp__decision_codes(decision, index);

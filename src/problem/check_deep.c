@@ -81,7 +81,7 @@ static int64_t row_start(const tp_problem *problem, const tp_tensors *tensors, c
                                              : place.k;
 }
 
-/* A number of no page: no row sees the key, or the call would have been refused. */
+/* True if the table entry is no valid page. Then no row sees the key; otherwise the call was refused earlier. */
 static int is_nowhere(const tp_problem *problem, const tp_tensors *tensors, const walk *w, int64_t seq,
                       int64_t token) {
     if (w->of_q || problem->kv_layout != TP_PAGED) return 0;

@@ -2,8 +2,7 @@
 /*
  * Programs and libraries of different versions. These tests are compiled twice: as they are, against a library whose structs
  * have each one field more at their end (scripts/grow_header.py); and with those structs, against the library as it is. The
- * program
- * is then the newer one. Every struct that it gives lies directly in front of memory that may not be touched.
+ * program is then the newer one. Every struct that it gives lies directly in front of memory that may not be touched.
  */
 #ifndef TP_TESTS_GROWTH_H
 #define TP_TESTS_GROWTH_H

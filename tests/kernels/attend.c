@@ -3,8 +3,7 @@
 #include "kernels/tile.h"
 
 /* o of one row against what it must be. A row that a NaN score reached is NaN throughout, unless dropout took the pair: its l is
-   NaN
-   all the same. */
+   NaN all the same. */
 static void check_o(struct trial *t, const struct tile *tile, const struct tile_row *expected, int64_t i, const float *o) {
     for (int64_t x = 0; x < tile->dv; x++)
         if (expected->spoilt || isnan(expected->o[x])) {

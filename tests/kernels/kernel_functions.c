@@ -5,8 +5,7 @@
  *     kernel_functions [--seed N] [--trials N] [--only TEXT] [--bench]
  *
  * --only takes functions whose name has the text. A failure names its seed and trial; --first N goes straight there. --bench
- * times each
- * function at a typical size instead: best of some milliseconds, for one call.
+ * times each function at a typical size instead: best of some milliseconds, for one call.
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows against a block of keys, as attend, math and backward get them: which keys each row sees, by intervals or bits; what
- * changes
- * scores; dropout. Keys that a row does not see may hold NaN, which must not reach it. The scores in double, and how far a
- * kernel's may be off.
+ * changes scores; dropout. Keys that a row does not see may hold NaN, which must not reach it. The scores in double, and how
+ * far a kernel's may be off.
  */
 #ifndef TP_TESTS_KERNELS_TILE_H
 #define TP_TESTS_KERNELS_TILE_H

@@ -56,8 +56,7 @@ float any_value(struct trial *t);
 float as_held(tp_dtype dtype, float value);
 
 /* Memory of exactly these bytes, aligned to the unit and to nothing else, with a page without access on one side. Inputs are
-   filled
-   in first, and cannot be written once the trial runs. */
+   filled in first, and cannot be written once the trial runs. */
 void *input(struct trial *t, int64_t count, size_t unit);
 void *output(struct trial *t, int64_t count, size_t unit);
 float *input_floats(struct trial *t, int64_t count);  /* of any value */
@@ -81,8 +80,7 @@ void wrong(struct trial *t, const char *format, ...) __attribute__((format(print
 /* Fails it unless both are the same float, NaN whatever its bits. */
 void expect_same(struct trial *t, const char *what, int64_t row, int64_t column, float got, float expected);
 /* Unless the error is within the tolerance. Where the expected value is not finite, or the tolerance is not: NaN must be NaN,
-   infinity
-   that infinity or NaN, and anything is right where no tolerance is known. */
+   infinity that infinity or NaN, and anything is right where no tolerance is known. */
 void expect_near(struct trial *t, const char *what, int64_t row, int64_t column, float got, double expected, double tolerance);
 
 static inline int64_t up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of weights that stay floats, from packed pairs of keys: one chain from o*c on, keys ascending, as pv has it. It is
- * decode's way: a row's bits must not depend on which of the two its neighbours make it take.
+ * Values of weights that stay floats, from packed pairs of keys: one chain from o*c on, keys ascending, as pv has it.
+ * Decode takes values in place (pv) or packed (this). Which one may depend on a row's neighbours, so both must give a row the
+ * same bits.
  */
 #ifndef TP_KERNELS_BF16_ORDERED_H
 #define TP_KERNELS_BF16_ORDERED_H

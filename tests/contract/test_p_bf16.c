@@ -175,7 +175,8 @@ static void elements_of_every_size(void **state) {
             for (int which = CALL_Q; which <= CALL_V; which++)
                 for (int s = 0; s < COUNT(sizes) + COUNT(bad); s++) {
                     int finite = s < COUNT(sizes);
-                    int64_t token = which == CALL_Q ? rows / 2 : keys - 1 - s % 3, head = 0, x = s % 3;
+                    int64_t token = which == CALL_Q ? rows / 2 : keys - 1 - s % 3, head = 0;
+                    int64_t x = s * 13 % (which == CALL_V ? c->problem.head_dim_v : c->problem.head_dim_qk); /* any lane */
                     float was = call_get(c, which, seq, token, head, x), value = finite ? sizes[s] : bad[s - COUNT(sizes)];
                     if (which != CALL_V && finite && fabsf(value) > 1) value = 0x1p20f; /* its products must not overflow */
                     call_set(c, which, seq, token, head, x, value);
@@ -196,17 +197,20 @@ static void elements_of_every_size(void **state) {
         }
 }
 
-/* Q K^T loses nothing: the product of a subnormal and a large element is there, and so is a score as small as that. */
+/* Q K^T loses nothing: the product of a subnormal and a large element is there, and so is a score as small as that, wherever in
+   the head dim they meet. */
 static void small_products_count(void **state) {
     (void)state;
+    static const int places[] = {0, 1, 9, 31, 37};
     const char *kernel;
     for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
-        for (int small = 0; small < 2; small++) {
-            call *c = call_new("q26 k1 d2 bf16->f32 scale=1 p=bf16", NULL);
-            for (int64_t r = 0; r < 26; r++)
-                for (int x = 0; x < 2; x++) call_set(c, CALL_Q, 0, r, 0, x, x == 0 ? (small ? 0x1p-130f : 0x1p127f) : 0);
-            call_set(c, CALL_K, 0, 0, 0, 0, small ? 0x1p120f : 0x1p-127f);
-            call_set(c, CALL_K, 0, 0, 0, 1, 0);
+        for (int n = 0; n < COUNT(places) * 2; n++) {
+            const int small = n % 2, place = places[n / 2];
+            call *c = call_new("q26 k1 d40/2 bf16->f32 scale=1 p=bf16", NULL);
+            for (int x = 0; x < 40; x++) {
+                for (int64_t r = 0; r < 26; r++) call_set(c, CALL_Q, 0, r, 0, x, x != place ? 0 : small ? 0x1p-130f : 0x1p127f);
+                call_set(c, CALL_K, 0, 0, 0, x, x != place ? 0 : small ? 0x1p120f : 0x1p-127f);
+            }
             call_run(c, &(call_how){.kernel = kernel, .strategy = "prefill"}, NULL);
             for (int64_t r = 0; r < 26; r++) {
                 assert_true(call_get(c, CALL_LSE, 0, r, 0, 0) == (small ? 0x1p-10f : 1.0f));

@@ -18,7 +18,7 @@ static int tasks(struct subject *s, const struct kept *first) {
         char what[64];
         int pooled = ways[i].entry == ENTRY_POOL;
         if (s->env->device != TP_CPU && i > 1) break;     /* a device knows no tasks */
-        if (pooled && s->trial->seed % 16) continue; /* dear: see check_random_apart.c */
+        if (pooled && s->trial->seed % 16) continue; /* dear: see random_isolated.c */
         snprintf(what, sizeof what, "%d tasks%s over old bytes %#x", ways[i].threads,
                  ways[i].entry == ENTRY_SERIAL ? "" : " on threads", (unsigned)ways[i].poison);
         subject_step(s, what);

@@ -11,7 +11,7 @@
  *     check_poison.c      NaN and infinity, where they may and may not reach
  *     check_identity.c    two runs that must agree, bit for bit or within the bound
  *     check_promise.c     what stays the same or must change: threads, layouts, knobs, receipts
- *     check_cache.c       few rows; caches in pages, lists and latent form
+ *     check_cache.c       few rows; caches in pages, by sparse indices and in latent form
  *     check_masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
  *     check_backward.c    gradients: a grid of their own, bits, what may not be reached
  *     check_report.c      failures with repro lines, the table, the states
@@ -126,7 +126,7 @@ void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, 
 /* check_masks.c: is the bias of this pair -inf? */
 int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row, int64_t key);
 
-/* check_definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. -1:
+/* check_definition.c: does the mask let this row see this key? By the manual, not by the library; sparse indices aside. -1:
    it has a kind that is not defined there. */
 int check_visible(const struct tensors *tensors, tp_row at, int64_t key);
 

@@ -150,7 +150,7 @@ static void rows_that_see_nothing_at_both_ends(void **state) {
             call *one = call_new(cases[n].text, NULL), *many = call_new(cases[n].text, NULL);
             call *const both[] = {one, many};
             for (int i = 0; n == 1 && i < 2; i++) { /* lists {}, {0}, {} */
-                int32_t *lists = both[i]->held.indices[INDEX_LISTS];
+                int32_t *lists = both[i]->held.indices[INDEX_SPARSE];
                 int64_t stride = both[i]->tensors.sparse_stride;
                 lists[0] = lists[2 * stride] = lists[stride + 1] = -1;
                 lists[stride] = 0;

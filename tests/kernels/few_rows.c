@@ -7,9 +7,9 @@ static void keys_of_floats(struct trial *t, struct keys *keys, int dtype, int64_
     keys_make(t, keys, (tp_dtype)dtype, count, first, last, d);
 }
 
-static void make(struct trial *t, struct keys *keys, int64_t *block, int64_t most) {
+static void make(struct trial *t, struct keys *keys, int64_t *block, int64_t max) {
     int64_t d = up(pick(t, "d", 1, 150, 128), t->dtype == TP_I4 ? 2 : (int)t->dtype == TP__Q8_0 ? TP__GROUP : 1);
-    *block = up(pick(t, "block", 1, most, most), t->set->nr);
+    *block = up(pick(t, "block", 1, max, max), t->set->nr);
     int64_t first = pick(t, "first", 0, *block - 1, 0), last = pick(t, "last", first + 1, *block, *block);
     (t->dtype > TP_BF16 ? codes_make : keys_of_floats)(t, keys, t->dtype, *block, first, last, d);
 }

@@ -104,8 +104,7 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 
 /* Keys of one token: steps of a length that meets every key before it comes back. Indices that are not promised
    sorted may be more than there are keys, and come back then; one of four others names each key twice. */
-static void fill_sparse_row(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,
-                      int64_t *scratch, int empty) {
+static void fill_sparse_row(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits, int64_t *scratch, int empty) {
     const tp_problem *problem = &tensors->problem;
     int64_t max = problem->sparse_len, twice = !problem->sparse_sorted && bits >> 62 == 0 ? 2 : 1;
     if (max > keys && (problem->sparse_sorted || !keys)) max = keys;
@@ -119,10 +118,8 @@ static void fill_sparse_row(struct tensors *tensors, int64_t row, int64_t keys, 
     if (empty) count = 0;
     for (int64_t i = 0; i < count; i++) scratch[i] = (start + i / twice * (step % keys)) % keys;
     if (problem->sparse_sorted) qsort(scratch, (size_t)count, sizeof *scratch, by_value);
-    for (int64_t i = 0; i < count; i++)
-        set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + i, scratch[i]);
-    if (count < problem->sparse_len)
-        set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + count, -1);
+    for (int64_t i = 0; i < count; i++) set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + i, scratch[i]);
+    if (count < problem->sparse_len) set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + count, -1);
 }
 
 static int64_t sparse_row(const struct tensors *tensors, int64_t seq, int64_t token) {
@@ -136,9 +133,8 @@ static int fill_sparse(struct tensors *tensors, uint64_t seed) {
     if (!scratch) return 1;
     for (int64_t s = 0; s < tensors->sequences; s++)
         for (int64_t t = 0; t < tensors->q_lens[s]; t++, index++)
-            fill_sparse_row(tensors, sparse_row(tensors, s, t), tensors->kv_lens[s],
-                      random_bits(seed, STREAM_SPARSE, index), scratch,
-                      tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
+            fill_sparse_row(tensors, sparse_row(tensors, s, t), tensors->kv_lens[s], random_bits(seed, STREAM_SPARSE, index),
+                            scratch, tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
     free(scratch);
     return 0;
 }
@@ -231,7 +227,7 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t strea
 }
 
 static int fill_tables(struct tensors *tensors, uint64_t seed) {
-    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len     ? mark_sparse
+    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len   ? mark_sparse
                                                             : is_plain(&tensors->problem) ? mark_hull
                                                                                           : mark_exactly;
     int64_t slots = tensors->call.page_slots, pages = tensors->call.pages;

@@ -187,10 +187,8 @@ static void add_sparse(struct check_list *list) {
     for (size_t t = 0; t < COUNT(texts); t++)
         for (int sorted = 0; sorted < 2; sorted++)
             for (int variant = 0; variant < 3; variant++) {
-                struct tensors_style style = {.lse = 1,
-                                              .short_sparse = variant != 1,
-                                              .index64 = variant == 2,
-                                              .ragged = variant == 2};
+                struct tensors_style style = {
+                    .lse = 1, .short_sparse = variant != 1, .index64 = variant == 2, .ragged = variant == 2};
                 char text[160];
                 snprintf(text, sizeof text, "%s%s", texts[t],
                          sorted         ? masks[variant]

@@ -122,8 +122,8 @@ tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *te
     return TP_OK;
 }
 
-static tp_status check_sparse_row(const tp_problem *p, const tp_tensors *t, int64_t seq,
-                            const tp__sequence *s, int64_t token, tp_error *error) {
+static tp_status check_sparse_row(const tp_problem *p, const tp_tensors *t, int64_t seq, const tp__sequence *s, int64_t token,
+                                  tp_error *error) {
     int64_t last = -1;
     tp__interval seen = {0, 0}; /* whose pages must be there */
     if (p->kv_layout == TP_PAGED)
@@ -163,8 +163,7 @@ static tp_status check_sparse(const tp_problem *p, const tp_tensors *t, tp_error
         TP_REQUIRE(s.q_len == 0 || t->sparse_indices != NULL, error, TP_INVALID,
                    "sparse_indices is NULL with sparse_len %lld: every row needs its list",
                    (long long)p->sparse_len);
-        for (int64_t token = 0; token < s.q_len; token++)
-            TP_TRY(check_sparse_row(p, t, seq, &s, token, error));
+        for (int64_t token = 0; token < s.q_len; token++) TP_TRY(check_sparse_row(p, t, seq, &s, token, error));
     }
     return TP_OK;
 }

@@ -64,8 +64,7 @@ int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64
 /* Rows of sparse indices that a call has: one for each token of q. */
 int64_t tp__sparse_rows(const tp_problem *problem, const tp_tensors *tensors);
 /* How many sparse indices a token has, and which key stands in a slot. */
-int64_t tp__sparse_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
-                       int64_t token);
+int64_t tp__sparse_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq, int64_t token);
 int64_t tp__sparse_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
 
 /* The rules of page tables, sparse indices and a latent cache, once everything else has been found right: in time

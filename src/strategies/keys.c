@@ -5,8 +5,7 @@
 
 tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t token) {
     tp__keys keys = {problem, tensors, tp__sequence_at(problem, tensors, index), index, token, 0, 0};
-    keys.count = problem->sparse_len > 0 ? tp__sparse_count(problem, tensors, &keys.seq, token)
-                                       : keys.seq.kv_len;
+    keys.count = problem->sparse_len > 0 ? tp__sparse_count(problem, tensors, &keys.seq, token) : keys.seq.kv_len;
     return keys;
 }
 

@@ -20,7 +20,7 @@ struct tile {
     float *v_scale;                        /* [block]; NULL: none */
     int k_found, v_found;
     double p_error; /* relative, of weights as they meet v */
-    double min_weight;   /* smaller weights may be 0 */
+    double min_weight; /* smaller weights may be 0 */
     int32_t *lo, *hi;
     uint64_t *bits; /* NULL: none */
     int64_t bit_words;

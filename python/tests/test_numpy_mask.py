@@ -7,7 +7,7 @@ import reference
 import tileproof
 from masks import Call
 from tileproof import Mask
-from tileproof._mask import _of_numbers
+from tileproof._mask import _complete, _of_numbers
 
 
 def data(random, *shape):
@@ -102,6 +102,14 @@ class Masks(unittest.TestCase):
                             _of_numbers(kind, values)(*some[:i], min - 1, *some[i + 1 :])
         with self.assertRaisesRegex(TypeError, r"Mask.window takes 2 numbers \(left, right\), 1 were given"):
             _of_numbers("window", (("left", -1), ("right", -1)))(3)
+
+        class More(Mask):  # with a kind that the library does not have
+            pass
+
+        _complete(More, [("dilated", (("stride", 1), ("offset", 0)), 0), ("causal", (), 0), ("bits", (), 1)])
+        self.assertEqual(More.dilated(3, 1)._tree, "dilated:3:1")
+        self.assertIs(More.causal, Mask.causal)
+        self.assertFalse(hasattr(More, "bits"))
 
     def test_plans(self):
         random = np.random.default_rng(4)

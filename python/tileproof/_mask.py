@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, Union
 
 from . import _core
 
@@ -157,6 +157,11 @@ def _of_numbers(kind: str, values: Tuple[Tuple[str, int], ...]) -> Callable[...,
     return make
 
 
-for _kind, _values, _data in _core.mask_kinds():  # what the library's table has beyond the constructors above
-    if not _data and not hasattr(Mask, _kind):
-        setattr(Mask, _kind, staticmethod(_of_numbers(_kind, _values)))
+def _complete(masks: Type[Mask], table: List[Tuple[str, Tuple[Tuple[str, int], ...], int]]) -> None:
+    """Constructors of what the library's table has beyond those above, as far as it needs no arrays."""
+    for kind, values, data in table:
+        if not data and not hasattr(masks, kind):
+            setattr(masks, kind, staticmethod(_of_numbers(kind, values)))
+
+
+_complete(Mask, _core.mask_kinds())

@@ -228,8 +228,8 @@ static void bad_lists(void **state) {
     (void)state;
     static const char text[] = "h2/1 q2 k40 d8 f32 sparse-sorted=6";
     call *c = call_new(text, NULL);
-    int32_t *lists = c->held.indices[INDEX_SPARSE];
-    lists[c->tensors.sparse_stride] = lists[c->tensors.sparse_stride + 1] = 5;
+    int32_t *indices = c->held.indices[INDEX_SPARSE];
+    indices[c->tensors.sparse_stride] = indices[c->tensors.sparse_stride + 1] = 5;
     REFUSED(c, "token 1, entry 1 is 5 after 5", "ascends");
     c = call_new("h2/1 q2 k40 d8 f32 sparse=6", NULL);
     ((int32_t *)c->held.indices[INDEX_SPARSE])[0] = 40;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs and libraries of different versions: tests/growth/growth.h. The headers of the later version are made by a script.
 set(grown ${CMAKE_BINARY_DIR}/grown)
-foreach(header tileproof.h tileproof_backend.h tileproof_cache.h tileproof_rope.h tileproof_proof.h)
+foreach(header tileproof.h tileproof_backend.h tileproof_cache.h tileproof_rope.h tileproof_proof.h tileproof_opencl.h)
   add_custom_command(OUTPUT ${grown}/${header}
     COMMAND python3 ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} ${grown}/${header}
     DEPENDS ${CMAKE_SOURCE_DIR}/scripts/grow_header.py ${CMAKE_SOURCE_DIR}/include/${header} VERBATIM)
@@ -17,8 +17,8 @@ target_compile_options(tileproof_grown PRIVATE -Wno-missing-field-initializers -
 add_dependencies(tileproof_grown grown_headers)
 
 # growth_old: a program of 0.2.0 with later libraries. growth_new: a later program with these libraries. growth_proof_old,
-# growth_proof_new: the same of tileproof_proof.h. growth_cache_*, growth_rope_*: of these headers. backend_old, backend_new: a
-# backend in place of a program.
+# growth_proof_new: the same of tileproof_proof.h. growth_cache_*, growth_rope_*, growth_opencl_*: of these headers. backend_old,
+# backend_new: a backend in place of a program.
 function(growth_test name source)
   foreach(age old new)
     add_executable(${name}_${age} ${CMAKE_SOURCE_DIR}/tests/growth/${source} ${CMAKE_SOURCE_DIR}/tests/growth/growth.c
@@ -49,4 +49,17 @@ if(TARGET tileproof_proof_shared)
   growth_test(growth_proof proof.c)
   target_link_libraries(growth_proof_old PRIVATE tileproof_proof_grown tileproof_grown ${CMOCKA_LIBRARY} m)
   target_link_libraries(growth_proof_new PRIVATE tileproof_proof_shared ${CMOCKA_LIBRARY} m)
+endif()
+
+# Without a device: the structs of the header are taken in and filled all the same.
+if(TARGET tileproof_opencl_shared)
+  add_library(tileproof_opencl_grown SHARED ${opencl_sources} ${opencl_embedded})
+  target_include_directories(tileproof_opencl_grown BEFORE PRIVATE ${grown} ${CMAKE_SOURCE_DIR}/opencl ${OPENCL_INCLUDE})
+  target_compile_definitions(tileproof_opencl_grown PRIVATE _GNU_SOURCE)
+  target_link_libraries(tileproof_opencl_grown PRIVATE m Threads::Threads ${CMAKE_DL_LIBS})
+  target_compile_options(tileproof_opencl_grown PRIVATE -Wno-missing-field-initializers)
+  add_dependencies(tileproof_opencl_grown grown_headers)
+  growth_test(growth_opencl opencl.c)
+  target_link_libraries(growth_opencl_old PRIVATE tileproof_opencl_grown tileproof_grown ${CMOCKA_LIBRARY} m)
+  target_link_libraries(growth_opencl_new PRIVATE tileproof_opencl_shared tileproof_shared ${CMOCKA_LIBRARY} m)
 endif()

@@ -31,7 +31,7 @@ static void put(void *to, long i, int half, float value) {
 /* Row r, query head h of a sequence whose keys begin at k0. seen: a byte a key. */
 static void attend(const struct runner *c, long r, long h, long k0, long keys, const char *seen) {
     const void *q = runner_tensor(c, "q"), *k = runner_tensor(c, "k"), *v = runner_tensor(c, "v");
-    double sum = 0, most = -INFINITY, *scores = calloc((size_t)(keys + c->dim_v), sizeof *scores), *o = scores + keys;
+    double sum = 0, max = -INFINITY, *scores = calloc((size_t)(keys + c->dim_v), sizeof *scores), *o = scores + keys;
     long row = r * c->heads + h, kv = h / (c->heads / c->kv_heads), half = c->dtype[0] == 'b';
     for (long key = 0; key < keys; key++) {
         if (!seen[key]) continue;
@@ -39,10 +39,10 @@ static void attend(const struct runner *c, long r, long h, long k0, long keys, c
             scores[key] += get(q, row * c->dim + x, half) * get(k, ((k0 + key) * c->kv_heads + kv) * c->dim + x, half);
         scores[key] *= c->scale;
         if (c->softcap > 0) scores[key] = c->softcap * tanh(scores[key] / c->softcap);
-        most = fmax(most, scores[key]);
+        max = fmax(max, scores[key]);
     }
     for (long key = 0; key < keys; key++) {
-        double p = seen[key] ? exp(scores[key] - most) : 0;
+        double p = seen[key] ? exp(scores[key] - max) : 0;
         sum += p;
         for (long x = 0; seen[key] && x < c->dim_v; x++) o[x] += p * get(v, ((k0 + key) * c->kv_heads + kv) * c->dim_v + x, half);
     }

@@ -3,7 +3,7 @@
  * Tensors of a problem with random content. A value depends only on (seed, tensor, logical index),
  * so the same seed gives the same numbers in every layout. Whatever is not part of a used row
  * (padding, gaps, slack, unused pages, and all of o and lse before a run) holds bytes 0xFF, which
- * is a NaN in every dtype; table entries and list entries that no row may look at hold numbers that
+ * is a NaN in every dtype; table entries and sparse indices that no row may look at hold numbers that
  * no pool and no sequence has.
  */
 #ifndef TILEPROOF_HARNESS_TENSORS_H
@@ -24,7 +24,7 @@ enum index_id {
     INDEX_KV_LENS,
     INDEX_K_PAGES,
     INDEX_V_PAGES,
-    INDEX_LISTS,
+    INDEX_SPARSE,
     INDEX_SHARED_WITH,
     INDEX_SHARED_LENS,
     INDEX_COUNT
@@ -45,19 +45,19 @@ struct tensors_style {
     int ragged;      /* start one element off, and leave gaps of three elements between rows, more between what holds rows */
     int slack;       /* unused tokens after each sequence, told by the used lengths */
     int two_tables;  /* paged: v has a table and an order of its own */
-    int short_lists; /* 1: three of four lists of keys end early, some at once; 2: one of three does; 0: none, where it may */
+    int short_sparse; /* 1: three of four rows' sparse indices end early, some at once; 2: one of three; 0: none, where it may */
     int repeat;  /* values recur: rows are cut from one short table, which fills large tensors fast
                   */
     double gain; /* q is multiplied by it; 0 means 1 */
     enum guarded_side guarded; /* every tensor and array lies against a page without access */
-    int empty_ends; /* the first and the last row of a sequence see nothing, where lists, bits or a bias decide */
+    int empty_ends; /* the first and the last row of a sequence see nothing, where sparse indices, bits or a bias decide */
     int extreme;    /* biases, slopes and sinks of every size a float has */
     int scattered;  /* what neighbouring rows see is far apart, where ids, positions, parents, bits or a callback decide */
     int prefixes;    /* cascade: 0: all sequences begin as the first one does, as far as they can; 1: in trees, by the seed */
     int shared_bias; /* strides of 0: 1 over rows, 2 over sequences, 3 over both */
     int shared_slopes; /* a stride of 0 over sequences */
-    int spare; /* tokens before and behind packed sequences and entries behind each list, all nobody's; a latent v lies at the
-                  end of k's rows */
+    int spare; /* tokens before and behind packed sequences and entries behind a row's sparse indices, all nobody's; a latent v
+                  lies at the end of k's rows */
     int exact; /* memory ends where its tensor does: no margin of poison behind it */
 };
 
@@ -92,7 +92,7 @@ void tensors_destroy(struct tensors *tensors);
 
 /* 0, or nonzero when memory ran out. */
 int tensors_fill(struct tensors *tensors, uint64_t seed);
-/* What masks, lists and page tables hold, and not q, k and v. Likewise. */
+/* What masks, sparse indices and page tables hold, and not q, k and v. Likewise. */
 int tensors_fill_indices(struct tensors *tensors, uint64_t seed);
 /* One of them alone, with normal numbers times gain. */
 void tensors_fill_one(struct tensors *tensors, enum tensor_id id, uint64_t seed, float gain);
@@ -129,7 +129,7 @@ void tensors_poison_row(struct tensors *tensors, enum tensor_id id, int64_t seq,
 double tensors_value(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head, int64_t x);
 float tensors_get(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token,
                   int64_t head, int64_t x);
-/* The i-th key that a token may look at, masks aside: by its list, or simply i. -1: no more. */
+/* The i-th key that a token may look at, masks aside: by its sparse indices, or simply i. -1: no more. */
 int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i);
 /* A row as floats, to be freed. */
 float *tensors_take_row(const struct tensors *tensors, enum tensor_id id, int64_t seq, int64_t token, int64_t head);
@@ -146,7 +146,7 @@ int tensors_fill_codes(struct tensors *tensors, enum tensor_id id, uint64_t seed
 /* The number of this index among those that fill a tensor. */
 float tensors_random(uint64_t seed, enum tensor_id id, uint64_t index, float gain);
 
-/* tensors_cache.c: page tables and lists of keys. The first allocates what the call needs besides
+/* tensors_cache.c: page tables and sparse indices. The first allocates what the call needs besides
    the pools, the second puts pages and keys into the seed's order; the data of masks is there, to tell which pages are
    seen. Both: nonzero when memory ran out. */
 int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths, const struct tensors_style *style); /* of a pool */

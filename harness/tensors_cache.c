@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Page tables and lists of keys: where a call finds its keys, and what must never be looked at. */
+/* Page tables and sparse indices: where a call finds its keys, and what must never be looked at. */
 #include "harness/tensors.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { GAP = 3, SPARE_PAGES = 2, SPARE_SLOTS = 1 };
 #define LOOK_MAX 0x1p22 /* rows, keys and heads that are asked for */
-enum random_stream { STREAM_PAGES = 301, STREAM_LISTS = 302, STREAM_PREFIXES = 303 };
+enum random_stream { STREAM_PAGES = 301, STREAM_SPARSE = 302, STREAM_PREFIXES = 303 };
 
 static int64_t pages_of(const tp_problem *problem, int64_t tokens) {
     return (tokens + problem->page_size - 1) / problem->page_size;
@@ -34,7 +34,7 @@ int64_t cache_pages(const tp_problem *problem, const tp_lengths *lengths, const 
     return used + used / 4 + SPARE_PAGES;
 }
 
-static int64_t list_rows(const struct tensors *tensors) {
+static int64_t sparse_rows(const struct tensors *tensors) {
     return tensors->problem.q_layout == TP_PACKED ? tensors->call.q_tokens
                                                   : tensors->sequences * tensors->call.q_len;
 }
@@ -74,10 +74,10 @@ int cache_create(struct tensors *tensors, int64_t pages) {
     if (!problem->sparse_len) return 0;
     call->sparse_stride = problem->sparse_len + (tensors->style.ragged || tensors->style.spare ? GAP : 0);
     size_t unit = tensors->style.index64 ? sizeof(int64_t) : sizeof(int32_t);
-    size_t entries = (size_t)(list_rows(tensors) * call->sparse_stride);
+    size_t entries = (size_t)(sparse_rows(tensors) * call->sparse_stride);
     /* numbers beyond every sequence */
     call->sparse_indices = guarded_take(tensors->style.guarded, entries * unit, unit, 0x7F);
-    tensors->indices[INDEX_LISTS] = (void *)(uintptr_t)call->sparse_indices;
+    tensors->indices[INDEX_SPARSE] = (void *)(uintptr_t)call->sparse_indices;
     return call->sparse_indices == NULL;
 }
 
@@ -102,16 +102,15 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* Keys of one token: steps of a length that meets every key before it comes back. A list that is not promised
-   sorted may be longer than there are keys, and comes back then; one of four others names each key twice. */
-static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits,
-                      int64_t *scratch, int empty) {
+/* Keys of one token: steps of a length that meets every key before it comes back. Indices that are not promised
+   sorted may be more than there are keys, and come back then; one of four others names each key twice. */
+static void fill_sparse_row(struct tensors *tensors, int64_t row, int64_t keys, uint64_t bits, int64_t *scratch, int empty) {
     const tp_problem *problem = &tensors->problem;
     int64_t max = problem->sparse_len, twice = !problem->sparse_sorted && bits >> 62 == 0 ? 2 : 1;
     if (max > keys && (problem->sparse_sorted || !keys)) max = keys;
     int64_t count = max;
-    int cut = tensors->style.short_lists == 1 ? bits % 4 != 0 : tensors->style.short_lists == 2 && bits % 3 == 0;
-    if (cut) /* one of eight lists is empty */
+    int cut = tensors->style.short_sparse == 1 ? bits % 4 != 0 : tensors->style.short_sparse == 2 && bits % 3 == 0;
+    if (cut) /* one of eight rows has none */
         count = bits % 8 == 1 ? 0 : (int64_t)(bits >> 40) % (max + 1);
     int64_t start = keys ? (int64_t)(bits >> 8 & 0xFFFFFFFF) % keys : 0;
     int64_t step = keys ? 1 + (int64_t)(bits >> 20 & 0xFFFFFFFF) % keys : 1;
@@ -119,26 +118,23 @@ static void fill_list(struct tensors *tensors, int64_t row, int64_t keys, uint64
     if (empty) count = 0;
     for (int64_t i = 0; i < count; i++) scratch[i] = (start + i / twice * (step % keys)) % keys;
     if (problem->sparse_sorted) qsort(scratch, (size_t)count, sizeof *scratch, by_value);
-    for (int64_t i = 0; i < count; i++)
-        set_index(tensors, INDEX_LISTS, row * tensors->call.sparse_stride + i, scratch[i]);
-    if (count < problem->sparse_len)
-        set_index(tensors, INDEX_LISTS, row * tensors->call.sparse_stride + count, -1);
+    for (int64_t i = 0; i < count; i++) set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + i, scratch[i]);
+    if (count < problem->sparse_len) set_index(tensors, INDEX_SPARSE, row * tensors->call.sparse_stride + count, -1);
 }
 
-static int64_t list_row(const struct tensors *tensors, int64_t seq, int64_t token) {
+static int64_t sparse_row(const struct tensors *tensors, int64_t seq, int64_t token) {
     return tensors->problem.q_layout == TP_PACKED ? tensors->q_start[seq] + token
                                                   : seq * tensors->call.q_len + token;
 }
 
-static int fill_lists(struct tensors *tensors, uint64_t seed) {
+static int fill_sparse(struct tensors *tensors, uint64_t seed) {
     uint64_t index = 0;
     int64_t *scratch = malloc((size_t)tensors->problem.sparse_len * sizeof *scratch);
     if (!scratch) return 1;
     for (int64_t s = 0; s < tensors->sequences; s++)
         for (int64_t t = 0; t < tensors->q_lens[s]; t++, index++)
-            fill_list(tensors, list_row(tensors, s, t), tensors->kv_lens[s],
-                      random_bits(seed, STREAM_LISTS, index), scratch,
-                      tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
+            fill_sparse_row(tensors, sparse_row(tensors, s, t), tensors->kv_lens[s], random_bits(seed, STREAM_SPARSE, index),
+                            scratch, tensors->style.empty_ends && (t == 0 || t == tensors->q_lens[s] - 1));
     free(scratch);
     return 0;
 }
@@ -146,8 +142,8 @@ static int fill_lists(struct tensors *tensors, uint64_t seed) {
 int64_t tensors_key(const struct tensors *tensors, int64_t seq, int64_t token, int64_t i) {
     int64_t sparse_len = tensors->problem.sparse_len;
     if (!sparse_len) return i < tensors->kv_lens[seq] ? i : -1;
-    int64_t row = list_row(tensors, seq, token) * tensors->call.sparse_stride;
-    return i < sparse_len ? get_index(tensors, INDEX_LISTS, row + i) : -1;
+    int64_t row = sparse_row(tensors, seq, token) * tensors->call.sparse_stride;
+    return i < sparse_len ? get_index(tensors, INDEX_SPARSE, row + i) : -1;
 }
 
 static int seen_by_any(const struct tensors *tensors, int64_t seq, int64_t key) {
@@ -187,7 +183,7 @@ static int is_plain(const tp_problem *problem) {
     return !problem->positions;
 }
 
-static void mark_listed(const struct tensors *tensors, int64_t seq, char *seen) {
+static void mark_sparse(const struct tensors *tensors, int64_t seq, char *seen) {
     int64_t key, rows = tensors->q_lens[seq], heads = is_plain(&tensors->problem) ? 1 : tensors->problem.q_heads;
     int sure = (double)rows * (double)tensors->problem.sparse_len * (double)heads > LOOK_MAX;
     for (int64_t t = 0; t < rows; t++)
@@ -231,7 +227,7 @@ static void shuffle(int64_t *order, int64_t count, uint64_t seed, uint64_t strea
 }
 
 static int fill_tables(struct tensors *tensors, uint64_t seed) {
-    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len     ? mark_listed
+    void (*mark)(const struct tensors *, int64_t, char *) = tensors->problem.sparse_len   ? mark_sparse
                                                             : is_plain(&tensors->problem) ? mark_hull
                                                                                           : mark_exactly;
     int64_t slots = tensors->call.page_slots, pages = tensors->call.pages;
@@ -269,6 +265,6 @@ static int fill_tables(struct tensors *tensors, uint64_t seed) {
 
 int cache_fill(struct tensors *tensors, uint64_t seed) {
     if (tensors->shared_with) fill_prefixes(tensors, seed);
-    return (tensors->problem.sparse_len && fill_lists(tensors, seed)) ||
+    return (tensors->problem.sparse_len && fill_sparse(tensors, seed)) ||
            (tensors->problem.kv_layout == TP_PAGED && fill_tables(tensors, seed));
 }

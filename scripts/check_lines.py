@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No line of C, and none of a document's paragraphs and lists, is longer than .clang-format's ColumnLimit; each row of a table is
-one line. check_lines.py [ROOT]"""
+"""No line of C, its tables and OpenCL kernels among it, and none of a document's paragraphs and lists, is longer than
+.clang-format's ColumnLimit; each row of a table is one line. check_lines.py [ROOT]"""
 import pathlib
 import re
 import sys
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1]).resolve()
 limit = int(re.search(r"^ColumnLimit: (\d+)$", (root / ".clang-format").read_text(), re.M)[1])
-FOLDERS = ("bench", "cli", "examples", "harness", "include", "proof", "python", "src", "tests")
-paths = sorted(p for f in FOLDERS for p in (root / f).rglob("*.[ch]"))
-documents = sorted([*root.glob("*.md"), *(p for f in (*FOLDERS, "docs", "opencl", "ops") for p in (root / f).rglob("*.md"))])
+FOLDERS = ("bench", "cli", "examples", "harness", "include", "opencl", "proof", "python", "src", "tests")
+SUFFIXES = {".c", ".h", ".inc", ".cl"}
+paths = sorted(p for f in FOLDERS for p in (root / f).rglob("*") if p.suffix in SUFFIXES)
+documents = sorted([*root.glob("*.md"), *(p for f in (*FOLDERS, "docs", "ops") for p in (root / f).rglob("*.md"))])
 bad = []
 
 

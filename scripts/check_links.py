@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every link, path, file name, test name and function that a document names exists. check_links.py [ROOT]"""
+"""Every link, path, file name, test name and function that a document names exists, and every C file that a comment of C names.
+check_links.py [ROOT]"""
 import fnmatch
 import os
 import pathlib
@@ -12,7 +13,9 @@ root = root if root.is_dir() else root.parent.parent
 SKIPPED = {"build", "dist", "node_modules"}
 HISTORY = {"CHANGELOG.md", "docs/upgrade.md"}  # name what is no more: only their links are checked
 NAMES_TESTS = {"docs/numerics.md", "tests/README.md"}  # "threads: `name`" is a function of test_threads.c there
+HEADERS = {"cmocka.h"}  # of other libraries
 EXAMPLES = {"twelve.c", "script.py"}  # files of the reader, not of the tree
+COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|(/\*.*?\*/|//[^\n]*)', re.S)  # a text is skipped: "//" may stand there
 FILE = r"[\w.*+-]+\.(?:c|h|inc|py|sh|cmake|toml|svg|md|yml)"
 TOPS = "bench|cli|cmake|docs|examples|harness|include|models|ops|proof|python|scripts|src|tests"
 
@@ -96,5 +99,13 @@ for document in sorted(path for path in files if path.endswith(".md")):
             seen += 1
             if f'name = "{name}"' not in mutants:
                 wrong(match.start(), f"mutant {name}: mutants.toml has none of this name")
-print("\n".join(bad) if bad else f"{seen} links, paths and names of documents exist")
+for path in sorted(path for path in files if path.endswith((".c", ".h", ".inc", ".cl"))):
+    text = (root / path).read_text(errors="replace")
+    for comment in COMMENT.finditer(text):
+        for match in re.finditer(r"(?<![\w./<>*-])(?:[\w-]+/)*[\w*-]+\.(?:c|h|inc|cl)(?![\w<(])", comment[1] or ""):
+            seen += 1
+            if match[0] not in HEADERS and not fnmatch.filter(files, match[0]) and not fnmatch.filter(files, f"*/{match[0]}"):
+                line = text.count("\n", 0, comment.start(1) + match.start()) + 1
+                bad.append(f"{path}:{line}: file {match[0]}: there is none")
+print("\n".join(bad) if bad else f"{seen} links, paths and names of documents and comments exist")
 sys.exit(bool(bad) or not seen)

@@ -122,9 +122,9 @@ def tables(found, names):
     return lines
 
 
-def some(names, most=4):
+def some(names, limit=4):
     names = list(dict.fromkeys(names))
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def notes(found, names):

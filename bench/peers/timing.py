@@ -28,10 +28,10 @@ def turn(variant, calls):
     return (wall_end - wall) / calls, (time.process_time() - cpu) / calls
 
 
-def calls_for(variant, seconds=0.004, most=20):
+def calls_for(variant, seconds=0.004, limit=20):
     """How many calls make a turn of at least so many seconds."""
     once, _ = turn(variant, 1)
-    return max(1, min(most, int(seconds / once) + 1))
+    return max(1, min(limit, int(seconds / once) + 1))
 
 
 def fastest(variants, tries=3):
@@ -43,14 +43,14 @@ def fastest(variants, tries=3):
     return min(variants, key=lambda v: best[v.name])
 
 
-def compare(ours, theirs, seconds, least, most):
+def compare(ours, theirs, seconds, min_turns, max_turns):
     """Turns in pairs, A B, B A, ... until the seconds are over; lists of (wall, cpu) of both."""
     calls = {id(v): calls_for(v) for v in (ours, theirs)}
     times = {id(ours): [], id(theirs): []}
     if ours is theirs:
         raise ValueError("an A/A control needs two variants")
     end = time.perf_counter() + seconds
-    while len(times[id(ours)]) < least or (time.perf_counter() < end and len(times[id(ours)]) < most):
+    while len(times[id(ours)]) < min_turns or (time.perf_counter() < end and len(times[id(ours)]) < max_turns):
         order = (ours, theirs) if len(times[id(ours)]) % 2 == 0 else (theirs, ours)
         for variant in order:
             times[id(variant)].append(turn(variant, calls[id(variant)]))

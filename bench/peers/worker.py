@@ -72,8 +72,8 @@ def served(peer, case, threads, oracle):
 
 
 def measure(ours, theirs, arguments):
-    least, most = (5, 5) if arguments.quick else (9, 25)
-    a, b = timing.compare(ours, theirs, 0 if arguments.quick else arguments.seconds, least, most)
+    min_turns, max_turns = (5, 5) if arguments.quick else (9, 25)
+    a, b = timing.compare(ours, theirs, 0 if arguments.quick else arguments.seconds, min_turns, max_turns)
     ratio = stats.paired([wall for wall, _ in a], [wall for wall, _ in b])
     cpu = [statistics.median(cpu / wall for wall, cpu in times) for times in (a, b)]
     return ratio, [statistics.median(wall for wall, _ in times) for times in (a, b)], cpu, len(a)

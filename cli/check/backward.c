@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "harness/mask_words.h"
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static const struct tensors_style plain = {.lse = 1};
@@ -301,18 +303,31 @@ static void add_layouts(struct check_list *list) {
         }
 }
 
+/* Some that are joined, then every word of the library's table. 0: no more. */
+static int mask_at(size_t index, char text[64]) {
+    static const char *const joined[] = {"causal window=9,0 first=6",
+                                         "causal prefix=33",
+                                         "causal window=7,0",
+                                         "causal bits",
+                                         "causal documents",
+                                         "causal spans",
+                                         "mask=bits,causal,or,window:30:4,and",
+                                         "causal positions"};
+    struct mask_word word;
+    if (index >= COUNT(joined) && !mask_word_at((int)(index - COUNT(joined)), &word)) return 0;
+    snprintf(text, 64, "%s", index < COUNT(joined) ? joined[index] : word.text);
+    return 1;
+}
+
 static void add_masks(struct check_list *list) {
-    static const char *const kinds[] = {"causal", "window=19,5", "causal window=7,0", "chunk=24", "causal prefix=33",
-                                        "prefix", "causal window=9,0 first=6", "causal documents", "causal spans",
-                                        "spans-and", "tree", "bits", "causal bits", "callback", "causal positions",
-                                        "mask=bits,causal,or,window:30:4,and"};
     static const char *const scores[] = {"softcap=3", "alibi", "bias=f32", "bias=bf16", "sinks", "qscale=0.4,16,1",
                                          "scale=-0.2", "scale=0", "dropout=0.3",
                                          "qscale=0.3,5,0 softcap=4 alibi bias=f16 sinks dropout=0.1 documents"};
     static const char *const shapes[] = {"h2/1 q70 k70 d40", "b2 h4/2 q33 k100 d64",
                                          "h4/2 seqs=1x40/90,1x9/9,1x3/30 d24/16 packed"};
+    char mask[64];
     for (size_t s = 0; s < COUNT(shapes); s++) {
-        for (size_t i = 0; i < COUNT(kinds); i++) add(list, plain, shapes[s], dtypes[(i + s) % 3], kinds[i]);
+        for (size_t i = 0; mask_at(i, mask); i++) add(list, plain, shapes[s], dtypes[(i + s) % 3], mask);
         for (size_t i = 0; i < COUNT(scores); i++) {
             char causal[96];
             snprintf(causal, sizeof causal, "causal %s", scores[i]);
@@ -321,10 +336,10 @@ static void add_masks(struct check_list *list) {
         }
     }
     static const char *const pairs[] = {"dropout=0.5", "softcap=2 alibi", "bias=f32", "sinks dropout=0.2"};
-    for (size_t i = 0; i < COUNT(kinds); i++)
+    for (size_t i = 0; mask_at(i, mask); i++)
         for (size_t k = 0; k < COUNT(pairs); k++) {
             char both[128];
-            snprintf(both, sizeof both, "%s %s", kinds[i], pairs[k]);
+            snprintf(both, sizeof both, "%s %s", mask, pairs[k]);
             add(list, plain, "h2/1 q40 k60 d24", dtypes[(i + k) % 3], both);
         }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Few rows, and caches in pages, lists and latent form: a grid, and runs that must agree bit for
+/* Few rows, and caches in pages, by sparse indices and in latent form: a grid, and runs that must agree bit for
  * bit. */
 #include "check/check.h"
 
@@ -176,7 +176,7 @@ static void add_masked(struct check_list *list) {
     }
 }
 
-static void add_lists(struct check_list *list) {
+static void add_sparse(struct check_list *list) {
     static const char *const texts[] = {
         "h4/2 q20 k300 d40 %s sparse%s=33", "b2 h16/2 q2 k2500 d16 %s sparse%s=1500",
         "h4/2 seqs=1x30/200,3x1/90,1x2/0 d24/16 %s packed-q paged=16 sparse%s=70",
@@ -187,10 +187,8 @@ static void add_lists(struct check_list *list) {
     for (size_t t = 0; t < COUNT(texts); t++)
         for (int sorted = 0; sorted < 2; sorted++)
             for (int variant = 0; variant < 3; variant++) {
-                struct tensors_style style = {.lse = 1,
-                                              .short_lists = variant != 1,
-                                              .index64 = variant == 2,
-                                              .ragged = variant == 2};
+                struct tensors_style style = {
+                    .lse = 1, .short_sparse = variant != 1, .index64 = variant == 2, .ragged = variant == 2};
                 char text[160];
                 snprintf(text, sizeof text, "%s%s", texts[t],
                          sorted         ? masks[variant]
@@ -237,11 +235,11 @@ static void add_cascade(struct check_list *list) {
 }
 
 void check_add_cache(struct check_list *list) {
-    static const struct tensors_style short_lists = {.lse = 1, .short_lists = 1};
+    static const struct tensors_style short_sparse = {.lse = 1, .short_sparse = 1};
     add_decode(list);
     add_paged(list);
     add_masked(list);
-    add_lists(list);
+    add_sparse(list);
     add_latent(list);
     add_cascade(list);
     for (int t = 0; t < 3; t++) {
@@ -250,7 +248,7 @@ void check_add_cache(struct check_list *list) {
                   "h4/2 seqs=1x40/300,2x1/1030,1x5/90 d40 %s padded causal", d);
         check_add(list, "hostile", "pages", pages, plain, "h3/1 q2 k700 d33 %s causal window=99,0",
                   d);
-        check_add(list, "hostile", "pages", pages, short_lists, "h4/2 q9 k300 d24 %s sparse=50", d);
+        check_add(list, "hostile", "pages", pages, short_sparse, "h4/2 q9 k300 d24 %s sparse=50", d);
         check_add(list, "hostile", "pages", pages, plain, "h6/1 q2 k300 d72/64 %s latent causal",
                   d);
         check_add(list, "hostile", "chunked", chunked, plain,
@@ -260,7 +258,7 @@ void check_add_cache(struct check_list *list) {
         check_add(list, "hostile", "chunked", chunked, plain,
                   "h4/2 q60 k700 d16 %s causal window=90,0 first=4 softcap=5 alibi sinks qscale=0.4,16,1 "
                   "paged=16 invariant", d);
-        check_add(list, "hostile", "pages", pages, short_lists,
+        check_add(list, "hostile", "pages", pages, short_sparse,
                   "h4/2 q9 k300 d24 %s sparse-sorted=50 causal softcap=3 sinks qscale=0.4,16,1", d);
         check_add(list, "hostile", "forced", forced, plain, "h4/2 q3 k1100 d40 %s causal", d)->loops = 1;
         check_add(list, "hostile", "forced", forced, plain,

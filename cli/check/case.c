@@ -42,7 +42,7 @@ static void describe_style(const struct tensors_style *style, char *text, size_t
     int used = snprintf(text, size, "%s%s%s%s%s%s%s", forms[style->form],
                         style->index64 ? " @i64" : "", style->ragged ? " @ragged" : "",
                         style->slack ? " @slack" : "", style->two_tables ? " @two-tables" : "",
-                        style->short_lists ? " @short" : "", style->lse ? "" : " @no-lse");
+                        style->short_sparse ? " @short" : "", style->lse ? "" : " @no-lse");
     if (style->gain != 0) snprintf(text + used, size - (size_t)used, " @gain-%g", style->gain);
 }
 

@@ -11,7 +11,7 @@
  *     poison.c      NaN and infinity, where they may and may not reach
  *     identity.c    two runs that must agree, bit for bit or within the bound
  *     promise.c     what stays the same or must change: threads, layouts, knobs, receipts
- *     cache.c       few rows; caches in pages, lists and latent form
+ *     cache.c       few rows; caches in pages, by sparse indices and in latent form
  *     masks.c       every mask kind, pairs of them, and what changes scores; tiles by brute force
  *     backward.c    gradients: a grid of their own, bits, what may not be reached
  *     report.c      failures with repro lines, the table, the states
@@ -126,7 +126,7 @@ void check_copy(struct tensors *to, int64_t to_seq, const struct tensors *from, 
 /* masks.c: is the bias of this pair -inf? */
 int check_bias_hides(const struct tensors *tensors, int64_t seq, int64_t head, int64_t row, int64_t key);
 
-/* definition.c: does the mask let this row see this key? By the manual, not by the library; lists aside. -1:
+/* definition.c: does the mask let this row see this key? By the manual, not by the library; sparse indices aside. -1:
    it has a kind that is not defined there. */
 int check_visible(const struct tensors *tensors, tp_row at, int64_t key);
 

@@ -62,7 +62,7 @@ int trial_read(struct trial *trial, const char *text, uint64_t seed, char *reaso
 
 /* random_draw.c: the words it can draw; NULL ends the list. Names are those of the parser. */
 const char *draw_word(int index);
-enum draw_kind { DRAW_FORWARD, DRAW_LISTS, DRAW_BACKWARD, DRAW_KINDS };
+enum draw_kind { DRAW_FORWARD, DRAW_SPARSE, DRAW_BACKWARD, DRAW_KINDS };
 enum { DRAFT_PACKS = 2, DRAFT_KEPT = 64 }; /* of draft.taken: how q and keys lie was said */
 /* What was drawn so far. */
 struct draft {
@@ -92,7 +92,7 @@ const char *trait_word(int index);                     /* NULL ends the list */
 /* Nonzero and the reason: two words of which one leaves nothing to the other. */
 int traits_clash(const struct trial *trial, char *reason, size_t size);
 
-/* random_data.c: what every row sees, by the manual; with lists, how often. */
+/* random_data.c: what every row sees, by the manual; with sparse indices, how often. */
 struct visibility {
     int64_t heads;    /* 1 where all see the same */
     int64_t *start;   /* by sequence */

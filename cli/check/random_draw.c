@@ -135,7 +135,7 @@ static void paged(struct draft *d) { draft_say(d, " paged=%lld", (long long)draw
 
 static void cascade(struct draft *d) { draft_say(d, " cascade=%lld", (long long)draw_number(d, d->keys + 9) + 1); }
 
-static void list_length(struct draft *d) {
+static void sparse_length(struct draft *d) {
     static const int more[] = {1, 1, 2, 4};
     int longer = dice_chance(&d->dice, 150); /* than a chunk, of however few keys */
     int64_t length = longer ? 1000 + dice_roll(&d->dice, 150) : draw_number(d, d->keys * more[dice_roll(&d->dice, 4)]);
@@ -143,14 +143,14 @@ static void list_length(struct draft *d) {
     draft_say(d, "%lld", (long long)(length < max ? length : max) + 1);
 }
 
-static void lists(struct draft *d) {
+static void sparse(struct draft *d) {
     draft_say(d, " sparse=");
-    list_length(d);
+    sparse_length(d);
 }
 
-static void sorted_lists(struct draft *d) {
+static void sparse_sorted(struct draft *d) {
     draft_say(d, " sparse-sorted=");
-    list_length(d);
+    sparse_length(d);
 }
 
 static void latent(struct draft *d) {
@@ -162,7 +162,7 @@ static void drawn_already(struct draft *d) { (void)d; }
 
 /* Words of which one excludes the others. */
 enum { MAX_DRAWN = 96 };
-enum { LENGTHS = 1, PACKS = DRAFT_PACKS, LISTED = 4, MASKS = 8, TREES = 16, KEPT = DRAFT_KEPT };
+enum { LENGTHS = 1, PACKS = DRAFT_PACKS, SPARSE = 4, MASKS = 8, TREES = 16, KEPT = DRAFT_KEPT };
 
 struct row {
     const char *name;
@@ -176,7 +176,7 @@ static void draw_masks_of_rows(struct draft *d) { (void)d; }
 static void draw_masks(struct draft *d) { (void)d; }
 
 /* In the order drawn: what others depend on comes first. Chances of a thousand for forward problems, for those with
-   lists, for gradients. A word that takes no number needs no function. */
+   sparse indices, for gradients. A word that takes no number needs no function. */
 static const struct row table[] = {
     {"latent", {60, 100, 0}, 0, 0, latent},
     {"h", {1000, 1000, 1000}, 0, 0, draw_heads},
@@ -194,8 +194,8 @@ static const struct row table[] = {
     {"b", {1000, 1000, 1000}, 0, 0, drawn_already},
     {"mask=", {120, 0, 120}, TREES, MASKS, postfix},
     {"", {0}, MASKS, TREES, draw_masks},
-    {"sparse=", {0, 600, 0}, LISTED, TREES | MASKS, lists},
-    {"sparse-sorted=", {0, 1000, 0}, LISTED, LISTED, sorted_lists},
+    {"sparse=", {0, 600, 0}, SPARSE, TREES | MASKS, sparse},
+    {"sparse-sorted=", {0, 1000, 0}, SPARSE, SPARSE, sparse_sorted},
     {"paged=", {250, 300, 0}, KEPT, KEPT, paged},
     {"cascade=", {500, 0, 0}, 0, 0, cascade},
     {"packed-q", {120, 120, 60}, PACKS, PACKS, NULL},
@@ -219,8 +219,8 @@ static const struct row table[] = {
     {"decode", {50, 50, 0}, 0, 0, NULL},
     {"mixed", {100, 50, 0}, 0, 0, NULL},
 };
-/* A mask's word has this chance where it is not one of these; with lists, where it goes with them. */
-enum { MASK_CHANCE = 70, MASK_CHANCE_WITH_LISTS = 300 };
+/* A mask's word has this chance where it is not one of these; with sparse indices, where it goes with them. */
+enum { MASK_CHANCE = 70, MASK_CHANCE_WITH_SPARSE = 300 };
 static const struct {
     const char *name;
     int chance;
@@ -256,7 +256,7 @@ static void add_masks(const struct row *row) {
         struct word *word = add_word(row);
         word->mask = mask;
         word->row.chance[DRAW_FORWARD] = word->row.chance[DRAW_BACKWARD] = chance;
-        word->row.chance[DRAW_LISTS] = info->traits & TP_MASK_MONOTONE ? MASK_CHANCE_WITH_LISTS : 0;
+        word->row.chance[DRAW_SPARSE] = info->traits & TP_MASK_MONOTONE ? MASK_CHANCE_WITH_SPARSE : 0;
         snprintf(word->name, sizeof word->name, "%s%s", mask.name,
                  info->values > 0 && info->reads != TP_MASK_READS_LEFT_OUT ? "=" : "");
     }
@@ -314,7 +314,7 @@ void trial_draw(struct trial *trial, uint64_t seed, int64_t number) {
     for (uint64_t again = 0;; again++) {
         struct draft d = {.dice = {random_bits(seed, 0x7217A1 + again, (uint64_t)number), 0}};
         int64_t kind = dice_roll(&d.dice, 100);
-        d.kind = kind < 58 ? DRAW_FORWARD : kind < 72 ? DRAW_LISTS : DRAW_BACKWARD;
+        d.kind = kind < 58 ? DRAW_FORWARD : kind < 72 ? DRAW_SPARSE : DRAW_BACKWARD;
         d.cost = dice_chance(&d.dice, 60) ? 6000000 : dice_chance(&d.dice, 300) ? 800000 : 120000;
         d.hostile = dice_chance(&d.dice, hostile_chance[d.kind]);
         d.keys = 60;

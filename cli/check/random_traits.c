@@ -12,7 +12,7 @@ static int any(const struct trial *t) { return t->problem.op >= 0; }
 static int forward(const struct trial *t) { return t->problem.op == TP_FORWARD; }
 static int paged(const struct trial *t) { return t->problem.kv_layout == TP_PAGED && !t->problem.latent; }
 static int shares(const struct trial *t) { return t->problem.cascade > 0; }
-static int lists(const struct trial *t) { return t->problem.sparse_len > 0; }
+static int sparse(const struct trial *t) { return t->problem.sparse_len > 0; }
 static int scored(const struct trial *t) { return t->problem.bias_dtype || t->problem.alibi || t->problem.sinks; }
 
 static int biased(const struct trial *t) { return t->problem.bias_dtype != 0; }
@@ -69,7 +69,7 @@ static const struct {
     {"@slack", STYLE(slack), 3, 150, any},
     {"@two-tables", STYLE(two_tables), 1, 400, paged},
     {"@prefix-trees", STYLE(prefixes), 1, 700, shares},
-    {"@short", STYLE(short_lists), 1, 300, lists},
+    {"@short", STYLE(short_sparse), 1, 300, sparse},
     {"@empty-ends", STYLE(empty_ends), 1, 300, ends},
     {"@scattered", STYLE(scattered), 1, 500, scatters},
     {"@extreme", STYLE(extreme), 1, 350, scored},

@@ -145,13 +145,13 @@ int try_views(struct subject *s, const struct kept *first) {
     }
     for (int64_t seq = 0; !failed && t->problem.invariant && seq < t->sequences && seq < 2; seq++) {
         int64_t rows = t->q_lens[seq], keys = t->kv_lens[seq];
-        int listed = t->problem.sparse_len > 0; /* its keys stay: positions of the alignment would move */
+        int sparse = t->problem.sparse_len > 0; /* its keys stay: positions of the alignment would move */
         if (rows < 2 || mask_has(&t->problem, TP_MASK_TREE)) continue; /* drafts are the last rows, whatever is cut */
-        if (listed && (t->problem.qscale_length || t->problem.mask_nodes) && t->problem.align != TP_TOP_LEFT) continue;
+        if (sparse && (t->problem.qscale_length || t->problem.mask_nodes) && t->problem.align != TP_TOP_LEFT) continue;
         for (int i = 0; !failed && i < 3; i++) {
             uint64_t bits = random_bits(s->trial->seed, 640, (uint64_t)(3 * seq + i));
             int64_t row = (int64_t)(bits % (uint64_t)rows), some = 1 + (int64_t)((bits >> 32) % (uint64_t)(rows - row));
-            int64_t less = listed || t->problem.align == TP_TOP_LEFT ? 0 : rows - row - some; /* keys behind the last row's own */
+            int64_t less = sparse || t->problem.align == TP_TOP_LEFT ? 0 : rows - row - some; /* keys behind the last row's own */
             if (t->problem.align == TP_TOP_LEFT) row = 0;
             if (less > keys) continue;
             look(&v, t, seq, row, some, keys - less);

@@ -179,7 +179,8 @@ void back_keys(call c_, __global const POINTER(Q_TYPE) *q, __global const POINTE
         interval any = hull_of(lo, hi);
         long key_lo = max(any.lo, here.key), key_hi = min(any.hi, end);
         if (key_lo >= key_hi) continue;
-        pairs_of(c, s, at, key_lo, key_hi, q, k, v, d_o, slopes, left, right, lo, hi, row_lse, row_delta, p_tile, ds_tile, unused);
+        pairs_of(c, s, at, key_lo, key_hi, q, k, v, d_o, slopes, left, right, lo, hi, row_lse, row_delta, p_tile, ds_tile,
+                 unused);
         for (int slice = 0; slice < DV; slice += SLICE) {
             barrier(CLK_LOCAL_MEM_FENCE);
             LOAD_ROWS(left, O_TYPE, d_o, c->d_o, c->d_o_stride, 1.0f, c->head_dim_v)

@@ -103,14 +103,14 @@ long index_of(__global const int *workspace, const call *c, long array, long i) 
 }
 
 /* One side of a sequence. 0: an array holds what it must not; on the host it would have been refused. */
-int side_of(__global const int *workspace, const call *c, long seq, long cu, long lens, long held, long most, long tokens,
+int side_of(__global const int *workspace, const call *c, long seq, long cu, long lens, long held, long max_length, long tokens,
             long *start, long *length) {
     *start = seq;
     *length = held;
     if (cu >= 0) {
         long next = index_of(workspace, c, cu, seq + 1);
         *start = index_of(workspace, c, cu, seq);
-        if (*start < 0 || next < *start || next > tokens || next - *start > most) return 0;
+        if (*start < 0 || next < *start || next > tokens || next - *start > max_length) return 0;
         *length = next - *start;
     }
     if (lens >= 0) {

@@ -23,13 +23,13 @@ TRIES = 2 if sys.argv[1:] == ["--quick"] else 100
 
 def best(call, calls=200, tries=TRIES):
     """Microseconds of a call: the best mean of some calls in a row."""
-    least = float("inf")
+    fastest = float("inf")
     for _ in range(tries):
         start = time.perf_counter()
         for _ in range(calls):
             call()
-        least = min(least, (time.perf_counter() - start) / calls)
-    return 1e6 * least
+        fastest = min(fastest, (time.perf_counter() - start) / calls)
+    return 1e6 * fastest
 
 
 def row(name, call, kernels):
@@ -80,15 +80,15 @@ def sdpa(heads, keys, dim):
         for _ in range(TRIES):
             for name, way in ways.items():
                 times[name].append(best(lambda: way(q, k, k), tries=1))
-    least = {name: min(x) for name, x in times.items()}
-    return f"sdpa h{heads} k{keys} d{dim}", q, k, least
+    fastest = {name: min(x) for name, x in times.items()}
+    return f"sdpa h{heads} k{keys} d{dim}", q, k, fastest
 
 
-def show(title, q, k, least):
+def show(title, q, k, fastest):
     with tileproof.torch.patch():
-        least["patched"] = best(lambda: functional.scaled_dot_product_attention(q, k, k))
-    for name, x in least.items():
-        print(f"{title + ', ' + name:44} {x:7.2f} us a call, {x - least[OWN]:+5.2f} to PyTorch's own")
+        fastest["patched"] = best(lambda: functional.scaled_dot_product_attention(q, k, k))
+    for name, x in fastest.items():
+        print(f"{title + ', ' + name:44} {x:7.2f} us a call, {x - fastest[OWN]:+5.2f} to PyTorch's own")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import stats
 import timing
 
 ORIGINAL = F.scaled_dot_product_attention
-LEAST, MOST = 5, 60  # rounds of a row
+MIN_ROUNDS, MAX_ROUNDS = 5, 60  # rounds of a row
 LONG = 0.5  # seconds: such a run needs none before it that is not timed
 
 
@@ -97,7 +97,7 @@ def measure(work, seconds):
         once, _, _ = turn(work, ORIGINAL, 1)
         calls = max(1, min(20, int(0.02 / once)))
         kept = {name: [] for name in ways}
-        while len(kept["sdpa"]) < LEAST or (time.perf_counter() < end and len(kept["sdpa"]) < MOST):
+        while len(kept["sdpa"]) < MIN_ROUNDS or (time.perf_counter() < end and len(kept["sdpa"]) < MAX_ROUNDS):
             for name in list(ways) if len(kept["sdpa"]) % 2 else list(ways)[::-1]:
                 kept[name].append(turn(work, ways[name], calls, once < LONG))
         with tileproof.torch.log() as log:

@@ -5,9 +5,9 @@ import numpy as np
 
 import tileproof
 
-HEADS, KV_HEADS, DIM, MOST, STEPS = 8, 2, 64, 1024, 100
+HEADS, KV_HEADS, DIM, MAX_KEYS, STEPS = 8, 2, 64, 1024, 100
 random = np.random.default_rng(1)
-keys, values = (np.zeros((1, MOST, KV_HEADS, DIM), np.float16) for _ in range(2))
+keys, values = (np.zeros((1, MAX_KEYS, KV_HEADS, DIM), np.float16) for _ in range(2))
 plan = tileproof.plan((1, 1, HEADS, DIM), keys, values, dtype=np.float16)
 for step in range(STEPS):
     keys[:, step] = random.standard_normal((1, KV_HEADS, DIM))

@@ -17,7 +17,7 @@ enum {
 
 typedef enum array_shape {
     SHAPE_TABLE,
-    SHAPE_LISTS,
+    SHAPE_SPARSE,
     SHAPE_BY_ROW,
     SHAPE_BY_KEY,
     SHAPE_BY_SEQUENCE,
@@ -42,7 +42,7 @@ static const struct {
     const char *text;
 } shapes[] = {
     [SHAPE_TABLE] = {SEQUENCES | ANY, 0, "(sequences, pages of a sequence)"},
-    [SHAPE_LISTS] = {ROWS | ANY, 1, "(rows, keys that a row may see)"},
+    [SHAPE_SPARSE] = {ROWS | ANY, 1, "(rows, keys that a row may see)"},
     [SHAPE_BY_ROW] = {ROWS, 1, "(rows)"},
     [SHAPE_BY_KEY] = {KEYS, 1, "(keys)"},
     [SHAPE_BY_SEQUENCE] = {SEQUENCES, 1, "(sequences)"},
@@ -149,7 +149,7 @@ static int check_tables(const call *c) {
     return -1;
 }
 
-static int place_lists(call *c) {
+static int place_sparse(call *c) {
     const array *a = &c->arrays->array[ARRAY_indices];
     if (!given(c, ARRAY_indices)) return 0;
     int64_t length = a->size[a->dims - 1];
@@ -189,7 +189,7 @@ int arrays_open(call *c, PyObject *const *args, int shape_only) {
         return -1;
     if (given(c, ARRAY_shared_with)) c->problem.cascade = c->problem.kv_len;
     c->problem.positions = given(c, ARRAY_q_positions);
-    return check_tables(c) == 0 ? place_lists(c) : -1;
+    return check_tables(c) == 0 ? place_sparse(c) : -1;
 }
 
 static void widen(const array *a, int64_t *to) {

@@ -35,3 +35,25 @@ PyObject *core_mask_words(PyObject *self, PyObject *const *args, Py_ssize_t coun
     const char *words = strstr(text, " f32 ");
     return PyUnicode_FromString(words != NULL ? words + strlen(" f32 ") : "");
 }
+
+/* The library's table: (name, ((name of a value, the least that it may be), ...), 1 if arrays are always read) of each kind. */
+PyObject *core_mask_kinds(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self, (void)args;
+    if (wrong_count("mask_kinds", count, 0)) return NULL;
+    PyObject *kinds = PyList_New(0);
+    const tp_mask_info *info;
+    for (int i = 0; kinds != NULL && (info = tp_mask_at(i)) != NULL; i++) {
+        PyObject *values = PyTuple_New(info->values), *kind = NULL;
+        for (int n = 0; values != NULL && n < info->values; n++) {
+            PyObject *value = Py_BuildValue("(sL)", info->value[n], (long long)info->min[n]);
+            if (value == NULL)
+                Py_CLEAR(values);
+            else
+                PyTuple_SetItem(values, n, value);
+        }
+        if (values != NULL) kind = Py_BuildValue("(sNi)", info->name, values, info->reads == TP_MASK_READS_DATA);
+        if (kind == NULL || PyList_Append(kinds, kind) != 0) Py_CLEAR(kinds);
+        Py_XDECREF(kind);
+    }
+    return kinds;
+}

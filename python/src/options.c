@@ -189,7 +189,7 @@ static int tags(call *c, PyObject *value) {
 static int threads(call *c, PyObject *exactly, PyObject *max) {
     int64_t wanted = 0;
     if (!Py_IsNone(max)) {
-        if (integer_of("most_threads", max, &wanted) != 0) return -1;
+        if (integer_of("max_threads", max, &wanted) != 0) return -1;
         c->max_threads = wanted < 1 ? 1 : wanted > INT_MAX ? INT_MAX : (int)wanted;
     }
     if (Py_IsNone(exactly)) return 0;

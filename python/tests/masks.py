@@ -90,10 +90,10 @@ class Call:
         visible = random.random((self.batch, 1, self.rows, self.keys)) < 0.6
         return Mask.array(visible), visible[:, 0]
 
-    def mask(self, most=4):
+    def mask(self, parts=4):
         """A tree of a few different kinds."""
         random = self.random
-        kinds = random.permutation(KINDS)[: random.integers(1, most + 1)]
+        kinds = random.permutation(KINDS)[: random.integers(1, parts + 1)]
         spans = [x for x in kinds if x in ("spans", "ranges")]
         documents = [x for x in kinds if x.startswith("documents")]
         made = [self.leaf(x) for x in kinds if x not in spans[1:] + documents[1:]]

@@ -20,13 +20,13 @@ def visible(rows, keys, causal=False, align="bottom_right", window=None):
     return seen, np.abs(q_pos - k_pos)
 
 
-def one(q, k, v, mask=True, bias=0.0, scale=None, softcap=0.0, slopes=None, sinks=None, **sight):
+def one(q, k, v, mask=True, bias=0.0, scale=None, softcap=0.0, slopes=None, sinks=None, **visibility):
     """One sequence: q (rows, heads, d), k and v (keys, kv heads, d); mask and bias broadcast to (heads, rows, keys)."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     rows, heads, keys = q.shape[0], q.shape[1], k.shape[0]
     group = heads // k.shape[1]
     k, v = (np.repeat(x, group, axis=1) for x in (k, v))
-    seen, distance = visible(rows, keys, **sight)
+    seen, distance = visible(rows, keys, **visibility)
     s = np.einsum("qhd,khd->hqk", q, k) * (q.shape[2] ** -0.5 if scale is None else scale)
     if softcap:
         s = softcap * np.tanh(s / softcap)

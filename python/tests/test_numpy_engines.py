@@ -29,9 +29,9 @@ def attention(cell):
             distance = np.abs(np.arange(q_len)[:, None] + kv_len - q_len - np.arange(kv_len))
             s = s - cell.slopes[i][:, None, None] * distance
         s = np.where(cell.visible(i), s, -np.inf)
-        most = np.maximum(s.max(axis=2, keepdims=True, initial=-1e30), -np.inf if cell.sinks is None else cell.sinks[:, None, None])
-        p = np.exp(s - most)
-        total = p.sum(axis=2, keepdims=True) + (0 if cell.sinks is None else np.exp(cell.sinks[:, None, None] - most))
+        highest = np.maximum(s.max(axis=2, keepdims=True, initial=-1e30), -np.inf if cell.sinks is None else cell.sinks[:, None, None])
+        p = np.exp(s - highest)
+        total = p.sum(axis=2, keepdims=True) + (0 if cell.sinks is None else np.exp(cell.sinks[:, None, None] - highest))
         rows.append(np.einsum("hqk,khd->qhd", p / np.where(total == 0, 1, total), v))
     return np.concatenate(rows)
 

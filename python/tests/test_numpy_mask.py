@@ -7,6 +7,7 @@ import reference
 import tileproof
 from masks import Call
 from tileproof import Mask
+from tileproof._mask import _complete, _of_numbers
 
 
 def data(random, *shape):
@@ -85,6 +86,30 @@ class Masks(unittest.TestCase):
         ):
             self.assertEqual(str(mask), words)
             self.assertEqual(repr(mask), f"<tileproof.Mask {words}>")
+
+    def test_every_kind_has_a_constructor(self):
+        """By the library's table. Python has no callback; Mask.array is `bits`."""
+        numbers = {"left": 3, "right": 0}
+        for kind, values, data in tileproof._core.mask_kinds():
+            with self.subTest(kind=kind):
+                written = getattr(Mask, {"bits": "array"}.get(kind, kind), None)
+                self.assertEqual(kind != "callback", callable(written))
+                if not data:  # and the one that the table alone gives is the same
+                    some = [numbers.get(name, 5) for name, _ in values]
+                    self.assertEqual(str(_of_numbers(kind, values)(*some)), str(written(*some)))
+                    for i, (name, min) in enumerate(values):
+                        with self.assertRaisesRegex(ValueError, rf"{name} is {min - 1}: it must be in {min}..2\^40"):
+                            _of_numbers(kind, values)(*some[:i], min - 1, *some[i + 1 :])
+        with self.assertRaisesRegex(TypeError, r"Mask.window takes 2 numbers \(left, right\), 1 were given"):
+            _of_numbers("window", (("left", -1), ("right", -1)))(3)
+
+        class More(Mask):  # with a kind that the library does not have
+            pass
+
+        _complete(More, [("dilated", (("stride", 1), ("offset", 0)), 0), ("causal", (), 0), ("bits", (), 1)])
+        self.assertEqual(More.dilated(3, 1)._tree, "dilated:3:1")
+        self.assertIs(More.causal, Mask.causal)
+        self.assertFalse(hasattr(More, "bits"))
 
     def test_plans(self):
         random = np.random.default_rng(4)

@@ -103,10 +103,10 @@ class Rows(unittest.TestCase):
 
 
 class Attention(unittest.TestCase):
-    def check(self, q, k, v, real_k, real_v, tolerance=3e-6, truth={}, **options):
+    def check(self, q, k, v, real_k, real_v, tolerance=3e-6, oracle={}, **options):
         """Against the definition, on what is stored, in whichever dtype q is."""
         out, receipt = tileproof.attention(q, k, v, return_receipt=True, **options)
-        want = reference.batch(q, real_k, real_v, **truth)[0]
+        want = reference.batch(q, real_k, real_v, **oracle)[0]
         self.assertLess(reference.error(out, want), tolerance)
         self.assertTrue(receipt.lossy)
         return out, receipt
@@ -150,7 +150,7 @@ class Attention(unittest.TestCase):
             q, (k, ks, kr), (v, vs, vr) = data(2, 1, 4, 32), stored(data(6, 4, 2, 32), format, scale), stored(data(6, 4, 2, 32), format, scale)
             named = dict(k_scales=ks, v_scales=vs, kv_format=format, page_table=table, kv_lens=lens)
             gathered = [x[table].reshape(2, 8, 2, 32) for x in (kr, vr)]
-            out, receipt = self.check(q, k, v, *gathered, truth=dict(kv_lens=lens), **named)
+            out, receipt = self.check(q, k, v, *gathered, oracle=dict(kv_lens=lens), **named)
             self.assertIn("page", receipt.problem)
             swap = lambda x: each(x, lambda y: np.ascontiguousarray(y.swapaxes(1, 2)))
             named.update(k_scales=swap(ks), v_scales=swap(vs))

@@ -48,21 +48,21 @@ class Fuzz(unittest.TestCase):
         name = draw(st.sampled_from(sorted(DTYPES)))
         shapes = (b, m, g * group, d), (b, n, g, d), (b, n, g, dv)
         q, k, v = (draw(strided(x, DTYPES[name], i)) for i, x in enumerate(shapes))
-        options, truth = {}, {}
-        options["causal"] = truth["causal"] = draw(st.booleans())
-        options["causal_align"] = truth["align"] = draw(st.sampled_from(["bottom_right", "top_left"]))
+        options, oracle = {}, {}
+        options["causal"] = oracle["causal"] = draw(st.booleans())
+        options["causal_align"] = oracle["align"] = draw(st.sampled_from(["bottom_right", "top_left"]))
         side = st.one_of(st.none(), st.integers(0, 30))
-        options["window"] = truth["window"] = draw(st.one_of(st.none(), st.tuples(side, side)))
+        options["window"] = oracle["window"] = draw(st.one_of(st.none(), st.tuples(side, side)))
         full = (b, g * group, m, n)
         cut = draw(st.integers(0, 4))
         small = tuple(1 if draw(st.booleans()) else x for x in full)[cut:]
         if draw(st.booleans()):
-            options["mask"] = truth["mask"] = draw(strided(small, np.float32, 9)) < 0.5
+            options["mask"] = oracle["mask"] = draw(strided(small, np.float32, 9)) < 0.5
         if draw(st.booleans()):
-            options["bias"] = truth["bias"] = draw(strided(small, DTYPES[draw(st.sampled_from(sorted(DTYPES)))], 8))
+            options["bias"] = oracle["bias"] = draw(strided(small, DTYPES[draw(st.sampled_from(sorted(DTYPES)))], 8))
         if draw(st.booleans()):
-            options["kv_lens"] = truth["kv_lens"] = np.array([draw(st.integers(0, n)) for _ in range(b)], draw(st.sampled_from([np.int32, np.int64])))
-        want, want_lse = reference.batch(q, k, v, **truth)
+            options["kv_lens"] = oracle["kv_lens"] = np.array([draw(st.integers(0, n)) for _ in range(b)], draw(st.sampled_from([np.int32, np.int64])))
+        want, want_lse = reference.batch(q, k, v, **oracle)
         out, lse, receipt = tileproof.attention(q, k, v, return_lse=True, return_receipt=True, **options)
         self.assertLess(reference.error(out, want), 3 * reference.TOLERANCE[name] * (1 + np.abs(want).max(initial=0)))
         self.assertLess(reference.error(lse, want_lse), 1e-4)
@@ -79,16 +79,16 @@ class Fuzz(unittest.TestCase):
         q, k, v = (random.standard_normal((call.batch, *x)).astype(np.float32) for x in ((call.rows, 2 * group, d), (call.keys, 2, d), (call.keys, 2, dv)))
         mask, dense = call.mask()
         options = dict(mask=mask, causal_align=align, kv_lens=call.kv_lens)
-        truth = dict(mask=dense[:, None], q_lens=call.q_lens, kv_lens=call.kv_lens)
+        oracle = dict(mask=dense[:, None], q_lens=call.q_lens, kv_lens=call.kv_lens)
         if positions:
             options.update(q_positions=call.q_pos, kv_positions=call.k_pos)
         if draw(st.booleans()):
             options["q_scale"] = (0.5, 3, 1)
         scale = 1 + 0.5 * np.log1p(np.maximum(call.q_pos + 1, 0) // 3) if "q_scale" in options else np.ones_like(call.q_pos)
         if draw(st.booleans()):
-            options["sinks"] = truth["sinks"] = random.standard_normal(2 * group).astype(np.float32)
+            options["sinks"] = oracle["sinks"] = random.standard_normal(2 * group).astype(np.float32)
         options["invariant"] = draw(st.booleans())
-        want, want_lse = reference.batch(q * scale[:, :, None, None], k, v, scale=d**-0.5, **truth)
+        want, want_lse = reference.batch(q * scale[:, :, None, None], k, v, scale=d**-0.5, **oracle)
         if cache == "pages":
             size = draw(st.integers(1, 9))
             columns = -(-call.keys // size)
@@ -128,7 +128,7 @@ class Fuzz(unittest.TestCase):
         size = draw(st.integers(1, 9))
         columns = -(-n // size)
         table = random.permutation(b * columns + 2)[: b * columns].reshape(b, columns)
-        words, given, truth, options = [], [], [], {}
+        words, given, oracle, options = [], [], [], {}
         for name, format, width in zip("kv", formats, (d, dv)):
             x = random.standard_normal((b * columns + 2, size, g, width) if "pages" in how else (b, n, g, width)).astype(np.float32)
             word = format.split()[0]
@@ -140,8 +140,8 @@ class Fuzz(unittest.TestCase):
             lie = lambda y: y.swapaxes(1, 2) if "bhsd" in how else y.reshape(b * n, *y.shape[2:]) if how == "thd" else y
             given.append(lie(codes))
             options[f"{name}_scales"] = lie(scales) if isinstance(scales, np.ndarray) else scales
-            truth.append(real[table].reshape(b, columns * size, g, width)[:, :n] if "pages" in how else real)
-        want, want_lse = reference.batch(q, *truth, causal=True)
+            oracle.append(real[table].reshape(b, columns * size, g, width)[:, :n] if "pages" in how else real)
+        want, want_lse = reference.batch(q, *oracle, causal=True)
         options["kv_format"] = words[0] if words[0] == words[1] else tuple(words)
         options.update(causal=True, return_lse=True, layout="bhsd" if "bhsd" in how else "thd" if how == "thd" else "bshd")
         if "pages" in how:
@@ -216,8 +216,8 @@ class Fuzz(unittest.TestCase):
     def test_cu_seqlens(self, cu_q, cu_k):
         q, k = np.ones((10, 2, 8), np.float32), np.ones((9, 1, 8), np.float32)
         good = len(cu_q) == len(cu_k)
-        for cu, most in ((cu_q, 10), (cu_k, 9)):
-            good = good and cu[0] >= 0 and cu[-1] <= most and all(a <= b for a, b in zip(cu, cu[1:]))
+        for cu, tokens in ((cu_q, 10), (cu_k, 9)):
+            good = good and cu[0] >= 0 and cu[-1] <= tokens and all(a <= b for a, b in zip(cu, cu[1:]))
         call = lambda: tileproof.attention(q, k, k, layout="thd", cu_seqlens_q=np.array(cu_q), cu_seqlens_k=np.array(cu_k, np.int32))
         if not good:
             self.assertRaises(ValueError, call)

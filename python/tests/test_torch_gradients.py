@@ -40,12 +40,12 @@ def definition(q, k, v, causal=False, align="bottom_right", window=None, scale=N
 
 
 class Gradients(unittest.TestCase):
-    def compare(self, given, call, truth, dtype=torch.float32, with_lse=True):
+    def compare(self, given, call, oracle, dtype=torch.float32, with_lse=True):
         """given: the tensors gradients go to, by name."""
         ours = {name: x.detach().clone().requires_grad_() for name, x in given.items()}
         theirs = {name: x.detach().double().requires_grad_() for name, x in given.items()}
         out, lse = call(**ours)
-        want, want_lse = truth(**theirs)
+        want, want_lse = oracle(**theirs)
         weight, weight_lse = torch.randn(want.shape, dtype=torch.float64), torch.randn(want_lse.shape, dtype=torch.float64)
         ((out * weight.to(out.dtype)).sum() + (lse * weight_lse.float()).sum() * with_lse).backward()
         ((want * weight.to(out.dtype).double()).sum() + (want_lse * weight_lse.float().double()).sum() * with_lse).backward()

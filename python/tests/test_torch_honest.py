@@ -95,8 +95,8 @@ class Fallback(unittest.TestCase):
         self.assertTrue(torch.equal(got, original(x, x, x) * 2))
 
     def test_head_dims_go_as_far_as_the_library_says(self):
-        most = _torch_patch.HEAD_DIM
-        for dim, status in ((most, "TP_OK"), (most + 1, "TP_FALLBACK_REFUSED")):
+        limit = _torch_patch.HEAD_DIM
+        for dim, status in ((limit, "TP_OK"), (limit + 1, "TP_FALLBACK_REFUSED")):
             self.assertEqual(tileproof.explain((1, 8, 1, dim), (1, 8, 1, dim)).status, status)
 
     def test_gradients(self):

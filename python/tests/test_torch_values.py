@@ -13,7 +13,7 @@ LIMIT = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 torch.manual_seed(3)
 
 
-def truth(q, k, v, mask=None, **options):
+def oracle(q, k, v, mask=None, **options):
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.double()
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -35,16 +35,16 @@ class Values(unittest.TestCase):
             ):  # fmt: skip
                 q, k, v = torch.randn(q).to(dtype), torch.randn(k).to(dtype), torch.randn((*k[:-1], dv)).to(dtype)
                 for options in (dict(), dict(is_causal=True), dict(scale=0.3)):
-                    self.near(sdpa(q, k, v, enable_gqa=gqa, **options), truth(q, k, v, enable_gqa=gqa, **options), dtype)
+                    self.near(sdpa(q, k, v, enable_gqa=gqa, **options), oracle(q, k, v, enable_gqa=gqa, **options), dtype)
 
     def test_masks_in_every_shape(self):
         q, k, v = torch.randn(2, 3, 5, 16), torch.randn(2, 3, 9, 16), torch.randn(2, 3, 9, 16)
         for shape in ((5, 9), (3, 5, 9), (1, 5, 9), (2, 1, 1, 9), (2, 3, 5, 9), (1, 1, 5, 1)):
             mask, bias = torch.rand(shape) < 0.5, torch.randn(shape)
-            self.near(sdpa(q, k, v, mask), truth(q, k, v, mask), torch.float32)
-            self.near(sdpa(q, k, v, bias), truth(q, k, v, bias), torch.float32)
+            self.near(sdpa(q, k, v, mask), oracle(q, k, v, mask), torch.float32)
+            self.near(sdpa(q, k, v, bias), oracle(q, k, v, bias), torch.float32)
             view = torch.randn(*shape[:-1], 2 * shape[-1])[..., ::2]
-            self.near(sdpa(q, k, v, view), truth(q, k, v, view), torch.float32)
+            self.near(sdpa(q, k, v, view), oracle(q, k, v, view), torch.float32)
         hidden = torch.zeros(5, 9, dtype=torch.bool)
         self.assertTrue((sdpa(q, k, v, hidden) == 0).all())
 
@@ -56,9 +56,9 @@ class Values(unittest.TestCase):
             bias = torch.where(torch.rand(2, 1, 6, 9) < 0.5, low, 0.0).to(dtype)
             bias[:, :, 2] = low
             bias[:, :, 3, 0] = 0
-            self.near(sdpa(q, k, v, bias), truth(q, k, v, bias), dtype)
+            self.near(sdpa(q, k, v, bias), oracle(q, k, v, bias), dtype)
             with tileproof.torch.patch():
-                self.near(F.scaled_dot_product_attention(q, k, v, bias), truth(q, k, v, bias), dtype)
+                self.near(F.scaled_dot_product_attention(q, k, v, bias), oracle(q, k, v, bias), dtype)
             self.near(sdpa(q, k, v, bias)[:, :, 2], v.double().mean(2), dtype)
 
     def test_strided_tensors_are_read_in_place(self):
@@ -66,11 +66,11 @@ class Values(unittest.TestCase):
         q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
         out, receipt = tileproof.attention(q, k, v, layout="bhsd", return_receipt=True)
         self.assertEqual(receipt.rewrites, ())
-        self.near(out, truth(q, k, v), torch.float32)
+        self.near(out, oracle(q, k, v), torch.float32)
         q, k, v = (packed.transpose(3, 4).contiguous().transpose(3, 4)[:, :, i].transpose(1, 2) for i in range(3))
         out, receipt = tileproof.attention(q, k, v, layout="bhsd", return_receipt=True)
         self.assertEqual(len(receipt.rewrites), 3)
-        self.near(out, truth(q, k, v), torch.float32)
+        self.near(out, oracle(q, k, v), torch.float32)
 
     def test_numpy_and_pytorch_give_the_same_bits(self):
         q, k, v = (torch.randn(1, 40, 2, 64) for _ in range(3))
@@ -93,7 +93,7 @@ class Values(unittest.TestCase):
             out = tileproof.attention(q, k, v, layout="thd", cu_seqlens_q=torch.tensor([0, 4, 10], dtype=kind), causal=True)
             for a, b in ((0, 4), (4, 10)):
                 part = [x[a:b].transpose(0, 1) for x in (q, k, v)]
-                self.near(out[a:b].transpose(0, 1), truth(*part, is_causal=True), torch.float32)
+                self.near(out[a:b].transpose(0, 1), oracle(*part, is_causal=True), torch.float32)
 
     def test_bad_tensors_raise(self):
         x = torch.randn(1, 2, 4, 8)

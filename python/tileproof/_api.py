@@ -33,7 +33,7 @@ def _omp_num_threads() -> Optional[int]:
 _OMP_NUM_THREADS = _omp_num_threads()
 
 
-def _most_threads(q: Any, dtype: Any = None) -> Optional[int]:
+def _max_threads(q: Any, dtype: Any = None) -> Optional[int]:
     """What a call that names no number of threads may take: PyTorch's number for its tensors, otherwise OMP_NUM_THREADS;
     None: as many as affinity and cgroup allow."""
     torch = sys.modules.get("torch")
@@ -301,7 +301,7 @@ def attention(
     result = _core.attention(
         q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, return_receipt, fallback,
-        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, tags, _most_threads(q) if threads is None else None,
+        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, tags, _max_threads(q) if threads is None else None,
     )  # fmt: skip
     if out is not None:
         _written(out)
@@ -332,7 +332,7 @@ def _dtype_name(given: Any) -> str:
 
 
 _OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p", "kv_format"}
-_NOT_OF_A_PLAN = ("arrays", "codes", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "tags", "most_threads")
+_NOT_OF_A_PLAN = ("arrays", "codes", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "tags", "max_threads")
 
 
 _SAID = {"int8": "i8", "float8_e4m3fn": "e4m3"}  # dtypes that say their format
@@ -355,7 +355,7 @@ def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: di
         mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
         arrays=None, indices_sorted=False, invariant=False, layout="bshd", out=None, return_lse=False, return_receipt=False,
         fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
-        tags=None, most_threads=_most_threads(q, dtype),
+        tags=None, max_threads=_max_threads(q, dtype),
     )  # fmt: skip
     read: dict[str, Any] = dict.fromkeys(_core.arrays[:7])
     stored = dict.fromkeys(("kv_format", "k_scales", "v_scales"))

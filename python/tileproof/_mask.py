@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type, Union
 
 from . import _core
 
@@ -13,13 +13,13 @@ PARTS = 15  # that the library takes: each mask, and each & and |
 LARGEST = 2**40
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, minimum: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r}: it must be an integer") from None
-    if not least <= number <= LARGEST:
-        raise ValueError(f"{name} is {number}: it must be in {least}..2^40")
+    if not minimum <= number <= LARGEST:
+        raise ValueError(f"{name} is {number}: it must be in {minimum}..2^40")
     return number
 
 
@@ -144,3 +144,24 @@ def _ids(name: str, q_ids: Optional[Array], kv_ids: Optional[Array]) -> tuple[An
     if q_ids is None and kv_ids is None:
         raise ValueError(f"{name} has no ids: it needs those of the keys")
     return (None, q_ids) if kv_ids is None else (q_ids, kv_ids)
+
+
+def _of_numbers(kind: str, values: Tuple[Tuple[str, int], ...]) -> Callable[..., Mask]:
+    """The constructor of a kind that takes numbers alone: their names, and the least that each may be."""
+
+    def make(*numbers: int) -> Mask:
+        if len(numbers) != len(values):
+            raise TypeError(f"Mask.{kind} takes {len(values)} numbers ({', '.join(x for x, _ in values)}), {len(numbers)} were given")
+        return Mask(":".join([kind, *(str(_whole(name, x, minimum)) for (name, minimum), x in zip(values, numbers))]))
+
+    return make
+
+
+def _complete(masks: Type[Mask], table: List[Tuple[str, Tuple[Tuple[str, int], ...], int]]) -> None:
+    """Constructors of what the library's table has beyond those above, as far as it needs no arrays."""
+    for kind, values, data in table:
+        if not data and not hasattr(masks, kind):
+            setattr(masks, kind, staticmethod(_of_numbers(kind, values)))
+
+
+_complete(Mask, _core.mask_kinds())

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from . import _core
 from ._reports import Receipt
-from ._api import Array, _most_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
+from ._api import Array, _max_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
 class FallbackWarning(UserWarning):
@@ -95,7 +95,7 @@ def _run(
     def call(fallback: str) -> Any:
         return _core.attention(
             query, key, value, None, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
-            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, None, _most_threads(query),
+            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, None, _max_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0

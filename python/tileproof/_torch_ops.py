@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from . import _core
-from ._api import _most_threads, _with_receipt
+from ._api import _max_threads, _with_receipt
 from ._reports import Receipt
 from ._sdpa import _check, _to_four
 from ._torch_log import note_receipt
@@ -61,7 +61,7 @@ def _by_position(
         q, k, v, None if stop < 0 else (start, stop), codes, causal, causal_align, _window(left, right), scale, softcap,
         None if length < 0 else (beta, length, offset), mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(map(given.get, _core.arrays)) if given else None, indices_sorted, invariant, layout, None, True, True, fallback,
-        kernel, threads, p_dtype, dropout_p, *seeds, _tags_of(tags) if tags else None, _most_threads(q),
+        kernel, threads, p_dtype, dropout_p, *seeds, _tags_of(tags) if tags else None, _max_threads(q),
     )  # fmt: skip
 
 

@@ -170,7 +170,7 @@ typedef struct tp__keys_in {
     tp__ahead *ahead;    /* as many lines are asked for as are read */
     int64_t scales;        /* the scales of key j lie at row[j + scales] + scales_offset; 0: there are none, or among codes */
     int64_t scales_offset;
-    float *apart;          /* not NULL, [block]: pack_v leaves the scales of whole rows here, finite ones, and packs codes */
+    float *row_scales;     /* not NULL, [block]: pack_v leaves the scales of whole rows here, finite ones, and packs codes */
 } tp__keys_in;
 
 /* Packs a block of `block` keys. What keys outside first..last-1 hold in the packed form does not matter:

@@ -52,13 +52,13 @@ static int try_product(void) {
     for (int i = 0; i < 16 * 32; i++) one[i] = 0x3f80, two[i] = 0x4000;
     __asm__ volatile("ldtilecfg %[shape]\n\t"
                      "tilezero %%tmm0\n\t"
-                     "tileloadd (%[one],%[apart],1), %%tmm1\n\t"
-                     "tileloadd (%[two],%[apart],1), %%tmm2\n\t"
+                     "tileloadd (%[one],%[stride],1), %%tmm1\n\t"
+                     "tileloadd (%[two],%[stride],1), %%tmm2\n\t"
                      "tdpbf16ps %%tmm2, %%tmm1, %%tmm0\n\t"
-                     "tilestored %%tmm0, (%[sum],%[apart],1)\n\t"
+                     "tilestored %%tmm0, (%[sum],%[stride],1)\n\t"
                      "tilerelease"
                      :
-                     : [shape] "m"(shape), [one] "r"(one), [two] "r"(two), [sum] "r"(sum), [apart] "r"((int64_t)64)
+                     : [shape] "m"(shape), [one] "r"(one), [two] "r"(two), [sum] "r"(sum), [stride] "r"((int64_t)64)
                      : "memory");
     for (int i = 0; i < 16 * 16; i++)
         if (sum[i] != 64.0f) return 1;

@@ -87,19 +87,19 @@ void tp__figures(const tp_problem *problem, const tp__strategy *strategy, tp__pa
     decision->problem = tp_problem_print(problem, NULL, text, sizeof text) == TP_OK
                             ? tp__decision_text(decision, "%s", text)
                             : "(its text form is too long)";
-    /* of lists that may be in any order no more is known than their length */
-    int64_t listed = tp__times(problem->q_len, tp__row_keys_max(problem));
+    /* of sparse indices in any order no more is known than how many there are */
+    int64_t scores = tp__times(problem->q_len, tp__row_keys_max(problem));
     int exact;
     decision->pairs = tp__mask_pairs(problem, problem->q_len, problem->kv_len, &exact);
     if (problem->sparse_len > 0)
-        decision->pairs = problem->sparse_sorted ? tp__min(decision->pairs, listed) : listed;
+        decision->pairs = problem->sparse_sorted ? tp__min(decision->pairs, scores) : scores;
     decision->pairs_exact = exact && problem->sparse_len == 0;
     decision->pairs = tp__times(decision->pairs, tp__times(problem->batch, problem->q_heads));
     count_flops(problem, decision);
-    decision->scores_per_head = listed; /* of all keys, where there are no lists */
+    decision->scores_per_head = scores; /* of all keys, without sparse indices */
     int64_t q_rows = tp__times(problem->batch, tp__times(problem->q_len, problem->q_heads));
-    int64_t seen = problem->kv_len; /* of a sequence; with lists, each row its own */
-    if (problem->sparse_len > 0) seen = listed;
+    int64_t seen = problem->kv_len; /* of a sequence; with sparse indices, each row its own */
+    if (problem->sparse_len > 0) seen = scores;
     decision->bytes_kv = tp__times(tp__times(problem->batch, tp__times(seen, problem->kv_heads)),
                                    tp__key_bytes(problem));
     if (problem->kv_layout == TP_PAGED)

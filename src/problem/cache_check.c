@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run checks of page tables, lists of keys and a latent cache. */
+/* What a run checks of page tables, sparse indices and a latent cache. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "masks/mask.h"
 #include "problem/sequence.h"
 
-int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors) {
+int64_t tp__sparse_rows(const tp_problem *problem, const tp_tensors *tensors) {
     return problem->q_layout == TP_PACKED ? tensors->q_tokens : tensors->batch * tensors->q_len;
 }
 
@@ -103,7 +103,7 @@ static tp_status check_tables(const tp_problem *p, const tp_tensors *t, tp_error
         TP_REQUIRE(slots == 0 || t->k_pages != NULL, error, TP_INVALID,
                    "k_pages is NULL though sequence %lld has %lld keys: TP_PAGED needs its table",
                    (long long)seq, (long long)s.kv_len);
-        /* Lists: only listed pages are seen (check_lists). Callback: checked after it has been asked
+        /* Sparse indices: only their pages are seen (check_sparse). Callback: checked after it has been asked
            (tp__called_pages_check). */
         if (p->sparse_len > 0 || tp__mask_has(p, TP_MASK_CALLBACK)) continue;
         TP_TRY(check_pages(p, t, &s, &(tp__answers){NULL, 0, 0}, error));
@@ -122,14 +122,14 @@ tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *te
     return TP_OK;
 }
 
-static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t seq,
-                            const tp__sequence *s, int64_t token, tp_error *error) {
+static tp_status check_sparse_row(const tp_problem *p, const tp_tensors *t, int64_t seq, const tp__sequence *s, int64_t token,
+                                  tp_error *error) {
     int64_t last = -1;
     tp__interval seen = {0, 0}; /* whose pages must be there */
     if (p->kv_layout == TP_PAGED)
         seen = tp__mask_interval(p, tp__mask_first_position(p, s->q_len, s->kv_len) + token, s->kv_len);
     for (int64_t i = 0; i < p->sparse_len; i++) {
-        int64_t key = tp__list_key(t, s, token, i);
+        int64_t key = tp__sparse_key(t, s, token, i);
         if (key == -1) return TP_OK;
         TP_REQUIRE(key >= 0 && key < s->kv_len, error, TP_INVALID,
                    "sparse_indices: sequence %lld, token %lld, entry %lld is %lld: it must be at least 0 and below the "
@@ -139,15 +139,15 @@ static tp_status check_list(const tp_problem *p, const tp_tensors *t, int64_t se
                    "sparse_indices: sequence %lld, token %lld, entry %lld is %lld after %lld: sparse_sorted "
                    "promises that it ascends",
                    (long long)seq, (long long)token, (long long)i, (long long)key, (long long)last);
-        if (key >= seen.lo && key < seen.hi) /* a mask may hide a listed key */
+        if (key >= seen.lo && key < seen.hi) /* a mask may hide it all the same */
             TP_TRY(check_page(t, seq, key / p->page_size, error));
         last = key;
     }
     return TP_OK;
 }
 
-static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error *error) {
-    int64_t reach, rows = tp__list_rows(p, t);
+static tp_status check_sparse(const tp_problem *p, const tp_tensors *t, tp_error *error) {
+    int64_t reach, rows = tp__sparse_rows(p, t);
     TP_REQUIRE(t->sparse_stride >= 0 && !__builtin_mul_overflow(t->sparse_stride, rows, &reach) &&
                    reach <= (int64_t)1 << 58,
                error, TP_INVALID, "sparse_stride is %lld for %lld tokens: it must be at least 0, and the "
@@ -163,8 +163,7 @@ static tp_status check_lists(const tp_problem *p, const tp_tensors *t, tp_error 
         TP_REQUIRE(s.q_len == 0 || t->sparse_indices != NULL, error, TP_INVALID,
                    "sparse_indices is NULL with sparse_len %lld: every row needs its list",
                    (long long)p->sparse_len);
-        for (int64_t token = 0; token < s.q_len; token++)
-            TP_TRY(check_list(p, t, seq, &s, token, error));
+        for (int64_t token = 0; token < s.q_len; token++) TP_TRY(check_sparse_row(p, t, seq, &s, token, error));
     }
     return TP_OK;
 }
@@ -274,7 +273,7 @@ static tp_status check_cascade(const tp_problem *p, const tp_tensors *t, tp_erro
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     if (problem->latent) TP_TRY(check_latent(problem, tensors, error));
     if (problem->kv_layout == TP_PAGED) TP_TRY(check_tables(problem, tensors, error));
-    if (problem->sparse_len > 0) TP_TRY(check_lists(problem, tensors, error));
+    if (problem->sparse_len > 0) TP_TRY(check_sparse(problem, tensors, error));
     if (problem->cascade > 0) TP_TRY(check_cascade(problem, tensors, error));
     return TP_OK;
 }

@@ -226,8 +226,8 @@ static tp_status check_arrays(checker *c) {
     const tp_tensors *t = c->tensors;
     const tp_problem *p = c->problem;
     int paged = p->kv_layout == TP_PAGED;
-    int64_t entries = paged ? t->batch * t->page_slots : 0, lists = p->sparse_len > 0 ? tp__list_rows(p, t) : 0;
-    if (lists > 0) lists = (lists - 1) * t->sparse_stride + p->sparse_len;
+    int64_t entries = paged ? t->batch * t->page_slots : 0, sparse = p->sparse_len > 0 ? tp__sparse_rows(p, t) : 0;
+    if (sparse > 0) sparse = (sparse - 1) * t->sparse_stride + p->sparse_len;
     const struct {
         const char *name;
         const void *data;
@@ -238,7 +238,7 @@ static tp_status check_arrays(checker *c) {
                   {"kv_lens", t->kv_lens, t->batch},
                   {"k_pages", t->k_pages, entries},
                   {"v_pages", t->v_pages, entries},
-                  {"sparse_indices", t->sparse_indices, lists}};
+                  {"sparse_indices", t->sparse_indices, sparse}};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         if (arrays[i].data == NULL || arrays[i].count == 0) continue;
         uintptr_t lo = (uintptr_t)arrays[i].data;

@@ -154,7 +154,7 @@ static tp_status check_sizes(const tp_problem *p, tp_error *error) {
     return TP_OK;
 }
 
-/* What is said of the keys: pages, lists, a latent cache. */
+/* What is said of the keys: pages, sparse indices, a latent cache. */
 static tp_status check_cache(const tp_problem *p, tp_error *error) {
     if (p->kv_layout == TP_PAGED)
         TP_TRY(check_range("page_size", p->page_size, 1, TP__LENGTH_MAX, 40, error));
@@ -203,8 +203,8 @@ static tp_status check_scores(const tp_problem *p, tp_error *error) {
     return check_range("qscale_offset", p->qscale_offset, 0, TP__LENGTH_MAX, 40, error);
 }
 
-/* With lists a row meets slots, not keys at their places: what goes by places cannot follow. */
-static tp_status check_lists(const tp_problem *p, tp_error *error) {
+/* With sparse indices a row meets slots, not keys at their places: what goes by places cannot follow. */
+static tp_status check_sparse(const tp_problem *p, tp_error *error) {
     if (p->sparse_len == 0) return TP_OK;
     const char *found = p->positions ? "positions" : p->alibi ? "alibi" : p->bias_dtype ? "bias"
                         : p->dropout > 0 ? "dropout"
@@ -280,7 +280,7 @@ static tp_status check_all(const tp_problem *problem, tp_error *error) {
     TP_TRY(check_cache(problem, error));
     TP_TRY(check_scores(problem, error));
     TP_TRY(tp__mask_check(problem, error));
-    TP_TRY(check_lists(problem, error));
+    TP_TRY(check_sparse(problem, error));
     TP_TRY(check_cascade(problem, error));
     return check_backward(problem, error);
 }

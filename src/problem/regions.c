@@ -111,8 +111,8 @@ tp_status tp__regions_check(const tp_problem *p, const tp_tensors *t, const tp__
     all.problem = p, all.tensors = t, all.q = q, all.kv = kv, all.error = error;
     all.inputs = all.outputs = 0;
     int64_t size = tp__index_size(t), tables = p->kv_layout == TP_PAGED ? t->batch * t->page_slots : 0;
-    int64_t lists = p->sparse_len > 0 ? tp__list_rows(p, t) : 0;
-    if (lists > 0) lists = (lists - 1) * t->sparse_stride + p->sparse_len;
+    int64_t sparse = p->sparse_len > 0 ? tp__sparse_rows(p, t) : 0;
+    if (sparse > 0) sparse = (sparse - 1) * t->sparse_stride + p->sparse_len;
     int64_t extent[3];
     side_extent(t, kv, extent);
     TP_TRY(tp__stored_check(p, t, extent, error));
@@ -128,7 +128,7 @@ tp_status tp__regions_check(const tp_problem *p, const tp_tensors *t, const tp__
     add_array(&all, "kv_lens", kv->lens, t->batch * size);
     add_array(&all, "k_pages", t->k_pages, tables * size);
     add_array(&all, "v_pages", t->v_pages, tables * size);
-    add_array(&all, "sparse_indices", t->sparse_indices, lists * size);
+    add_array(&all, "sparse_indices", t->sparse_indices, sparse * size);
     for (int i = 0; i < all.inputs; i++) TP_TRY(check_disjoint(&all, &all.input[i]));
     for (int i = 0; i < all.outputs; i++)
         for (int j = i + 1; j < all.outputs; j++)

@@ -20,7 +20,7 @@ typedef struct tp__sequence {
     int64_t q_len, kv_len;
     const tp_tensors *tensors;
     int64_t index;
-    int64_t q_token, kv_token; /* where arrays by row, lists of keys among them, and by key hold it */
+    int64_t q_token, kv_token; /* where arrays by row, sparse indices among them, and by key hold it */
     /* element offset of token 0, head 0, of each tensor; of k and v only where they are not paged */
     int64_t q, k, v, o, lse;
     int64_t k_scales, v_scales; /* likewise, in scales */
@@ -55,21 +55,20 @@ typedef struct tp__key_place {
 tp__key_place tp__key_place_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index,
                                const tp__sequence *seq, int64_t key);
 
-/* Keys that one row can meet: those of its sequence, or of its list, which unless sorted may name a key twice. */
+/* Keys that one row can meet: those of its sequence, or its sparse indices, which unless sorted may name a key twice. */
 int64_t tp__row_keys_max(const tp_problem *problem);
 
 /* Do the tables name pages of the pools for this key? 1 where nothing is paged. */
 int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t key);
 
-/* Rows of lists that a call has: one for each token of q. */
-int64_t tp__list_rows(const tp_problem *problem, const tp_tensors *tensors);
-/* How many keys a token's list holds, and which one stands in a slot. */
-int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
-                       int64_t token);
-int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
+/* Rows of sparse indices that a call has: one for each token of q. */
+int64_t tp__sparse_rows(const tp_problem *problem, const tp_tensors *tensors);
+/* How many sparse indices a token has, and which key stands in a slot. */
+int64_t tp__sparse_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq, int64_t token);
+int64_t tp__sparse_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot);
 
-/* The rules of page tables, lists and a latent cache, once everything else has been found right: in time
-   proportional to the pages and to the entries of lists, and where a table holds numbers of no page, to what
+/* The rules of page tables, sparse indices and a latent cache, once everything else has been found right: in time
+   proportional to the pages and to the entries of sparse indices, and where a table holds numbers of no page, to what
    it takes to find out that no row sees them. */
 tp_status tp__cache_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
@@ -85,7 +84,7 @@ tp_status tp__called_pages_check(const tp_problem *problem, const tp_tensors *te
 /* A page stands twice only where sequences share the beginning: at the same place of their tables. */
 tp_status tp__pages_check_owners(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 
-/* Everything a run checks of its tensors, in time proportional to the batch, its pages and lists, and the
+/* Everything a run checks of its tensors, in time proportional to the batch, its pages and sparse indices, and the
    arrays that masks read. */
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error);
 /* The same for tensors on a device; what the host cannot read there is not looked at: slopes and bits, and where index arrays

@@ -127,14 +127,13 @@ int tp__key_has_page(const tp_problem *problem, const tp_tensors *tensors, int64
     return k >= 0 && k < t->pages && v >= 0 && v < t->pages;
 }
 
-int64_t tp__list_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
+int64_t tp__sparse_key(const tp_tensors *tensors, const tp__sequence *seq, int64_t token, int64_t slot) {
     return tp__index_at(tensors, tensors->sparse_indices, (seq->q_token + token) * tensors->sparse_stride + slot);
 }
 
-int64_t tp__list_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq,
-                       int64_t token) {
+int64_t tp__sparse_count(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq, int64_t token) {
     int64_t n = 0;
-    while (n < problem->sparse_len && tp__list_key(tensors, seq, token, n) != -1) n++;
+    while (n < problem->sparse_len && tp__sparse_key(tensors, seq, token, n) != -1) n++;
     return n;
 }
 

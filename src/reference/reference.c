@@ -21,8 +21,7 @@ static tp_status check_row(const tp_problem *problem, const tp_tensors *tensors,
                "rows[%lld].row is %lld: it must be at least 0 and below %lld, the rows of sequence %lld",
                (long long)i, (long long)row->row, (long long)sequence.q_len, (long long)row->seq);
     TP_TRY(tp__reference_data(problem, tensors, row->seq, &sequence, error));
-    int64_t keys = problem->sparse_len > 0 ? tp__list_count(problem, tensors, &sequence, row->row)
-                                         : sequence.kv_len;
+    int64_t keys = problem->sparse_len > 0 ? tp__sparse_count(problem, tensors, &sequence, row->row) : sequence.kv_len;
     if (keys > *kv_len) *kv_len = keys;
     return TP_OK;
 }

@@ -11,7 +11,7 @@
 /* A key the row sees, or the sink, which comes last. */
 typedef struct tp__key {
     int64_t index;    /* in its sequence */
-    int64_t place;    /* where the kernel meets it: the same, or its slot in the row's list */
+    int64_t place;    /* where the kernel meets it: the same, or its slot in the row's sparse indices */
     double score;     /* of the softmax, natural units */
     double plain;     /* scale * q.k, before it changes */
     double weight;    /* exp(score - max) */

@@ -133,15 +133,15 @@ void tp__row_memory(tp__reference_row *row, int64_t kv_len, void *memory) {
     for (size_t i = 0; i < sizeof *c / sizeof *of_columns; i++, at += dv) *of_columns[i] = at;
 }
 
-/* Keys to ask the mask about: all of the sequence, or those of the row's list. */
+/* Keys to ask the mask about: all of the sequence, or the row's sparse indices. */
 static int64_t keys_met(const tp__reference_row *row) {
     if (row->problem->sparse_len == 0) return row->kv_len;
-    return tp__list_count(row->problem, row->tensors, &row->sequence, row->row);
+    return tp__sparse_count(row->problem, row->tensors, &row->sequence, row->row);
 }
 
 static int64_t key_met(const tp__reference_row *row, int64_t i) {
     if (row->problem->sparse_len == 0) return i;
-    return tp__list_key(row->tensors, &row->sequence, row->row, i);
+    return tp__sparse_key(row->tensors, &row->sequence, row->row, i);
 }
 
 /* What dropout makes of a probability: a factor. */

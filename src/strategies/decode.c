@@ -92,7 +92,7 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     tp__keys_head(&work->keys, 1, task->head + part, v_in);
     int packed = 0, v_found = 0;
     float v_scale[TP__FEW_KEYS];
-    v_in->apart = tp__scales_by_row(problem->v_scales) ? v_scale : NULL;
+    v_in->row_scales = tp__scales_by_row(problem->v_scales) ? v_scale : NULL;
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__row_tile tile = tp__work_tile(work, part, row, rows, state);
@@ -110,12 +110,12 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
                                            c, tile.o, tile.ldo);
             continue;
         }
-        if (!packed && v_in->apart != NULL) memset(v_scale, 0, sizeof v_scale);
+        if (!packed && v_in->row_scales != NULL) memset(v_scale, 0, sizeof v_scale);
         if (!packed++)
             v_found = kernels->pack_v[v_as](scratch->trace, scratch->v, v_in, f->decode_block,
                                                              problem->head_dim_v);
         tile.v_found = v_found;
-        tile.v_scale = v_in->apart;
+        tile.v_scale = v_in->row_scales;
         kernels->attend(scratch->trace, &tile);
     }
 }

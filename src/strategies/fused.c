@@ -293,13 +293,13 @@ static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) 
     const tp__scratch *scratch = work->scratch;
     tp__interval any = scratch->visibility.any;
     begin(work, &scratch->whole);
-    int apart = work->task->segment != NULL || work->from > 0; /* also the first chunk has a state of its own */
+    int has_own_state = work->task->segment != NULL || work->from > 0; /* the first chunk, too */
     for (int64_t chunk = any.lo / step * step; chunk < any.hi; chunk += step) {
         int64_t from = tp__max(chunk, any.lo), to = tp__min(chunk + step, any.hi);
-        if (apart) begin_chunk(work, chunk);
-        if (from < to) attend(work, from, to, apart ? &scratch->chunk : &scratch->whole);
-        if (apart) end_chunk(work, &scratch->whole, chunk + step);
-        apart = 1;
+        if (has_own_state) begin_chunk(work, chunk);
+        if (from < to) attend(work, from, to, has_own_state ? &scratch->chunk : &scratch->whole);
+        if (has_own_state) end_chunk(work, &scratch->whole, chunk + step);
+        has_own_state = 1;
     }
     end(work, &scratch->whole);
 }
@@ -308,17 +308,17 @@ static void run_whole(const tp__work *work, tp__chunk_fn *attend, int64_t step) 
 static void run_split(const tp__work *work, tp__chunk_fn *attend, int64_t step) {
     const tp__scratch *scratch = work->scratch;
     tp__split_kv *split = &work->fused->split[work->task->split];
-    int64_t chunk = work->task->chunk, turn = chunk - work->from / step;
+    int64_t chunk = work->task->chunk, place = chunk - work->from / step;
     int64_t from = tp__max(chunk * step, scratch->visibility.any.lo);
     int64_t to = tp__min((chunk + 1) * step, scratch->visibility.any.hi);
     int some = from < to || chunk * step < work->from; /* or what is open of it */
     if (some) begin_chunk(work, chunk * step);
     if (from < to) attend(work, from, to, &scratch->chunk);
-    while (atomic_load_explicit(&split->next_chunk, memory_order_acquire) != turn) sched_yield();
-    if (turn == 0) begin(work, &split->state);
+    while (atomic_load_explicit(&split->next_chunk, memory_order_acquire) != place) sched_yield();
+    if (place == 0) begin(work, &split->state);
     if (some) end_chunk(work, &split->state, (chunk + 1) * step);
     if ((chunk + 1) * step >= work->to) end(work, &split->state);
-    atomic_store_explicit(&split->next_chunk, turn + 1, memory_order_release);
+    atomic_store_explicit(&split->next_chunk, place + 1, memory_order_release);
 }
 
 static void run_task(tp__fused *f, tp__scratch *scratch, const tp__task *task) {

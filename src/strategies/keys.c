@@ -5,8 +5,7 @@
 
 tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t token) {
     tp__keys keys = {problem, tensors, tp__sequence_at(problem, tensors, index), index, token, 0, 0};
-    keys.count = problem->sparse_len > 0 ? tp__list_count(problem, tensors, &keys.seq, token)
-                                       : keys.seq.kv_len;
+    keys.count = problem->sparse_len > 0 ? tp__sparse_count(problem, tensors, &keys.seq, token) : keys.seq.kv_len;
     return keys;
 }
 
@@ -53,9 +52,9 @@ static void paged_rows(const tp__keys *keys, int64_t key, int64_t count, const c
     }
 }
 
-static void listed_rows(const tp__keys *keys, int64_t slot, int64_t count, const char **k, const char **v) {
+static void sparse_rows(const tp__keys *keys, int64_t slot, int64_t count, const char **k, const char **v) {
     for (int64_t i = 0; i < count; i++)
-        put_run(keys, place_of(keys, tp__list_key(keys->tensors, &keys->seq, keys->token, slot + i)), 1, k + i, v + i);
+        put_run(keys, place_of(keys, tp__sparse_key(keys->tensors, &keys->seq, keys->token, slot + i)), 1, k + i, v + i);
 }
 
 /* A place of keys, and that of their scales. */
@@ -91,7 +90,7 @@ void tp__keys_rows(const tp__keys *keys, int64_t key, int64_t count, int64_t end
                    const char **v) {
     int64_t there = tp__max(tp__min(count, end - key), 0);
     if (keys->problem->sparse_len > 0)
-        listed_rows(keys, key, there, k, v);
+        sparse_rows(keys, key, there, k, v);
     else if (keys->problem->kv_layout == TP_PAGED)
         paged_rows(keys, key, there, k, v);
     else

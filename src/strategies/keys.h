@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the keys of a sequence lie, whatever the layout: one after another, in pages, or by a list. */
+/* Where the keys of a sequence lie, whatever the layout: one after another, in pages, or by sparse indices. */
 #ifndef TP_STRATEGIES_KEYS_H
 #define TP_STRATEGIES_KEYS_H
 
@@ -11,13 +11,13 @@ typedef struct tp__keys {
     const tp_tensors *tensors;
     tp__sequence seq;
     int64_t index; /* of the sequence */
-    int64_t token; /* whose list it is, when there are lists */
-    int64_t count; /* of keys: those of the sequence, or those listed */
+    int64_t token; /* whose sparse indices they are, where there are any */
+    int64_t count; /* of keys: those of the sequence, or of the sparse indices */
     int64_t scales; /* set by whoever wants them: the functions below also say where the scales of keys lie, so many places behind
                        the keys themselves, where there are any; 0: not wanted */
 } tp__keys;
 
-/* The keys that this token of the sequence meets; without lists, all tokens meet the same. */
+/* The keys that this token of the sequence meets; without sparse indices, all tokens meet the same. */
 tp__keys tp__keys_of(const tp_problem *problem, const tp_tensors *tensors, int64_t index, int64_t token);
 
 /* Where this KV head lies in the rows of k, or of v, and in those of their scales. */

@@ -86,7 +86,7 @@ static size_t workspace(const tp_problem *problem, const tp__kernel_set *kernels
     return arena.used;
 }
 
-/* The rows at work: first..first+count-1 of one query head: all of them, or one token with its list of keys. */
+/* The rows at work: first..first+count-1 of one query head: all of them, or one token with its sparse indices. */
 typedef struct rows_at {
     int64_t head, first, count;
     tp__keys keys;

@@ -17,7 +17,7 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen) {
 
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len) {
     if (path != TP__BY_ROWS) return path == TP__DECODE;
-    /* with lists every token is on its own */
+    /* with sparse indices every token is on its own */
     int64_t rows = (problem->sparse_len > 0 ? 1 : q_len) * (problem->q_heads / problem->kv_heads);
     return rows <= tp_decode_rows((tp_dtype)problem->k_dtype);
 }
@@ -83,7 +83,7 @@ static piece piece_at(const tp__cut *cut, const tp_tensors *tensors, int level, 
 static int64_t keys_of_token(const tp__cut *cut, const tp_tensors *tensors, const piece *p, int64_t token) {
     const tp_problem *problem = cut->problem;
     if (p->segment != NULL) return p->to - p->from;
-    if (problem->sparse_len > 0) return tp__list_count(problem, tensors, &p->seq, token);
+    if (problem->sparse_len > 0) return tp__sparse_count(problem, tensors, &p->seq, token);
     int64_t position = tp__mask_first_position(problem, p->seq.q_len, p->seq.kv_len);
     tp__interval seen = tp__mask_interval(problem, position + token, p->seq.kv_len);
     return seen.hi - tp__max(seen.lo, p->from);
@@ -186,7 +186,7 @@ static void cut_piece(tp__schedule *schedule, const tp__cut *cut, const tp_tenso
         count = tp__min(even, rows - first);
         if (problem->sparse_len > 0) { /* each token has keys of its own */
             count = tp__min(range, group - first % group);
-            p.to = tp__list_count(problem, tensors, &p.seq, first / group);
+            p.to = tp__sparse_count(problem, tensors, &p.seq, first / group);
         }
         int64_t chunks = (p.to - p.from + TP_DECODE_CHUNK_KEYS - 1) / TP_DECODE_CHUNK_KEYS;
         double cost = range_cost(cut, tensors, &p, first, count);

@@ -18,8 +18,8 @@ typedef struct tp__prepared {
     int64_t heads;       /* KV heads, or 1 where all see the same */
 } tp__prepared;
 
-/* How the scale is applied: scale * q.k = gain * (fold*q).k. fold is a power of two with the scale's sign, or 0, so
-   that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
+/* How the scale is applied: scale * q.k = gain * (q_factor*q).k. q_factor is a power of two with the scale's sign, or 0,
+   so that multiplying q by it is exact; gain is in [1, 2). Scores that change are natural ones from then on. */
 typedef struct tp__units {
     float q_factor, gain;
     float left; /* natural score = left * score in the softmax (gain; 1 where tp__modify has applied gain) */

@@ -31,12 +31,12 @@ tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, 
     return visibility;
 }
 
-/* Slots of a sorted list from this key on. */
+/* Slots of sorted sparse indices from this key on. */
 static int64_t slot_of(const tp__keys *keys, int64_t key) {
     int64_t lo = 0, hi = keys->count;
     while (lo < hi) {
         int64_t middle = lo + (hi - lo) / 2;
-        if (tp__list_key(keys->tensors, &keys->seq, keys->token, middle) < key)
+        if (tp__sparse_key(keys->tensors, &keys->seq, keys->token, middle) < key)
             lo = middle + 1;
         else
             hi = middle;

@@ -56,7 +56,7 @@ tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, 
 void tp__visibility_open(tp__visibility *visibility, const tp__job *job, const tp__keys *keys, int64_t head, int64_t heads,
                     int block);
 /* Looks at merged rows: once for all heads, whose tasks follow each other. Returns the pairs that the rows of one head see, or
-   0 where tp__visibility_block counts them. With lists what is seen are slots of the list, and the rows are of one token. */
+   0 where tp__visibility_block counts them. With sparse indices what is seen are slots of them, and the rows are of one token. */
 int64_t tp__visibility_rows(tp__visibility *visibility, const tp__keys *keys, int64_t first, int64_t count);
 
 /* Rows of a shared segment instead: every one sees the keys [from, to). And the rows first.. of one of its sequences, which
@@ -66,7 +66,7 @@ void tp__visibility_scales(tp__visibility *visibility, const tp__sequence *seq, 
 /* Leaves out keys before `from`, which all rows see. Returns their pairs. */
 int64_t tp__visibility_from(tp__visibility *visibility, int64_t from);
 
-/* Keys that the row at q_pos sees under a plain mask; with lists, slots. */
+/* Keys that the row at q_pos sees under a plain mask; with sparse indices, slots. */
 tp__interval tp__visibility_plain(const tp__keys *keys, int64_t q_pos);
 
 /* What rows of the range see of the block of keys from `key` on: keys [first, last) of it, block-relative.

@@ -54,17 +54,17 @@ int tp_receipt_function(const tp_receipt *receipt, int index, const char **name,
     return 1;
 }
 
-/* Keys that any row sees; with lists, the entries of all that the mask does not hide. */
+/* Keys that any row sees; with sparse indices, the entries of all that the mask does not hide. */
 static int64_t keys_read(const tp_problem *problem, const tp_tensors *tensors, const tp__sequence *seq) {
-    int64_t listed = 0, position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
+    int64_t entries = 0, position = tp__mask_first_position(problem, seq->q_len, seq->kv_len);
     tp__interval seen = tp__mask_hull(problem, seq->q_len, seq->kv_len);
     if (problem->sparse_len == 0) return seen.hi - seen.lo;
     for (int64_t token = 0; token < seq->q_len; token++) {
         tp__keys keys = tp__keys_of(problem, tensors, seq->index, token);
         seen = tp__visibility_plain(&keys, position + token);
-        listed += seen.hi - seen.lo;
+        entries += seen.hi - seen.lo;
     }
-    return listed;
+    return entries;
 }
 
 /* Each bit of a mask and each element of a bias that belongs to some row and key, once: dims with a stride of 0

@@ -12,7 +12,7 @@ enum { NAMES = sizeof(((tp_receipt *)0)->launch_name) / sizeof(char *) };
 void tp__receipt_submitted(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors) {
     int64_t rows = 0, keys = 0;
     if (!tp__reads_indices(tensors)) {
-        rows = tp__list_rows(problem, tensors);
+        rows = tp__sparse_rows(problem, tensors);
         keys = problem->kv_layout == TP_PACKED ? tensors->kv_tokens : tp__times(tensors->batch, tensors->kv_len);
     }
     for (int64_t s = 0; tp__reads_indices(tensors) && s < tensors->batch; s++) {

@@ -150,10 +150,10 @@ static void rows_that_see_nothing_at_both_ends(void **state) {
             call *one = call_new(cases[n].text, NULL), *many = call_new(cases[n].text, NULL);
             call *const both[] = {one, many};
             for (int i = 0; n == 1 && i < 2; i++) { /* lists {}, {0}, {} */
-                int32_t *lists = both[i]->held.indices[INDEX_LISTS];
+                int32_t *indices = both[i]->held.indices[INDEX_SPARSE];
                 int64_t stride = both[i]->tensors.sparse_stride;
-                lists[0] = lists[2 * stride] = lists[stride + 1] = -1;
-                lists[stride] = 0;
+                indices[0] = indices[2 * stride] = indices[stride + 1] = -1;
+                indices[stride] = 0;
             }
             call_run(one, &(call_how){.kernel = call_kernel(k), .strategy = cases[n].strategy}, NULL);
             call_check_bounds(one, cases[n].text);

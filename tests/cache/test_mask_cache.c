@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every mask kind, and everything that changes scores, with few rows, pages, lists and chunks on several
+/* Every mask kind, and everything that changes scores, with few rows, pages, sparse indices and chunks on several
    threads: the same bits as in one stretch on one thread, and pages that no row sees may be anything. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,7 +203,7 @@ static void a_page_between_those_of_other_rows(void **state) {
     }
 }
 
-static void lists(void **state) {
+static void sparse_indices(void **state) {
     (void)state;
     static const char *const good[] = {
         "h4/2 q3 k300 d20 f32 sparse=50 softcap=3", "h4/2 q5 k300 d20 bf16 sparse-sorted=64 causal sinks",
@@ -228,7 +228,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paged_equals_contiguous), cmocka_unit_test(a_seen_page_is_checked),
         cmocka_unit_test(any_threads),             cmocka_unit_test(hidden_keys_of_few_rows),
-        cmocka_unit_test(a_page_between_those_of_other_rows), cmocka_unit_test(lists),
+        cmocka_unit_test(a_page_between_those_of_other_rows), cmocka_unit_test(sparse_indices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys that lie in pages, behind lists, or hold their own values: the same bits as plain ones. */
+/* Keys that lie in pages, behind sparse indices, or hold their own values: the same bits as plain ones. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,8 +72,8 @@ static void latent(void **state) {
     }
 }
 
-/* Lists: only listed keys are read, in the order listed; several tokens each have their own. */
-static void lists(void **state) {
+/* Sparse indices: only their keys are read, in their order; several tokens each have their own. */
+static void sparse_indices(void **state) {
     (void)state;
     static const char *const texts[] = {
         "h4/2 q1 k300 d20 f32 sparse=50",
@@ -89,8 +89,8 @@ static void lists(void **state) {
     check_each(texts, COUNT(texts));
 }
 
-/* What is told of lists counts the keys that are listed and seen, and no others of the sequence: tasks, bytes, scores. */
-static void lists_are_counted_by_their_keys(void **state) {
+/* What is told of sparse indices counts their keys that are seen, and no others of the sequence: tasks, bytes, scores. */
+static void sparse_indices_are_counted_by_their_keys(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -100,7 +100,7 @@ static void lists_are_counted_by_their_keys(void **state) {
         {"h1 q1 k9000 d8 f32 sparse-sorted=20", 1, 20},
         {"h2/1 q3 k9000 d8 f32 sparse=20", 3, 60},
         {"h1 q2 k9 d8 f32 sparse=6000", 8, 12000},
-        {"h4/2 q40 k60 d8 f32 sparse-sorted=30 causal", 8, 1200}, /* which hides listed keys */
+        {"h4/2 q40 k60 d8 f32 sparse-sorted=30 causal", 8, 1200}, /* which hides some of them */
         {"h2 q3 k5000 d8 f32 paged=16 sparse-sorted=90 window=2000,0", 6, 270},
     };
     for (int n = 0; n < COUNT(cases); n++) {
@@ -121,7 +121,7 @@ static void lists_are_counted_by_their_keys(void **state) {
 
 /* A list that is not sorted may name keys again and again, and so be longer than its sequence: over the keys of
    math's matrices, over one chunk of either loop, and over what a few threads share. */
-static void lists_longer_than_their_sequences(void **state) {
+static void sparse_indices_longer_than_their_sequences(void **state) {
     (void)state;
     static const char *const texts[] = {
         "h1 q1 k4 d8 f32 sparse=65",   "h1 q1 k4 d8 f32 sparse=1025",          "h2/1 q2 k4 d8 bf16 sparse=4097 invariant",
@@ -151,7 +151,7 @@ static void a_list_of_everything(void **state) {
     };
     for (int n = 0; n < COUNT(pairs); n++) {
         call *plain = call_new(pairs[n][0], NULL), *listed = call_new(pairs[n][1], NULL);
-        for (int32_t i = 0; i < 1500; i++) ((int32_t *)listed->held.indices[INDEX_LISTS])[i] = i;
+        for (int32_t i = 0; i < 1500; i++) ((int32_t *)listed->held.indices[INDEX_SPARSE])[i] = i;
         call_run(plain, &(call_how){0}, NULL);
         call_run(listed, &(call_how){0}, NULL);
         call_same(plain, listed, pairs[n][1]);
@@ -228,14 +228,14 @@ static void bad_lists(void **state) {
     (void)state;
     static const char text[] = "h2/1 q2 k40 d8 f32 sparse-sorted=6";
     call *c = call_new(text, NULL);
-    int32_t *lists = c->held.indices[INDEX_LISTS];
-    lists[c->tensors.sparse_stride] = lists[c->tensors.sparse_stride + 1] = 5;
+    int32_t *indices = c->held.indices[INDEX_SPARSE];
+    indices[c->tensors.sparse_stride] = indices[c->tensors.sparse_stride + 1] = 5;
     REFUSED(c, "token 1, entry 1 is 5 after 5", "ascends");
     c = call_new("h2/1 q2 k40 d8 f32 sparse=6", NULL);
-    ((int32_t *)c->held.indices[INDEX_LISTS])[0] = 40;
+    ((int32_t *)c->held.indices[INDEX_SPARSE])[0] = 40;
     REFUSED(c, "token 0, entry 0 is 40", "below the sequence's 40 keys");
     c = call_new("h2/1 q2 k40 d8 f32 sparse=6", NULL);
-    ((int32_t *)c->held.indices[INDEX_LISTS])[0] = -2;
+    ((int32_t *)c->held.indices[INDEX_SPARSE])[0] = -2;
     REFUSED(c, "entry 0 is -2", "-1");
     c = call_new(text, NULL);
     c->tensors.sparse_indices = NULL;
@@ -290,9 +290,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(paged_equals_contiguous),
         cmocka_unit_test(latent),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(lists_are_counted_by_their_keys),
-        cmocka_unit_test(lists_longer_than_their_sequences),
+        cmocka_unit_test(sparse_indices),
+        cmocka_unit_test(sparse_indices_are_counted_by_their_keys),
+        cmocka_unit_test(sparse_indices_longer_than_their_sequences),
         cmocka_unit_test(a_list_of_everything),
         cmocka_unit_test(bad_pages),
         cmocka_unit_test(shared_prefix),

@@ -29,8 +29,8 @@ static float *ones(int64_t count) {
     return list;
 }
 
-static int64_t within(int64_t x, int64_t most) {
-    return x < 0 || x > most ? most : x;
+static int64_t within(int64_t x, int64_t max) {
+    return x < 0 || x > max ? max : x;
 }
 
 static double norm_of(const float *row, int64_t count) {

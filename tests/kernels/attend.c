@@ -77,7 +77,7 @@ void test_attend(struct trial *t) {
         if (tile.lo[i] >= tile.hi[i] || expected.spoilt) continue;
         double down = m1[i] == -INFINITY ? -INFINITY : (double)m1[i] - (double)m[i];
         expect_near(t, "c", i, 0, c[i], exp2(down * (double)tile.unit),
-                    exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + tile.least);
+                    exp2(down * (double)tile.unit) * (5e-7 + 1e-6 * fabs(down == -INFINITY ? 0 : down)) + tile.min_weight);
         for (int64_t j = tile.lo[i]; j < tile.hi[i]; j++)
             if (!tile_sees(&tile, i, j) || !tile_stays(&tile, i, j))
                 expect_same(t, "p of a key that it does not see", i, j, s[i * lds + j], 0.0f);

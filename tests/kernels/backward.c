@@ -35,15 +35,15 @@ struct gradients {
 static void make_lse(struct trial *t, struct gradients *g) {
     const struct tile *tile = &g->tile;
     for (int64_t i = 0; i < tile->rows; i++) {
-        double sum = 0, most = -INFINITY, error;
+        double sum = 0, max = -INFINITY, error;
         for (int pass = 0; pass < 2; pass++)
             for (int64_t j = tile->lo[i]; j < tile->hi[i]; j++) {
                 if (!tile_sees(tile, i, j)) continue;
                 double s = tile_score(tile, i, j, &error, NULL) * (double)g->left;
-                if (pass == 0 && s > most) most = s;
-                if (pass == 1) sum += exp(s - most);
+                if (pass == 0 && s > max) max = s;
+                if (pass == 1) sum += exp(s - max);
             }
-        g->lse[i] = sum > 0 && isfinite(sum) ? (float)(most + log(sum)) : 0;
+        g->lse[i] = sum > 0 && isfinite(sum) ? (float)(max + log(sum)) : 0;
         g->delta[i] = ordinary(t);
     }
 }
@@ -53,7 +53,7 @@ static void one_pair(struct gradients *g, int64_t i, int64_t j) {
     double error, bend, dp = 0, dp_size = 0, s = tile_score(tile, i, j, &error, &bend) * (double)g->left;
     error *= (double)g->left;
     double p = exp(s - (double)g->lse[i]),
-           p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + tile->least;
+           p_error = p * (expm1(error) + 6e-7 + (fabs(s) + fabs((double)g->lse[i])) * 0x1p-22) + tile->min_weight;
     for (int64_t x = 0; x < tile->dv; x++) {
         double product = (double)g->d_o[i * g->ldo + x] * (double)tile->v[j * tile->dv + x];
         dp += product;

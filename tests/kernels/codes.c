@@ -35,9 +35,9 @@ static float code_at(int dtype, const uint8_t *row, int64_t x) {
 void codes_make(struct trial *t, struct keys *keys, int dtype, int64_t count, int64_t first, int64_t last, int64_t d) {
     const int blocks = dtype == TP__Q8_0, groups = dtype == TP_I4, n = (int)(last - first);
     const int64_t bytes = blocks ? d / TP__GROUP * TP__Q8_0_BYTES : groups ? d / 2 : d, offset = roll_below(t, 5);
-    const int64_t apart = offset + bytes + roll_below(t, 3), scales = groups ? (d + TP__GROUP - 1) / TP__GROUP : 1;
+    const int64_t stride = offset + bytes + roll_below(t, 3), scales = groups ? (d + TP__GROUP - 1) / TP__GROUP : 1;
     const int64_t unit = groups ? 2 : 4, skipped = roll_below(t, 3), step = skipped + scales + roll_below(t, 3);
-    char *codes = input(t, n > 0 ? (n - 1) * apart + offset + bytes : 0, 1);
+    char *codes = input(t, n > 0 ? (n - 1) * stride + offset + bytes : 0, 1);
     char *scale = input(t, n > 0 && !blocks ? (n - 1) * step + skipped + scales : 0, (size_t)unit);
     keys->row = input(t, 2 * count, sizeof *keys->row);
     keys->value = input(t, count * d, sizeof *keys->value);
@@ -45,7 +45,7 @@ void codes_make(struct trial *t, struct keys *keys, int dtype, int64_t count, in
     keys->d = d;
     for (int64_t j = 0; j < count; j++) {
         const int inside = j >= first && j < last;
-        char *row = codes + (last - 1 - j) * apart + offset, *own = scale + ((last - 1 - j) * step + skipped) * unit;
+        char *row = codes + (last - 1 - j) * stride + offset, *own = scale + ((last - 1 - j) * step + skipped) * unit;
         /* in any order: the last key first */
         keys->row[j] = inside ? row - offset : (const char *)(uintptr_t)64;
         keys->row[count + j] = inside && !blocks ? own - skipped * unit : (const char *)(uintptr_t)64;

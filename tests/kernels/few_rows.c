@@ -7,9 +7,9 @@ static void keys_of_floats(struct trial *t, struct keys *keys, int dtype, int64_
     keys_make(t, keys, (tp_dtype)dtype, count, first, last, d);
 }
 
-static void make(struct trial *t, struct keys *keys, int64_t *block, int64_t most) {
+static void make(struct trial *t, struct keys *keys, int64_t *block, int64_t max) {
     int64_t d = up(pick(t, "d", 1, 150, 128), t->dtype == TP_I4 ? 2 : (int)t->dtype == TP__Q8_0 ? TP__GROUP : 1);
-    *block = up(pick(t, "block", 1, most, most), t->set->nr);
+    *block = up(pick(t, "block", 1, max, max), t->set->nr);
     int64_t first = pick(t, "first", 0, *block - 1, 0), last = pick(t, "last", first + 1, *block, *block);
     (t->dtype > TP_BF16 ? codes_make : keys_of_floats)(t, keys, t->dtype, *block, first, last, d);
 }
@@ -62,22 +62,22 @@ void test_pack_v(struct trial *t) {
     make(t, &keys, &block, 128);
     int64_t wide = up(keys.d, t->set->row_step);
     void *packed = packed_make(t, form, block * wide);
-    int apart = (t->dtype == TP_I8 || t->dtype == TP_E4M3) && one_in(t, 2);
-    keys.in.apart = apart ? output_floats(t, block) : NULL;
+    int row_scales = (t->dtype == TP_I8 || t->dtype == TP_E4M3) && one_in(t, 2);
+    keys.in.row_scales = row_scales ? output_floats(t, block) : NULL;
     RUN(t,
         got = (keys.ahead.row = keys.row + keys.in.first, t->set->pack_v[t->dtype](&t->trace, packed, &keys.in, block, keys.d)));
     for (int64_t j = keys.in.first / form.step * form.step; j < up(keys.in.last, form.step); j++)
         for (int64_t x = 0; x < wide; x++) {
             int64_t panel = x / nr * nr, width = wide - panel < nr ? wide - panel : nr;
             int there = x < keys.d && j >= keys.in.first && j < keys.in.last;
-            float by = there && apart ? keys.in.apart[j] : 1.0f;
+            float by = there && row_scales ? keys.in.row_scales[j] : 1.0f;
             expect_same(t, "packed v", j, x,
                         packed_at(form, packed, panel * block + j / group * group * width + (x - panel) * group + j % group) * by,
                         there ? keys.value[j * keys.d + x] : 0.0f);
         }
-    for (int64_t j = keys.in.first; j < keys.in.last && apart; j++) {
+    for (int64_t j = keys.in.first; j < keys.in.last && row_scales; j++) {
         float scale = *(const float *)(const void *)(keys.row[j + keys.in.scales] + keys.in.scales_offset);
-        expect_same(t, "scale apart", j, 0, keys.in.apart[j], isfinite(scale) ? scale : 1.0f);
+        expect_same(t, "scale of a row", j, 0, keys.in.row_scales[j], isfinite(scale) ? scale : 1.0f);
     }
     expect_found(t, &keys, group == 2, 1, got);
 }

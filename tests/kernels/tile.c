@@ -29,10 +29,10 @@ static void make_bias(struct trial *t, struct tile *tile) {
     static const tp_dtype dtypes[] = {TP_F32, TP_F16, TP_BF16};
     const void **bias = input(t, tile->rows, sizeof *bias);
     tp_dtype dtype = dtypes[roll_below(t, 3)];
-    int64_t unit = (int64_t)tp_dtype_bytes(dtype), stride = one_in(t, 2) ? 1 : roll_below(t, 3), most = 0, size;
+    int64_t unit = (int64_t)tp_dtype_bytes(dtype), stride = one_in(t, 2) ? 1 : roll_below(t, 3), max = 0, size;
     for (int64_t i = 0; i < tile->rows; i++)
-        if (tile->hi[i] > most) most = tile->hi[i];
-    size = stride * (most > 0 ? most - 1 : 0) + 1;
+        if (tile->hi[i] > max) max = tile->hi[i];
+    size = stride * (max > 0 ? max - 1 : 0) + 1;
     char *values = input(t, tile->rows * size, (size_t)unit);
     for (int64_t i = 0; i < tile->rows * size; i++)
         tp_from_float(dtype, one_in(t, 9) ? -INFINITY : ordinary(t), values + i * unit);
@@ -85,12 +85,12 @@ static void make_values(struct trial *t, struct tile *tile) {
     }
 }
 
-void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t most_keys, int empty) {
+void tile_make(struct trial *t, struct tile *tile, int64_t max_rows, int64_t max_keys, int empty) {
     *tile = (struct tile){.unit = (float)(LOG2_E / 8)};
-    tile->rows = pick(t, "rows", 1, most_rows, most_rows);
+    tile->rows = pick(t, "rows", 1, max_rows, max_rows);
     tile->d = pick(t, "d", 1, 150, 128);
     tile->dv = pick(t, "dv", 1, 150, 128);
-    tile->keys = pick(t, "keys", 1, most_keys, most_keys);
+    tile->keys = pick(t, "keys", 1, max_keys, max_keys);
     while (!t->bench && tile->rows * tile->keys * (tile->d + tile->dv) > 300000)
         tile->rows = (tile->rows + 1) / 2, tile->keys = (tile->keys + 1) / 2;
     tile->block = up(tile->keys, t->set->nr);
@@ -109,7 +109,7 @@ void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t mo
     tile->k = input(t, tile->keys * tile->d, 4);
     tile->v = input(t, tile->keys * tile->dv, 4);
     make_values(t, tile);
-    tile->least = t->set->arithmetic == TP_ARITHMETIC_P_BF16 ? 0x1p-58 : 0x1p-99;
+    tile->min_weight = t->set->arithmetic == TP_ARITHMETIC_P_BF16 ? 0x1p-58 : 0x1p-99;
     tile->p_error = t->set->arithmetic == TP_ARITHMETIC_P_BF16 ? 0x1p-8 : 0;
     tile->k_found = tile_pack(t, tile, tile->k, tile->d, 0, &tile->packed_k);
     tile->v_found = tile_pack(t, tile, tile->v, tile->dv, 1, &tile->packed_v);
@@ -206,7 +206,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
     out->l_error = out->l * off;
     for (int64_t x = 0; x < tile->dv; x++) {
         out->o[x] = o_before ? (double)o_before[x] * keep : 0;
-        out->o_error[x] = fabs(out->o[x]) * off + (o_before ? fabs((double)o_before[x]) * tile->least : 0);
+        out->o_error[x] = fabs(out->o[x]) * off + (o_before ? fabs((double)o_before[x]) * tile->min_weight : 0);
     }
     for (int64_t j = tile->lo[row]; j < tile->hi[row]; j++) {
         double error, s;
@@ -219,7 +219,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
         double p = exp2((s - safe) * unit), relative = expm1(error * unit * 0.7) + 5e-7 + fabs(s - safe) * unit * 0x1p-22;
         double wide = (double)tile->keys * 0x1p-23 + relative;
         out->l += p;
-        out->l_error += p * wide + tile->least;
+        out->l_error += p * wide + tile->min_weight;
         for (int64_t x = 0; x < tile->dv; x++) {
             double v = (double)tile->v[j * tile->dv + x] * (tile->v_scale ? (double)tile->v_scale[j] : 1);
             if (!tile_stays(tile, row, j)) {
@@ -227,7 +227,7 @@ void tile_attend(const struct tile *tile, int64_t row, float m, float m_before, 
                 continue;
             }
             out->o[x] += p * v;
-            out->o_error[x] += fabs(v) * (p * (wide + tile->p_error) + tile->least) + 0x1p-148;
+            out->o_error[x] += fabs(v) * (p * (wide + tile->p_error) + tile->min_weight) + 0x1p-148;
             if (!isfinite(v)) out->o[x] = NAN;
         }
     }

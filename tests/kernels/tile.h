@@ -19,7 +19,7 @@ struct tile {
     float *v_scale;                        /* [block]; NULL: none */
     int k_found, v_found;
     double p_error; /* relative, of weights as they meet v */
-    double least;   /* smaller weights may be 0 */
+    double min_weight; /* smaller weights may be 0 */
     int32_t *lo, *hi;
     uint64_t *bits; /* NULL: none */
     int64_t bit_words;
@@ -31,7 +31,7 @@ struct tile {
 };
 
 /* Sizes, what rows see, and values. Rows see some key, unless `empty` rows are allowed. */
-void tile_make(struct trial *t, struct tile *tile, int64_t most_rows, int64_t most_keys, int empty);
+void tile_make(struct trial *t, struct tile *tile, int64_t max_rows, int64_t max_keys, int empty);
 /* What q, k and v of a tile hold: f32, or what the set serves instead. */
 tp_dtype tile_dtype(const struct trial *t);
 /* Packs rows of floats by the set's own functions, as an input of the trial; returns what they found. */

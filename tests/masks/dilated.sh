@@ -35,6 +35,7 @@ expect pairs 'on 715 visible pairs' ./tileproof explain q64 k64 d64 causal dilat
 expect estimate 'on about [0-9]+ visible pairs' ./tileproof explain q1m d64 causal dilated=3,0
 expect definition 'passed +hostile/definition .*dilated=3,1' ./tileproof check --mask dilated --case definition -v
 expect check '[1-9][0-9]* passed, 0 failed' ./tileproof check --mask dilated
+expect gradients 'passed +backward/.*dilated=3,1' ./tileproof check --mask dilated --case '^backward' --kernel '^generic$' -v
 expect random 'dilated= [1-9]' ./tileproof check --random 200 --seed 1
 # a kind that is not defined a second time is found
 sed -i '/case TP_MASK_DILATED/d' "$tree/cli/check/definition.c"

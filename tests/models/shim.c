@@ -61,7 +61,7 @@ int models_problem(const tp_model *model, int group, int64_t batch, int64_t q_le
 }
 
 /* inputs: q, k, v contiguous as the text says, sinks, slopes; indices: spans of rows, spans of keys, where the text says
-   "packed" the borders of its segments, one more than there are, and lists of keys, each of width entries. What a text does
+   "packed" the borders of its segments, one more than there are, and sparse indices, each row of width entries. What a text does
    not ask for may be NULL. */
 int models_attention(const char *text, const float *const *inputs, const int64_t *const *indices, int64_t segments,
                      int64_t width, float *o, char *why, size_t room) {

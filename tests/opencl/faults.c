@@ -13,7 +13,7 @@
 
 static const char *const texts[] = {"h2/1 q20 k40 d32 f32 causal", "b2 h2/1 q1 k600 d32 f32 paged=16",
                                     "backward h2/1 q20 k40 d32 f32 causal sinks"};
-enum { TEXTS = sizeof texts / sizeof *texts, MOST = 400 };
+enum { TEXTS = sizeof texts / sizeof *texts, MAX_CALLS = 400 };
 
 /* Failures that change nothing for the caller: what is released is gone, what is only told is left out, what can be done in
    another way is. */
@@ -74,11 +74,11 @@ static void every_call_fails_once(void **state) {
     assert_non_null(mkdtemp(folder));
     s->reset();
     assert_int_equal(everything(folder, &error), TP_OK);
-    int tried = 0, most[sizeof names / sizeof *names];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) most[i] = s->calls(names[i]);
+    int tried = 0, calls[sizeof names / sizeof *names];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) calls[i] = s->calls(names[i]);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        int step = most[i] > 12 ? most[i] / 12 : 1; /* of many alike, a dozen */
-        for (int n = 1; n <= most[i] && n < MOST; n += step) {
+        int step = calls[i] > 12 ? calls[i] / 12 : 1; /* of many alike, a dozen */
+        for (int n = 1; n <= calls[i] && n < MAX_CALLS; n += step) {
             s->reset();
             s->spoil(names[i], n);
             error = (tp_error)TP_ERROR_INIT;

@@ -161,7 +161,7 @@ static void cells_read_the_cache(void **state) {
 /* Right by the reference on what is stored, with the loss beside it; what reads no such cache loses nothing. */
 static void cells_run(void **state) {
     (void)state;
-    static const double most[] = {0.0041, 0.0042, 0.075, 0.0626, 0.04, 0.0041, 0.075};
+    static const double bound[] = {0.0041, 0.0042, 0.075, 0.0626, 0.04, 0.0041, 0.075};
     tp_context_options one = TP_CONTEXT_OPTIONS_INIT;
     tp_context *contexts[2] = {support_context(TP_REFUSE, NULL)}; /* all threads for the first format */
     one.threads = 1;
@@ -184,7 +184,7 @@ static void cells_run(void **state) {
                     continue;
                 }
                 assert_int_equal(strstr(cell->numerics_id, " v=") != NULL, codes);
-                if (codes ? !(cell->loss > 0 && cell->loss < most[f]) : cell->loss != 0)
+                if (codes ? !(cell->loss > 0 && cell->loss < bound[f]) : cell->loss != 0)
                     fail_msg("%s: %s: loss %g", formats[f], cell->problem, cell->loss);
                 assert_true(cell->error > 0 && cell->error <= cell->allowed && cell->output[0]);
             }

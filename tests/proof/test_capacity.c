@@ -139,14 +139,14 @@ static void pages_are_those_that_a_row_sees(void **state) {
             tp_capacity *capacity = ask(model, planner, &options);
             for (int i = 0; i < 4; i++) {
                 tp_capacity_cache kept = cache_of(capacity, i, 0), evicted = cache_of(capacity, i, 1);
-                int64_t most = 0, all = (contexts[c] + pages[p] - 1) / pages[p];
+                int64_t max = 0, all = (contexts[c] + pages[p] - 1) / pages[p];
                 /* where a window begins within a page depends on how long the sequence has become */
                 for (int64_t row = 0; i && row < 2000; row++) {
                     int64_t needed = pages_needed(model->groups[i], row, pages[p]);
-                    if (needed > most) most = needed;
+                    if (needed > max) max = needed;
                 }
                 assert_int_equal(kept.pages, 2 * kept.layers * all);
-                assert_int_equal(evicted.pages, 2 * kept.layers * (i && most < all ? most : all));
+                assert_int_equal(evicted.pages, 2 * kept.layers * (i && max < all ? max : all));
                 assert_int_equal(evicted.bytes, evicted.pages * evicted.page_bytes);
                 assert_int_equal(kept.bytes, kept.pages * kept.page_bytes);
             }

@@ -148,20 +148,21 @@ static void serve_alone(const tp_capacity *capacity, int group, int threads) {
 
 /* The phase and group whose workspace is the largest. */
 static tp_capacity_work largest(const tp_capacity *capacity, int groups) {
-    tp_capacity_work most = work_of(capacity, 0, 0);
+    tp_capacity_work heaviest = work_of(capacity, 0, 0);
     for (int i = 0; i < 2 * groups; i++)
-        if (work_of(capacity, i / 2, i % 2).workspace_bytes > most.workspace_bytes) most = work_of(capacity, i / 2, i % 2);
-    return most;
+        if (work_of(capacity, i / 2, i % 2).workspace_bytes > heaviest.workspace_bytes)
+            heaviest = work_of(capacity, i / 2, i % 2);
+    return heaviest;
 }
 
 /* Every layer that keeps keys has its pool, all at once, and one context serves them. */
 static void serve_all(const tp_model *model, const tp_capacity *capacity, int threads) {
     tp_context *context = counting_context(threads);
-    tp_capacity_work most = largest(capacity, model->group_count);
+    tp_capacity_work heaviest = largest(capacity, model->group_count);
     struct pool pools[64];
-    int64_t count = 0, most_ever;
+    int64_t count = 0, peak;
     /* the largest workspace first: it grows in steps otherwise */
-    struct pool first = run_layer(context, most.problem, most.kernel);
+    struct pool first = run_layer(context, heaviest.problem, heaviest.kernel);
     give(context, &first);
     for (int i = 0; i < model->group_count; i++) {
         tp_capacity_cache cache = cache_of(capacity, i, 0);
@@ -170,8 +171,8 @@ static void serve_all(const tp_model *model, const tp_capacity *capacity, int th
         for (int64_t layer = 0; layer < cache.layers; layer++) pools[count++] = run_layer(context, work.problem, work.kernel);
         assert_int_equal(live_bytes - before, cache.bytes);
     }
-    most_ever = live_bytes;
-    assert_int_equal(most_ever, total_of(capacity, 0)); /* pools and workspace: all that there is */
+    peak = live_bytes;
+    assert_int_equal(peak, total_of(capacity, 0)); /* pools and workspace: all that there is */
     while (count > 0) give(context, &pools[--count]);
     tp_context_destroy(context);
     assert_int_equal(live_bytes, 0);

@@ -83,18 +83,18 @@ static int shows(const tp_engine_call *c, const struct place *at, int64_t key) {
 static void attend(struct engine *e, const tp_engine_call *c, const struct place *at) {
     const tp_problem *p = c->problem;
     int64_t keys = c->kv_lens[at->seq], kv = at->head / (p->q_heads / p->kv_heads), dim = p->head_dim_v;
-    double most = c->sinks ? (double)c->sinks[at->head] : -INFINITY, sum = 0, o[64] = {0};
+    double max = c->sinks ? (double)c->sinks[at->head] : -INFINITY, sum = 0, o[64] = {0};
     uint8_t seen[4200];
     memcpy(seen, at->seen, (size_t)keys);
     for (int64_t key = 0; c->mask != TP_ENGINE_VISIBLE && key < keys; key++) assert_int_equal(seen[key], shows(c, at, key));
     int64_t position = at->row + keys - c->q_lens[at->seq];
     if (e->fault == OFF_BY_ONE_KEY && position > 0 && position < keys) seen[position] = 0;
     for (int64_t key = 0; key < keys; key++)
-        if (seen[key]) most = fmax(most, score(e, c, at, key));
-    if (c->sinks && most > -INFINITY) sum = exp((double)c->sinks[at->head] - most);
+        if (seen[key]) max = fmax(max, score(e, c, at, key));
+    if (c->sinks && max > -INFINITY) sum = exp((double)c->sinks[at->head] - max);
     for (int64_t key = 0; key < keys; key++) {
         if (!seen[key] && e->fault != MULTIPLIES_HIDDEN && e->fault != VARIES_AND_LEAKS) continue;
-        double weight = seen[key] ? exp(score(e, c, at, key) - most) : 0;
+        double weight = seen[key] ? exp(score(e, c, at, key) - max) : 0;
         sum += weight;
         for (int64_t x = 0; x < dim; x++)
             o[x] += weight * (double)read_element(c->v, ((at->k0 + key) * p->kv_heads + kv) * dim + x, p->v_dtype);

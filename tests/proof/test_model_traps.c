@@ -307,7 +307,7 @@ static const trap traps[] = {
      "{\"model_type\":\"gemma4\",\"text_config\":{\"num_hidden_layers\":2,\"rope_parameters\":{\"full_attention\":{}}}}",
      "text 0 h8/4 d256 causal & window w=511,0 scale=1 rope=default/256@10000; "
      "text 1 h8/4 d512 causal scale=1 rope=default/128@1e+06"},
-    {"deepseek_v32: a list of keys for each row", "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}",
+    {"deepseek_v32: sparse indices for each row", "{\"model_type\":\"deepseek_v32\",\"num_hidden_layers\":1}",
      "text 0 h128/128 d192/128 decode=1:576/512 causal sparse=2048 scale=0.0721688 rope=default/64@10000"},
     {"minicpm3: latents of its own size", "{\"model_type\":\"minicpm3\",\"num_hidden_layers\":1}",
      "text 0 h40/40 d96/64 decode=1:288/256 causal scale=0.102062 rope=default/32@10000"},

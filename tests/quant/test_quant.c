@@ -61,9 +61,9 @@ static double uniform(void) { /* in -1..1 */
 }
 
 static double greatest(const float *row, int64_t dim) {
-    double most = 0;
-    for (int64_t x = 0; x < dim; x++) most = fmax(most, fabs((double)row[x]));
-    return most;
+    double max = 0;
+    for (int64_t x = 0; x < dim; x++) max = fmax(max, fabs((double)row[x]));
+    return max;
 }
 
 /* The bound of docs/quantised.md, with room for the rounding of one division in double. */
@@ -83,9 +83,9 @@ static void elements_keep_their_bounds(void **state) {
             double unit = ldexp(1, power), loss = 0;
             if (f16 && 2 * unit / (formats[format].dtype == TP_I4 ? 7 : 127) > 65504) continue;
             for (int x = 0; x < DIM; x++) row[x] = (float)(unit * uniform() * (x % 7 == 3 ? 1e-3 : x % 11 == 5 ? 0 : 1));
-            double most = greatest(row, DIM);
-            float scale = formats[format].kind == TP_SCALES_TENSOR ? (float)fmax(most / 448, FLT_TRUE_MIN) : 1;
-            if (formats[format].kind == TP_SCALES_TENSOR && most / (double)scale > 448) scale = nextafterf(scale, INFINITY);
+            double max = greatest(row, DIM);
+            float scale = formats[format].kind == TP_SCALES_TENSOR ? (float)fmax(max / 448, FLT_TRUE_MIN) : 1;
+            if (formats[format].kind == TP_SCALES_TENSOR && max / (double)scale > 448) scale = nextafterf(scale, INFINITY);
             stored s = quantise(format, DIM, row, scale);
             for (int x = 0; x < DIM; x++) {
                 double off = fabs((double)row[x] - at(&s, x));
@@ -94,7 +94,7 @@ static void elements_keep_their_bounds(void **state) {
                              (double)row[x], at(&s, x), scale_of(&s, x));
                 loss = fmax(loss, off);
             }
-            assert_true(s.loss == (most > 0 ? loss / most : 0));
+            assert_true(s.loss == (max > 0 ? loss / max : 0));
             assert_true(s.loss <= (formats[format].dtype == TP_I8 ? 0.005 : 0.08) || f16 || power < -135);
         }
     }
@@ -155,9 +155,9 @@ static void values_beyond_the_scales(void **state) {
     for (int x = 0; x < DIM; x++) row[x] = x % 2 ? 1e12f : -1e12f;
     for (int format = 0; format < FORMATS; format++) {
         stored s = quantise(format, DIM, row, 1);
-        double most = s.dtype == TP_I8 ? 127.0 * 65504 : s.dtype == TP_I4 ? 7.0 * 65504 : 448;
+        double max = s.dtype == TP_I8 ? 127.0 * 65504 : s.dtype == TP_I4 ? 7.0 * 65504 : 448;
         if (s.kind == TP_SCALES_TOKEN) continue;
-        for (int x = 0; x < DIM; x++) assert_true(at(&s, x) == (x % 2 ? most : -most));
+        for (int x = 0; x < DIM; x++) assert_true(at(&s, x) == (x % 2 ? max : -max));
         assert_true(s.loss > 0.999 && s.loss < 1);
     }
 }

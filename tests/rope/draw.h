@@ -89,10 +89,10 @@ static inline void draw_options(drawn *d) {
         o->dims = 0;
     } else {
         if (o->kind != TP_ROPE_PROPORTIONAL && draw(d, 4) == 0) o->first = (int64_t)draw(d, (uint64_t)o->head_dim - 3);
-        int64_t most = (o->head_dim - o->first) / 2;
+        int64_t max = (o->head_dim - o->first) / 2;
         o->dims =
-            draw(d, 2) && (o->head_dim - o->first) % 2 == 0 && most > 1 ? 2 * most : 2 * (2 + (int64_t)draw(d, (uint64_t)most));
-        if (o->dims > 2 * most) o->dims = 2 * most;
+            draw(d, 2) && (o->head_dim - o->first) % 2 == 0 && max > 1 ? 2 * max : 2 * (2 + (int64_t)draw(d, (uint64_t)max));
+        if (o->dims > 2 * max) o->dims = 2 * max;
     }
     d->pairs = o->kind == TP_ROPE_PROPORTIONAL ? o->head_dim / 2 : o->dims / 2;
     if (o->kind == TP_ROPE_DYNAMIC && o->dims < 4) o->kind = TP_ROPE_DEFAULT;

@@ -83,9 +83,9 @@ static void expect(const drawn *d, const void *in, int64_t token, int64_t at, wa
 /* With the last rounding, to the dtype. */
 static long double rounding(int32_t dtype, long double value) {
     static const struct {
-        long double share, least;
+        long double share, min;
     } of[] = {[TP_F32] = {0, 0}, [TP_F16] = {0x1p-11L, 0x1p-25L}, [TP_BF16] = {0x1p-8L, 0}};
-    return fmaxl(of[dtype].share * fabsl(value), of[dtype].least);
+    return fmaxl(of[dtype].share * fabsl(value), of[dtype].min);
 }
 
 static void check_rows(const drawn *d, const void *before, const unsigned char *old_out, uint64_t seed) {

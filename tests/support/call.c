@@ -54,7 +54,7 @@ static struct tensors_style style_of(const call_shape *shape) {
                                   .index64 = shape->index_type == TP_I64,
                                   .two_tables = shape->two_tables,
                                   .lse = 1,
-                                  .short_lists = 2,
+                                  .short_sparse = 2,
                                   .spare = 1,
                                   .exact = 1};
 }

@@ -47,7 +47,7 @@ typedef struct call_shape { /* all zero: the defaults */
     const int64_t *request;       /* whose data sequence s holds; NULL: s's own */
     float q_size, k_size, v_size; /* factors; 0: 1 */
     int two_tables;               /* paged: v has a table of its own */
-    uint64_t seed;                /* of what masks, lists and page tables hold */
+    uint64_t seed;                /* of what masks, sparse indices and page tables hold */
 } call_shape;
 
 typedef enum tensor_id call_tensor;

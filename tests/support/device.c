@@ -40,7 +40,7 @@ void *device_host(const void *address) { return (void *)((uintptr_t)address & ~T
 
 /* ---- the pointers of a call */
 
-typedef enum extent { DATA, BATCH, STARTS, TABLE, LISTS, ROWS, KEYS, SPANS } extent;
+typedef enum extent { DATA, BATCH, STARTS, TABLE, SPARSE, ROWS, KEYS, SPANS } extent;
 #define FIELD(name, of) {#name, offsetof(tp_tensors, name), of}
 static const struct field {
     const char *name;
@@ -50,7 +50,7 @@ static const struct field {
     FIELD(q.data, DATA),        FIELD(k.data, DATA),        FIELD(v.data, DATA),          FIELD(o.data, DATA),
     FIELD(lse.data, DATA),      FIELD(bits, DATA),          FIELD(bias, DATA),            FIELD(alibi_slopes, DATA),
     FIELD(sinks, DATA),         FIELD(cu_seqlens_q, STARTS), FIELD(cu_seqlens_kv, STARTS), FIELD(q_lens, BATCH),
-    FIELD(kv_lens, BATCH),      FIELD(k_pages, TABLE),      FIELD(v_pages, TABLE),        FIELD(sparse_indices, LISTS),
+    FIELD(kv_lens, BATCH),      FIELD(k_pages, TABLE),      FIELD(v_pages, TABLE),        FIELD(sparse_indices, SPARSE),
     FIELD(q_positions, ROWS),   FIELD(k_positions, KEYS),   FIELD(prefix_lens, BATCH),    FIELD(q_documents, ROWS),
     FIELD(k_documents, KEYS),   FIELD(q_spans, ROWS),       FIELD(k_spans, KEYS),         FIELD(span_offsets, STARTS),
     FIELD(spans, SPANS),        FIELD(parents, ROWS),
@@ -93,7 +93,7 @@ static int64_t entries(const job *j, extent of) {
     case BATCH: return t->batch;
     case STARTS: return t->batch + 1;
     case TABLE: return t->batch * t->page_slots;
-    case LISTS: return rows > 0 && p->sparse_len > 0 ? (rows - 1) * t->sparse_stride + p->sparse_len : 0;
+    case SPARSE: return rows > 0 && p->sparse_len > 0 ? (rows - 1) * t->sparse_stride + p->sparse_len : 0;
     case ROWS: return rows;
     case KEYS: return p->kv_layout == TP_PACKED ? t->kv_tokens : t->batch * t->kv_len;
     case SPANS: return t->span_offsets != NULL ? 2 * index_at(t, t->span_offsets, t->batch) : 0;

@@ -56,7 +56,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, kwargs: dict[str, Any]) ->
 
 
 def _chosen(indices: Tensor, keys: int, mask: Any) -> Tensor:
-    """Keys that a list by row names, as a mask: bool (sequences, 1, rows, keys)."""
+    """Keys that sparse indices by row name, as a mask: bool (sequences, 1, rows, keys)."""
     named = torch.zeros(*indices.shape[:2], keys + 1, dtype=torch.bool)
     named.scatter_(-1, torch.where(indices < 0, keys, indices).long(), True)
     named = named[:, None, :, :keys]

@@ -24,13 +24,13 @@ _found: Optional[tuple[Any, ...]] = None
 
 def _temporary(events: list[Any], device: bool) -> int:
     """What was held at most, less what is held at the end: the results."""
-    now = most = 0
+    now = peak = 0
     for thread in events:
         for event in thread:
             if event.kind() == "memory_alloc":
                 now += event.device_memory_usage() if device else event.cpu_memory_usage()
-                most = max(most, now)
-    return most - now
+                peak = max(peak, now)
+    return peak - now
 
 
 def measured(run: Callable[[], Any], device: bool) -> tuple[Any, Optional[int]]:

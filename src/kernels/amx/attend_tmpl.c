@@ -94,9 +94,9 @@ VEC_INLINE void panel_values(const int strips, const int nrv, const both *b, int
     float *const to[2] = {sums[0], sums[VEC_MR]};
     const char *p = (const char *)t->s + from * 2;
     const tile_rows_of rows = {{p + b->strips[0].first * t->lds * 4, p + b->strips[strips - 1].first * t->lds * 4}, t->lds * 4};
-    const int64_t apart = nrv * VEC_LANES * 4;
-    const char *v = (const char *)t->v + panel * t->block * 2 + from / 2 * apart;
-    const tile_columns_of columns = {v, apart, apart * VEC_TOGETHER / 2};
+    const int64_t stride = nrv * VEC_LANES * 4;
+    const char *v = (const char *)t->v + panel * t->block * 2 + from / 2 * stride;
+    const tile_columns_of columns = {v, stride, stride * VEC_TOGETHER / 2};
     tile_sums(strips, nrv, b->first, b->second, &rows, &columns, steps, wanted, to, VEC_NR);
     for (int i = 0; i < strips; i++)
         for (int r = 0; r < b->strips[i].mr; r++)

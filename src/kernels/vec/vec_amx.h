@@ -39,9 +39,9 @@ static inline void tiles_shape(int first, int second) {
 #define TILES(first, second)       __asm__ volatile("" : : : "memory") /* so is what tiles are loaded from */
 #define TILES_DONE()               _tile_release()
 #define TILE_ZERO(n)               _tile_zero(n)
-#define TILE_LOAD(n, from, apart)  _tile_loadd(n, from, apart)
+#define TILE_LOAD(n, from, stride) _tile_loadd(n, from, stride)
 #define TILE_DOT(c, a, b)          _tile_dpbf16ps(c, a, b)
-#define TILE_STORE(n, to, apart)   _tile_stored(n, to, apart)
+#define TILE_STORE(n, to, stride)  _tile_stored(n, to, stride)
 #else
 typedef union emulated_tile {
     float sum[16][16];
@@ -72,13 +72,13 @@ static inline void tile_dot(emulated_tile *c, const emulated_tile *a, const emul
     const int shape[2] = {first, second}
 #define TILES_DONE() ((void)0)
 #define TILE_ZERO(n) memset(&emulated[n], 0, sizeof emulated[n])
-#define TILE_LOAD(n, from, apart)                                                                                                \
+#define TILE_LOAD(n, from, stride)                                                                                               \
     for (int row = 0; row < tile_rows(n, shape[0], shape[1]); row++)                                                             \
-    memcpy(emulated[n].sum[row], (const char *)(from) + row * (int64_t)(apart), sizeof emulated[n].sum[row])
+    memcpy(emulated[n].sum[row], (const char *)(from) + row * (int64_t)(stride), sizeof emulated[n].sum[row])
 #define TILE_DOT(c, a, b) tile_dot(&emulated[c], &emulated[a], &emulated[b], tile_rows(c, shape[0], shape[1]))
-#define TILE_STORE(n, to, apart)                                                                                                 \
+#define TILE_STORE(n, to, stride)                                                                                                \
     for (int row = 0; row < tile_rows(n, shape[0], shape[1]); row++)                                                             \
-    memcpy((char *)(to) + row * (int64_t)(apart), emulated[n].sum[row], sizeof emulated[n].sum[row])
+    memcpy((char *)(to) + row * (int64_t)(stride), emulated[n].sum[row], sizeof emulated[n].sum[row])
 #endif
 
 #endif

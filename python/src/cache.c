@@ -154,6 +154,14 @@ static int read_model(PyObject *const *args, tp_cache_options *options, tp_cache
     const char *format = format_words("cache", args[MADE_FORMAT]);
     int dtype = model != NULL ? dtype_or_none("dtype", args[MADE_DTYPE]) : 0;
     if (PyErr_Occurred() || part_of(args[MADE_PART], &part) != 0) return -1;
+    if (format == NULL && model->cache[0] != 0) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "cache is not said, and the file of %s wants keys and values kept as %s, which loses something: it must be that, "
+            "or plain",
+            model->label, model->cache);
+        return -1;
+    }
     tp_status status = tp_cache_from_model(model, part, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
     if (status == TP_OK) status = tp_cache_format_layers(format, layers, options->layer_count, &error);
     if (status != TP_OK) return raise_status(status, &error);

@@ -113,9 +113,12 @@ class CacheFormats(unittest.TestCase):
         model = with_scheme()
         self.assertEqual((model.cache, small().cache), ("e4m3/tensor", ""))
         for call in (lambda **more: proof.cells(model, quick=True, **more), lambda **more: proof.capacity(model, context=64, concurrency=1, **more),
-                     lambda **more: proof.preflight(proof.Lock(), model, **more)):  # fmt: skip
+                     lambda **more: proof.preflight(proof.Lock(), model, **more),
+                     lambda **more: tileproof.Cache.plan(model, bytes=1 << 24, sequences=1, tokens=64, **more)):  # fmt: skip
             with self.assertRaisesRegex(ValueError, "cache is not said, and the file of fp8.json wants keys and values kept as e4m3/tensor"):
                 call()
+        made = [tileproof.Cache.plan(model, bytes=1 << 24, sequences=1, tokens=64, cache=x)["token_bytes"] for x in ("plain", model.cache)]
+        self.assertEqual(made[0], 2 * made[1])
         plain, codes = (proof.capacity(model, context=64, concurrency=1, cache=x)["kept"] for x in ("plain", model.cache))
         self.assertEqual(plain["bytes"], 2 * codes["bytes"])
         self.assertEqual({"e4m3:e4m3" in x.problem for x in proof.cells(model, quick=True, phases=["decode"], cache="e4m3").cells}, {True})

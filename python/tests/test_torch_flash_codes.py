@@ -103,7 +103,7 @@ class Read(unittest.TestCase):
         other[2, 0] = 0.125
         with self.assertRaisesRegex(RuntimeError, r"v_descale has two numbers for page 0 of the cache, which several .* of shape \(4, 256, 2\)"):
             call(k_descale=by_head, v_descale=other)
-        table[2, 0] = 3  # then no page is of two
+        table[2, 0], table[2, 1], table[1, 1] = 3, 0, 3  # then no page is of two: nobody reads second pages of the last two
         call(k_descale=by_head, v_descale=other)
 
     def test_pages_that_are_none(self):

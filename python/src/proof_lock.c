@@ -48,6 +48,7 @@ PyObject *core_lock_revisions(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (PyErr_Occurred()) return NULL;
     tp_status status = tp_identity_detect(declared, &here, &error);
     if (status != TP_OK) return raise_status(status, &error), NULL;
+    here->cache = "any"; /* which cache a revision is of makes none stale */
     PyObject *list = PyList_New(0);
     tp_lock_revision r = TP_LOCK_REVISION_INIT;
     for (int64_t i = 0; list != NULL && tp_lock_revision_at(lock, i, &r) == TP_OK; i++) {

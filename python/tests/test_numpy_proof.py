@@ -340,6 +340,8 @@ class LockedCaches(Folder):
                 proof.qualify(decoder(), quick=True, cache=cache).update(lock, reason=cache)
         lock = proof.Lock.read(self.path)
         self.assertEqual([x.cache for x in lock.revisions()], [proof.cache_format(x) for x in formats])
+        self.assertEqual({x.stale for x in lock.revisions()}, {""})  # of this process, whatever the cache
+        self.assertTrue(all("engine" in x.stale for x in lock.revisions(declared="engine=2")))
         for at, (cache, scales) in enumerate(formats.items()):
             with self.subTest(cache):
                 with self.assertRaises(tileproof.NotLocked):

@@ -11,7 +11,7 @@ from tileproof.engines.cell import Cell, from_bf16, load, store, to_bf16  # noqa
 # rounded. Wide on purpose: ggml sums f16 values in f16, and in the first rows a wrong mask is off by far more.
 LIMIT = {"f32": 1e-4, "f16": 4e-2, "bf16": 4e-2}
 # Quantised k and v that some peer has, too, by the words of the text form; others are refused.
-CACHES = {("i8", "q8_0"): "q8_0", ("e4m3", "tensor"): "e4m3"}
+CACHES = {("i8", "q8_0"): "i8/q8_0", ("e4m3", "tensor"): "e4m3"}
 E4M3_SCALE = 2.0**-6  # of k and of v: values of a normal distribution stay below 448 of it
 
 

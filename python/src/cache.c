@@ -18,33 +18,61 @@ static void gone(PyObject *capsule) {
 
 /* ---- options ---- */
 
-/* float32, float16, bfloat16, or a format of codes, with the scale of a whole layer or None. */
-static int stored(const char *name, PyObject *word, PyObject *scale, int32_t *dtype, int32_t *scales, float *one) {
-    const char *text = PyUnicode_Check(word) ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
-    const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
-    const code_format *format = row != NULL && row->code > TP_BF16 ? format_of_word(name, word) : NULL;
-    if (format == NULL && (row == NULL || row->code > TP_BF16)) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_ValueError,
-                     "%s is %R: it must be \"float32\", \"float16\", \"bfloat16\", \"i8\", \"e4m3\", \"i4\" or \"q8_0\"", name,
-                     word);
-        return -1;
-    }
-    *dtype = format != NULL ? format->dtype : row->code;
-    *scales = format != NULL ? format->kind : TP_SCALES_NONE;
-    if (Py_IsNone(scale)) return 0;
-    if (format == NULL || format->dtype != TP_E4M3) {
-        PyErr_Format(PyExc_ValueError, "a scale of %R is given with %s %R: only e4m3 has one scale for a whole layer", scale,
-                     name, word);
-        return -1;
-    }
-    *scales = TP_SCALES_TENSOR;
-    *one = (float)PyFloat_AsDouble(scale);
+/* Where one of k and v goes in a layer. */
+typedef struct side {
+    const char *dtype_name, *scale_name;
+    int of_v;
+    int32_t *dtype, *scales;
+    float *scale;
+} side;
+
+static side side_of(tp_cache_layer *layer, int of_v) {
+    if (of_v) return (side){"v_dtype", "v_scale", 1, &layer->v_dtype, &layer->v_scales, &layer->v_scale};
+    return (side){"k_dtype", "k_scale", 0, &layer->k_dtype, &layer->k_scales, &layer->k_scale};
+}
+
+/* The scale of a whole layer, which is nobody's but the caller's to choose; to plan one, any will do. */
+static int put_scale(const side *s, PyObject *scale, int plans) {
+    if (Py_IsNone(scale) && (*s->scales != TP_SCALES_TENSOR || plans))
+        return *s->scale = (float)(*s->scales == TP_SCALES_TENSOR), 0;
+    if (*s->scales != TP_SCALES_TENSOR)
+        PyErr_Format(PyExc_ValueError, "%s is %R: only e4m3/tensor has one scale for a whole layer, so it must be None",
+                     s->scale_name, scale);
+    else if (Py_IsNone(scale))
+        PyErr_Format(
+            PyExc_ValueError,
+            "%s is None: e4m3/tensor has one scale for a whole layer, such as the greatest absolute value / 448, so it must be "
+            "a number; \"e4m3/token\" has one for each token and head",
+            s->scale_name);
+    else
+        *s->scale = (float)PyFloat_AsDouble(scale);
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* float32, float16, bfloat16, or a format of codes. */
+static int stored(const side *s, PyObject *word, PyObject *scale, int plans) {
+    const char *text = PyUnicode_Check(word) ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
+    const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
+    const code_format *format = NULL;
+    PyErr_Clear();
+    if (row == NULL || row->code > TP_BF16) {
+        if (format_of_word(s->dtype_name, word, "\"float32\", \"float16\", \"bfloat16\", or as the format of a cache ", s->of_v,
+                           &format) != 0)
+            return -1;
+        if (format == NULL) {
+            PyErr_Format(PyExc_ValueError,
+                         "%s is %R: a layer that is plain names its dtype, \"float32\", \"float16\" or \"bfloat16\"",
+                         s->dtype_name, word);
+            return -1;
+        }
+    }
+    *s->dtype = format != NULL ? format->dtype : row->code;
+    *s->scales = format != NULL ? format->kind : TP_SCALES_NONE;
+    return put_scale(s, scale, plans);
+}
+
 /* (kv_heads, head_dim, head_dim_v, k_dtype, v_dtype, k_scale, v_scale, latent) */
-static int read_layer(PyObject *row, tp_cache_layer *layer) {
+static int read_layer(PyObject *row, tp_cache_layer *layer, int plans) {
     PyObject *of[8];
     int64_t latent;
     if (!PyTuple_Check(row) || PyTuple_Size(row) != 8) return PyErr_SetString(PyExc_TypeError, "a layer is a tuple of 8"), -1;
@@ -54,53 +82,110 @@ static int read_layer(PyObject *row, tp_cache_layer *layer) {
         integer_of("head_dim_v", of[2], &layer->head_dim_v) != 0 || integer_of("latent", of[7], &latent) != 0)
         return -1;
     layer->latent = latent != 0;
-    if (stored("k_dtype", of[3], of[5], &layer->k_dtype, &layer->k_scales, &layer->k_scale) != 0) return -1;
-    return stored("v_dtype", of[4], of[6], &layer->v_dtype, &layer->v_scales, &layer->v_scale);
+    const side k = side_of(layer, 0), v = side_of(layer, 1);
+    plans |= layer->kv_heads == 0; /* it keeps nothing */
+    return stored(&k, of[3], of[5], plans) != 0 ? -1 : stored(&v, of[4], of[6], plans);
 }
 
-static int read_layers(PyObject *given, tp_cache_options *options, tp_cache_layer *layers) {
+static int read_layers(PyObject *given, tp_cache_options *options, tp_cache_layer *layers, int plans) {
     Py_ssize_t count = PyTuple_Size(given);
     if (count < 0) return -1;
     for (Py_ssize_t i = 0; i < count; i++)
-        if (read_layer(PyTuple_GetItem(given, i), &layers[i]) != 0) return -1;
+        if (read_layer(PyTuple_GetItem(given, i), &layers[i], plans) != 0) return -1;
     options->layers = layers;
     options->layer_count = count;
     return 0;
 }
 
-/* layers or a model, bytes, sequences, tokens of a sequence (0: the model's), page size, heads first, name or None, and the dtype
-   of a model's cache or None. */
+/* By position: what a cache is made of. */
+enum {
+    MADE_LAYERS, /* a tuple, or a model */
+    MADE_BYTES,
+    MADE_SEQUENCES,
+    MADE_TOKENS, /* of a sequence; 0: the model's */
+    MADE_PAGE_SIZE,
+    MADE_HEADS_FIRST,
+    MADE_NAME,
+    MADE_DTYPE, /* this and what follows: of a model, or None */
+    MADE_FORMAT,
+    MADE_PART,
+    MADE_K_SCALE, /* a number, or a tuple of one for each layer */
+    MADE_V_SCALE,
+    MADE_TO_USE, /* and not to plan */
+    MADE_COUNT
+};
+
+static int part_of(PyObject *name, tp_part *part) {
+    static const tp_part parts[] = {TP_PART_TEXT, TP_PART_CROSS}; /* others keep nothing */
+    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    for (int i = 0; i < 2; i++)
+        if (text != NULL && strcmp(text, tp_part_name(parts[i])) == 0) return *part = parts[i], 0;
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError, "part is %R: it must be \"%s\" or \"%s\", whose layers keep keys and values", name,
+                 tp_part_name(parts[0]), tp_part_name(parts[1]));
+    return -1;
+}
+
+static int put_scales(const tp_cache_options *options, tp_cache_layer *layers, int of_v, PyObject *given, int plans) {
+    int many = PyTuple_Check(given);
+    if (many && PyTuple_Size(given) != (Py_ssize_t)options->layer_count) {
+        PyErr_Format(PyExc_ValueError,
+                     "%s_scale has %zd numbers and the model %lld layers: it must be one number, or one for each layer",
+                     of_v ? "v" : "k", PyTuple_Size(given), (long long)options->layer_count);
+        return -1;
+    }
+    for (int64_t i = 0; i < options->layer_count; i++) {
+        const side s = side_of(&layers[i], of_v);
+        PyObject *scale = many ? PyTuple_GetItem(given, (Py_ssize_t)i) : given;
+        if (layers[i].kv_heads == 0) continue;
+        if (of_v && layers[i].latent)
+            layers[i].v_scale = layers[i].k_scale; /* v's rows are parts of k's */
+        else if (put_scale(&s, scale, plans) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_model(PyObject *const *args, tp_cache_options *options, tp_cache_layer *layers) {
+    tp_error error = TP_ERROR_INIT;
+    tp_part part = TP_PART_TEXT;
+    int plans = !PyObject_IsTrue(args[MADE_TO_USE]);
+    const tp_model *model = model_of(args[MADE_LAYERS]);
+    const char *format = format_words("cache", args[MADE_FORMAT]);
+    int dtype = model != NULL ? dtype_or_none("dtype", args[MADE_DTYPE]) : 0;
+    if (PyErr_Occurred() || part_of(args[MADE_PART], &part) != 0) return -1;
+    if (format == NULL && model->cache[0] != 0) {
+        PyErr_Format(
+            PyExc_ValueError,
+            "cache is not said, and the file of %s wants keys and values kept as %s, which loses something: it must be that, "
+            "or plain",
+            model->label, model->cache);
+        return -1;
+    }
+    tp_status status = tp_cache_from_model(model, part, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
+    if (status == TP_OK) status = tp_cache_format_layers(format, layers, options->layer_count, &error);
+    if (status != TP_OK) return raise_status(status, &error);
+    for (int of_v = 0; of_v < 2; of_v++)
+        if (put_scales(options, layers, of_v, args[MADE_K_SCALE + of_v], plans) != 0) return -1;
+    return 0;
+}
+
 static int read_options(PyObject *const *args, tp_cache_options *options, tp_cache_layer *layers) {
     static const tp_cache_options defaults = TP_CACHE_OPTIONS_INIT;
-    tp_error error = TP_ERROR_INIT;
     int64_t tokens = 0;
     *options = defaults;
     options->index_type = TP_I64;
-    if (integer_of("tokens", args[3], &tokens) != 0) return -1;
-    if (PyTuple_Check(args[0])) {
-        if (read_layers(args[0], options, layers) != 0) return -1;
-    } else {
-        const tp_model *model = model_of(args[0]);
-        tp_cache_layer all = TP_CACHE_LAYER_INIT;
-        if (model == NULL ||
-            (!Py_IsNone(args[7]) && stored("dtype", args[7], Py_None, &all.k_dtype, &all.k_scales, &all.k_scale) != 0))
-            return -1;
-        int dtype = Py_IsNone(args[7]) || all.k_scales != TP_SCALES_NONE ? 0 : all.k_dtype;
-        tp_status status =
-            tp_cache_from_model(model, TP_PART_TEXT, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
-        if (status != TP_OK) return raise_status(status, &error);
-        for (int64_t i = 0; all.k_scales != TP_SCALES_NONE && i < (options->same ? 1 : options->layer_count); i++) {
-            if (layers[i].kv_heads == 0) continue;
-            layers[i].k_dtype = layers[i].v_dtype = all.k_dtype;
-            layers[i].k_scales = layers[i].v_scales = all.k_scales;
-        }
-    }
-    if (tokens != 0) options->sequence_tokens = tokens;
-    options->layout = PyObject_IsTrue(args[5]) ? TP_CACHE_HND : TP_CACHE_NHD;
-    if (integer_of("bytes", args[1], &options->bytes) != 0 || integer_of("sequences", args[2], &options->sequences) != 0 ||
-        integer_of("page_size", args[4], &options->page_size) != 0)
+    if (integer_of("tokens", args[MADE_TOKENS], &tokens) != 0) return -1;
+    if ((PyTuple_Check(args[MADE_LAYERS]) ? read_layers(args[MADE_LAYERS], options, layers, !PyObject_IsTrue(args[MADE_TO_USE]))
+                                          : read_model(args, options, layers)) != 0)
         return -1;
-    options->name = text_of(args[6]);
+    if (tokens != 0) options->sequence_tokens = tokens;
+    options->layout = PyObject_IsTrue(args[MADE_HEADS_FIRST]) ? TP_CACHE_HND : TP_CACHE_NHD;
+    if (integer_of("bytes", args[MADE_BYTES], &options->bytes) != 0 ||
+        integer_of("sequences", args[MADE_SEQUENCES], &options->sequences) != 0 ||
+        integer_of("page_size", args[MADE_PAGE_SIZE], &options->page_size) != 0)
+        return -1;
+    options->name = text_of(args[MADE_NAME]);
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -109,19 +194,19 @@ static size_t room_for(PyObject *layers) {
     return given > TP_MODEL_MAX_LAYERS ? (size_t)given : TP_MODEL_MAX_LAYERS;
 }
 
-/* The options; whether it is made or only planned. (capsule or None, what it holds, the layers it has) */
+/* (capsule or None, what it holds, the layers it has) */
 PyObject *core_cache_create(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     tp_error error = TP_ERROR_INIT;
     tp_cache_options options;
     tp_cache_capacity holds;
     tp_cache *cache = NULL;
-    tp_cache_layer *layers = wrong_count("cache_create", count, 9) ? NULL : calloc(room_for(args[0]), sizeof *layers);
+    tp_cache_layer *layers = wrong_count("cache_create", count, MADE_COUNT) ? NULL : calloc(room_for(args[0]), sizeof *layers);
     if (layers == NULL) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     int failed = read_options(args, &options, layers) != 0;
     if (!failed) {
         tp_status status = tp_cache_plan(&options, &holds, &error);
-        if (status == TP_OK && PyObject_IsTrue(args[8])) status = tp_cache_create(&options, &cache, &error);
+        if (status == TP_OK && PyObject_IsTrue(args[MADE_TO_USE])) status = tp_cache_create(&options, &cache, &error);
         if (status != TP_OK) failed = raise_status(status, &error);
     }
     free(layers);

@@ -133,11 +133,13 @@ static void fill(call *c) {
     t->pages = size_of(c->kv_layout, k, 0);
 }
 
-/* Of what only its shape is given of. */
+/* Of what only its shape is given of. NULL: tensors are given, or an exception is set. */
 static const dtype_row *shape_dtype(PyObject *const *args, int which, const dtype_row *dtype) {
     PyObject *codes = args[ARG_codes], *word = which == IN_Q || Py_IsNone(codes) ? NULL : PyTuple_GetItem(codes, which - IN_K);
+    const code_format *format = NULL;
     if (dtype == NULL || word == NULL || Py_IsNone(word)) return dtype;
-    return dtype_of_code(PyUnicode_CompareWithASCIIString(word, "i8") == 0 ? DTYPE_I8 : DTYPE_U8);
+    if (format_of_word("kv_format", word, "", which - IN_K, &format) != 0) return NULL;
+    return format != NULL ? dtype_of_code(format->holds[1]) : dtype;
 }
 
 static int refuse(PyObject *object, const char *name) {
@@ -177,9 +179,9 @@ int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
     if (is_batch(args[ARG_k])) return open_cached(c, args);
     for (int i = IN_Q; i <= IN_V; i++) {
         int part = i == IN_V && c->problem.latent;
-        if ((part ? open_latent(c, args[ARG_codes])
-                  : open_tensor(c, i, names[i], args[ARG_q + i], shape_dtype(args, i, dtype))) != 0)
-            return -1;
+        const dtype_row *of_shape = part ? NULL : shape_dtype(args, i, dtype);
+        if (of_shape == NULL && PyErr_Occurred()) return -1;
+        if ((part ? open_latent(c, args[ARG_codes]) : open_tensor(c, i, names[i], args[ARG_q + i], of_shape)) != 0) return -1;
         if (i != IN_Q && !part && codes_open(c, i == IN_V, args[ARG_codes]) != 0) return -1;
     }
     if (check_shapes(c) != 0) return -1;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantised k and v: which format their codes have, and the scales beside them. The argument `codes` is None or a tuple: formats
    of k and v, scales of k and v, None for what is not given. */
-#include "core.h"
-
 #include <stdio.h>
 #include <string.h>
 
-static const code_format rows[] = {
-#define FORMAT(word, dtype, kind, holds, or_this) {word, dtype, kind, {holds, or_this}},
+#include "proof.h"
+
+static code_format rows[] = {
+#define FORMAT(dtype, kind, holds, or_this) {dtype, kind, {holds, or_this}, ""},
 #include "formats.inc"
 #undef FORMAT
 };
@@ -15,12 +15,33 @@ static const code_format rows[] = {
 #define BLOCK      32 /* elements of a group of i4, and of a block of q8_0 */
 #define Q8_0_BYTES 34
 
-const code_format *format_of_word(const char *name, PyObject *word) {
-    const char *text = PyUnicode_Check(word) ? PyUnicode_AsUTF8AndSize(word, NULL) : NULL;
-    for (int i = 0; text != NULL && i < FORMATS; i++)
-        if (strcmp(text, rows[i].word) == 0) return &rows[i];
-    PyErr_Clear();
-    PyErr_Format(PyExc_ValueError, "%s is %R: it must be \"i8\", \"e4m3\", \"i4\" or \"q8_0\"", name, word);
+void formats_init(void) {
+    for (int i = 0; i < FORMATS; i++)
+        snprintf(rows[i].word, sizeof rows[i].word, "%s/%s", tp_dtype_name((tp_dtype)rows[i].dtype),
+                 tp_scales_name((tp_scales)rows[i].kind));
+}
+
+/* The C library reads the words, as it does those of a layer. */
+int format_of_word(const char *name, PyObject *word, const char *before, int of_v, const code_format **format) {
+    tp_error error = TP_ERROR_INIT;
+    tp_cache_layer row = TP_CACHE_LAYER_INIT;
+    const char *words = format_words(name, word);
+    row.kv_heads = 1;
+    row.k_dtype = row.v_dtype = 0;
+    *format = NULL;
+    if (PyErr_Occurred()) return -1;
+    if (tp_cache_format_layers(words, &row, 1, &error) != TP_OK) return raise_words(name, word, before, &error);
+    for (int i = 0; i < FORMATS; i++)
+        if (rows[i].dtype == (of_v ? row.v_dtype : row.k_dtype) && rows[i].kind == (of_v ? row.v_scales : row.k_scales))
+            *format = &rows[i];
+    return 0;
+}
+
+const code_format *format_of_rows(const char *name, PyObject *word) {
+    const code_format *k, *v;
+    if (format_of_word(name, word, "", 0, &k) != 0 || format_of_word(name, word, "", 1, &v) != 0) return NULL;
+    if (k == v && k != NULL) return k;
+    PyErr_Format(PyExc_ValueError, "%s is %R: rows have one format, and that of codes, such as \"i8\"", name, word);
     return NULL;
 }
 
@@ -43,11 +64,12 @@ static int wrong_dtype(const view *v, const code_format *format) {
     return -1;
 }
 
-const code_format *format_find(const view *v, const char *name, PyObject *word) {
-    const code_format *format = Py_IsNone(word) ? format_of_dtype(v->dtype) : format_of_word(name, word);
-    if (format == NULL && !PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "%s is %s: %s must say what its codes are, \"i4\", \"q8_0\" or \"e4m3\"", v->name,
-                     v->dtype->name, name);
+const code_format *format_find(const view *v, const char *name, PyObject *word, int of_v) {
+    const code_format *format = Py_IsNone(word) ? format_of_dtype(v->dtype) : NULL;
+    if (!Py_IsNone(word) && format_of_word(name, word, "", of_v, &format) != 0) return NULL;
+    if (format == NULL)
+        PyErr_Format(PyExc_TypeError, "%s is %s%s: %s must say what its codes are, such as \"i4\", \"i8/q8_0\" or \"e4m3\"",
+                     v->name, v->dtype->name, Py_IsNone(word) ? "" : " and plain is no code", name);
     if (format == NULL || v->dtype->code == format->holds[0] || v->dtype->code == format->holds[1]) return format;
     return wrong_dtype(v, format), NULL;
 }
@@ -84,11 +106,13 @@ static int one_scale(view *v, PyObject *object, float *scale, int *is) {
     return 0;
 }
 
-static int no_scales(const char *name, const char *codes, const code_format *format) {
-    PyErr_Format(PyExc_ValueError, "%s is None: %s in %s has scales, %s", name, codes, format->word,
-                 format->kind == TP_SCALES_GROUP ? "a float16 for each 32 elements of a row"
-                 : format->dtype == TP_E4M3      ? "one number, or a float32 for each token and head"
-                                                 : "a float32 for each token and head");
+static int no_scales(const char *name, const char *codes, const code_format *format, int said) {
+    PyErr_Format(PyExc_ValueError, "%s is None: %s in %s has scales, %s", name, codes,
+                 said ? format->word : tp_dtype_name((tp_dtype)format->dtype),
+                 format->kind == TP_SCALES_GROUP     ? "a float16 for each 32 elements of a row"
+                 : !said && format->dtype == TP_E4M3 ? "one number, or a float32 for each token and head"
+                 : format->kind == TP_SCALES_TENSOR  ? "one number for all of it"
+                                                     : "a float32 for each token and head");
     return -1;
 }
 
@@ -109,7 +133,26 @@ static int check_scales(const view *v, const view *codes, const code_format *for
     return -1;
 }
 
-int scales_open(view *v, const char *name, PyObject *object, const view *codes, const code_format *format, int64_t dim,
+/* A number where each token has a scale, or scales where there is one. */
+static int wrong_scales(const view *v, const char *name, PyObject *object, const view *codes, const code_format *format) {
+    char text[160];
+    if (format->kind != TP_SCALES_TENSOR)
+        PyErr_Format(PyExc_TypeError, "%s is %R: only e4m3/tensor has one scale for a whole tensor, and %s is %s", name, object,
+                     codes->name, format->word);
+    else if (v->object != NULL)
+        PyErr_Format(PyExc_ValueError,
+                     "%s has shape %s: %s in e4m3/tensor has one scale, a number or a tensor of one; "
+                     "\"e4m3/token\" has one for each token and head",
+                     name, view_shape_text(v, text), codes->name);
+    else
+        PyErr_Format(PyExc_ValueError,
+                     "%s is for each token: %s in e4m3/tensor has one scale; \"e4m3/token\" has one for each "
+                     "token and head",
+                     name, codes->name);
+    return -1;
+}
+
+int scales_open(view *v, const char *name, PyObject *object, const view *codes, const code_format *format, int said, int64_t dim,
                 float *scale, int *kind) {
     int one = 0;
     *kind = format->kind;
@@ -118,25 +161,18 @@ int scales_open(view *v, const char *name, PyObject *object, const view *codes, 
             PyErr_Format(PyExc_ValueError, "%s is given: blocks of q8_0 hold their scales, so it must be None", name);
         return Py_IsNone(object) ? 0 : -1;
     }
-    if (codes->shape_only) { /* of a plan: a number or None is one scale, anything else one for each token */
-        if (format->dtype == TP_E4M3 && (Py_IsNone(object) || PyFloat_Check(object))) *kind = TP_SCALES_TENSOR;
-        return 0;
-    }
-    if (Py_IsNone(object)) return no_scales(name, codes->name, format);
+    if (codes->shape_only) /* of a plan, where True says that each token will have one */
+        return format->kind == TP_SCALES_TENSOR && object == Py_True ? wrong_scales(v, name, object, codes, format) : 0;
+    if (Py_IsNone(object)) return no_scales(name, codes->name, format, said);
     if (!PyFloat_Check(object) && !PyLong_Check(object) && view_open(v, name, object) != 0) return -1;
     if (one_scale(v, object, scale, &one) != 0) return -1;
-    if (!one || format->dtype != TP_E4M3) {
-        if (v->object != NULL) return check_scales(v, codes, format, dim);
-        PyErr_Format(PyExc_TypeError, "%s is %R: only e4m3 has one scale for a whole tensor, and %s is %s", name, object,
-                     codes->name, format->word);
-        return -1;
-    }
-    if (v->object != NULL && v->dtype->code != TP_F32) {
-        PyErr_Format(PyExc_TypeError, "%s is %s: scales of e4m3 are float32", name, v->dtype->name);
-        return -1;
-    }
-    *kind = TP_SCALES_TENSOR;
-    return 0;
+    if (one && !said && format->dtype == TP_E4M3) *kind = TP_SCALES_TENSOR;
+    if (*kind != TP_SCALES_TENSOR)
+        return v->object != NULL ? check_scales(v, codes, format, dim) : wrong_scales(v, name, object, codes, format);
+    if (!one) return wrong_scales(v, name, object, codes, format);
+    if (v->object == NULL || v->dtype->code == TP_F32) return 0;
+    PyErr_Format(PyExc_TypeError, "%s is %s: scales of e4m3 are float32", name, v->dtype->name);
+    return -1;
 }
 
 int codes_open(call *c, int of_v, PyObject *tuple) {
@@ -146,25 +182,32 @@ int codes_open(call *c, int of_v, PyObject *tuple) {
     PyObject *word = Py_IsNone(tuple) ? Py_None : PyTuple_GetItem(tuple, of_v);
     PyObject *scales = Py_IsNone(tuple) ? Py_None : PyTuple_GetItem(tuple, 2 + of_v);
     if (word == NULL || scales == NULL) return -1;
-    int float_shape = codes->shape_only && Py_IsNone(word);
-    if (!is_codes(codes->dtype) && (float_shape || !codes->shape_only)) {
-        if (Py_IsNone(word) && Py_IsNone(scales)) return 0;
-        if (Py_IsNone(word))
+    const code_format *format = NULL;
+    if (!Py_IsNone(word) && format_of_word("kv_format", word, "", of_v, &format) != 0) return -1;
+    int has_codes = is_codes(codes->dtype);
+    if (!has_codes || (!Py_IsNone(word) && format == NULL)) {
+        if (!has_codes && format == NULL && Py_IsNone(scales)) return 0;
+        if (has_codes)
+            PyErr_Format(PyExc_TypeError, "kv_format is %R and %s %s: plain is no code, such as \"i8\"", word, codes->name,
+                         codes->dtype->name);
+        else if (format == NULL)
             PyErr_Format(PyExc_ValueError, "%s is given and %s is %s: only codes have scales; leave it out, or quantise %s",
                          names[of_v], codes->name, codes->dtype->name, codes->name);
         else
             PyErr_Format(PyExc_TypeError,
                          "kv_format is %R and %s %s, which is no code: tileproof.quantise(%s, %R) makes codes, and "
-                         "kv_format=(None, word) or (word, None) says that one is none",
+                         "kv_format=\"plain:WORD\" or \"WORD:plain\" says that one is none",
                          word, codes->name, codes->dtype->name, codes->name, word);
         return -1;
     }
-    const code_format *format = format_find(codes, "kv_format", word);
+    format = format_find(codes, "kv_format", word, of_v);
     if (format == NULL) return -1;
     c->format[of_v] = format;
     c->dim[IN_K + of_v] = format_dim(format, codes);
     if (c->dim[IN_K + of_v] < 0) return -1;
-    if (scales_open(v, names[of_v], scales, codes, format, c->dim[IN_K + of_v], &c->scale[of_v], &c->kind[of_v]) != 0) return -1;
+    if (scales_open(v, names[of_v], scales, codes, format, !Py_IsNone(word), c->dim[IN_K + of_v], &c->scale[of_v],
+                    &c->kind[of_v]) != 0)
+        return -1;
     if (c->kind[of_v] == TP_SCALES_TENSOR) return view_close(v), *v = (view){0}, 0; /* its value was read */
     view_plan_copy(v, format->kind == TP_SCALES_GROUP);
     return 0;

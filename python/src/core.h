@@ -110,10 +110,11 @@ typedef struct arrays arrays;
 
 /* What a quantised k or v is (formats.inc). */
 typedef struct code_format {
-    const char *word;
     int dtype, kind; /* tp_dtype, tp_scales */
     int holds[2];    /* what its codes come as */
+    char word[16];   /* "i8/token" */
 } code_format;
+void formats_init(void); /* their words */
 
 typedef struct call {
     tp_problem problem;
@@ -164,13 +165,17 @@ int codes_open(call *c, int of_v, PyObject *tuple); /* after k or v itself */
 void codes_place(call *c);                          /* after call_place of k and v */
 int codes_latent(const call *c);                    /* -1: v may not begin there */
 int is_codes(const dtype_row *dtype);
-const code_format *format_of_word(const char *name, PyObject *word); /* NULL: an exception is set, here and below */
-const code_format *format_find(const view *codes, const char *name, PyObject *word); /* None: as their dtype says */
+/* Words of a cache's format, of k or of v; NULL: plain. `before`: what else the argument may be. */
+int format_of_word(const char *name, PyObject *word, const char *before, int of_v, const code_format **format);
+/* Of k and v alike; NULL: an exception is set, here and below. */
+const code_format *format_of_rows(const char *name, PyObject *word);
+const code_format *format_find(const view *codes, const char *name, PyObject *word, int of_v); /* None: as their dtype says */
 int64_t format_dim(const code_format *format, const view *codes); /* elements of a row; -1: an exception is set */
 int scales_shape(const code_format *format, const view *codes, int64_t dim, int64_t shape[VIEW_DIMS]); /* how many dims */
-/* Scales beside codes, or one number; *kind: tp_scales that they are. */
-int scales_open(view *v, const char *name, PyObject *object, const view *codes, const code_format *format, int64_t dim,
-                float *scale, int *kind);
+/* Scales beside codes, or one number; *kind: tp_scales that they are, which the format says, or, if no word did (said 0) and
+   codes are e4m3, what is given. */
+int scales_open(view *v, const char *name, PyObject *object, const view *codes, const code_format *format, int said,
+                int64_t dim, float *scale, int *kind);
 int scores_open(call *c, PyObject *const *args);
 int mask_parse(PyObject *text, tp_problem *problem, tp_error *error); /* -1: an exception is set */
 tp_status scores_pack(call *c, tp_error *error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What flash_attn's front needs: rows rotated by the caller's tables of cosines and sines, and new rows of k or v written into
-   the caller's own cache, rotated on the way. Arithmetic is tp_rope_apply's: float32, rounded once. */
+   the caller's own cache, rotated and quantised on the way. Arithmetic is tp_rope_apply's and tp_quantise's: float32, rounded
+   once. tp_cache_append does the same to caches of its own; here memory, lengths, pages and scales are the caller's. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,10 +74,10 @@ static void turn_close(turn *t) {
     tp_rope_destroy(t->rotary);
 }
 
-static int open_rows(view *v, const char *name, PyObject *object) {
+static int open_rows(view *v, const char *name, PyObject *object, int or_codes) {
     char text[160];
     if (view_open(v, name, object) != 0) return -1;
-    if (v->ndim == 4 && v->dtype->code <= TP_BF16) return 0;
+    if (v->ndim == 4 && (v->dtype->code <= TP_BF16 || (or_codes && is_codes(v->dtype)))) return 0;
     PyErr_Format(PyExc_ValueError, "%s is %s of shape %s: it must be floats, (batch, tokens, heads, head dim)", name,
                  v->dtype->name, view_shape_text(v, text));
     return -1;
@@ -105,7 +106,7 @@ static int64_t integer_at(const view *v, int64_t row, int64_t column) {
 static int rotate(turn *t, view *x, view *out, view *at, PyObject *const *args, PyObject **object) {
     tp_error error = TP_ERROR_INIT;
     tp_rope_rows rows = TP_ROPE_ROWS_INIT;
-    if (open_rows(x, "x", args[0]) != 0 || turn_open(t, args[1], args[2], args[4], x->shape[3]) != 0) return -1;
+    if (open_rows(x, "x", args[0], 0) != 0 || turn_open(t, args[1], args[2], args[4], x->shape[3]) != 0) return -1;
     if (open_integers(at, "positions", args[3], x->shape[0], x->shape[1]) != 0) return -1;
     view_plan_copy(x, 1);
     if (view_allocate(out, "out", x, x->dtype, 4, x->shape, object) != 0 || turn_room(t, x->shape[0] * x->shape[1]) != 0)
@@ -145,8 +146,11 @@ PyObject *core_flash_rotate(PyObject *self, PyObject *const *args, Py_ssize_t co
 /* ---- new rows into a cache ---- */
 
 typedef struct append {
-    view cache, rows, used, table;
+    view cache, rows, used, table, scales;
     int paged;
+    int kind;      /* tp_scales of codes; TP_SCALES_NONE: the cache holds floats */
+    float one;     /* of TP_SCALES_TENSOR, where scales, (batch, heads), are not given */
+    float *floats; /* new rows of a sequence, before they are codes */
     turn turn;
 } append;
 
@@ -177,11 +181,38 @@ static int check_places(const append *a) {
     return 0;
 }
 
+/* A number or (batch, heads): what codes are multiplied by. (pages, tokens, heads): new scales are written there. */
+static int open_scales(append *a, PyObject *object) {
+    view *v = &a->scales;
+    const view *c = &a->cache, *r = &a->rows;
+    char text[160];
+    int has_codes = is_codes(c->dtype);
+    if (has_codes == Py_IsNone(object)) {
+        PyErr_Format(PyExc_ValueError, "the cache is %s and its scales are %s: codes have some, and only they", c->dtype->name,
+                     has_codes ? "None" : "given");
+        return -1;
+    }
+    if (!has_codes) return 0;
+    a->kind = TP_SCALES_TENSOR;
+    if (PyFloat_Check(object)) return a->one = (float)PyFloat_AsDouble(object), 0;
+    if (view_open(v, "the cache's scales", object) != 0) return -1;
+    if (v->ndim == 3) a->kind = TP_SCALES_TOKEN, view_plan_copy(v, 0);
+    int fits = v->dtype->code == TP_F32 && (v->ndim == 2 || v->ndim == 3);
+    for (int i = 0; i < v->ndim && fits; i++) fits = v->shape[i] == (v->ndim == 3 ? c->shape[i] : r->shape[2 * i]);
+    if (fits && v->why == NULL && (v->ndim == 2 || !v->readonly)) return 0;
+    PyErr_Format(PyExc_ValueError,
+                 "the cache's scales are %s of shape %s: they must be float32, by sequence and head, or by page, token "
+                 "and head, written in place%s%s",
+                 v->dtype->name, view_shape_text(v, text), v->why != NULL ? "; " : "", v->why != NULL ? v->why : "");
+    return -1;
+}
+
 static int open_append(append *a, PyObject *const *args) {
     view *c = &a->cache, *r = &a->rows, *u = &a->used;
     char has[160], need[160];
-    if (open_rows(c, "the cache", args[0]) != 0 || open_rows(r, "new rows", args[1]) != 0) return -1;
-    if (c->dtype != r->dtype || c->shape[2] != r->shape[2] || c->shape[3] != r->shape[3]) {
+    if (open_rows(c, "the cache", args[0], 1) != 0 || open_rows(r, "new rows", args[1], 0) != 0) return -1;
+    if (open_scales(a, args[7]) != 0) return -1;
+    if ((c->dtype != r->dtype && a->kind == TP_SCALES_NONE) || c->shape[2] != r->shape[2] || c->shape[3] != r->shape[3]) {
         PyErr_Format(PyExc_ValueError,
                      "new rows are %s of shape %s and the cache %s of shape %s: dtypes, heads and head dims must be equal",
                      r->dtype->name, view_shape_text(r, has), c->dtype->name, view_shape_text(c, need));
@@ -202,7 +233,53 @@ static int open_append(append *a, PyObject *const *args) {
     a->paged = !Py_IsNone(args[3]);
     if (a->paged && open_integers(&a->table, "the table", args[3], r->shape[0], -1) != 0) return -1;
     if (turn_open(&a->turn, args[4], args[5], args[6], r->shape[3]) != 0) return -1;
-    return empty(r) ? 0 : check_places(a) != 0 || turn_room(&a->turn, r->shape[1]) != 0 ? -1 : 0;
+    if (empty(r)) return 0;
+    if (check_places(a) != 0 || turn_room(&a->turn, r->shape[1]) != 0) return -1;
+    if (a->kind == TP_SCALES_NONE) return 0;
+    a->floats = malloc((size_t)(r->shape[1] * r->shape[2] * r->shape[3]) * sizeof *a->floats);
+    return a->floats != NULL ? 0 : (PyErr_NoMemory(), -1);
+}
+
+static void put_angles(const append *a, int64_t first, tp_rope_rows *rows) {
+    rows->cosines = a->turn.angles[0] + first * a->turn.pairs, rows->sines = a->turn.angles[1] + first * a->turn.pairs;
+}
+
+/* The same, of a cache of codes: in float32, rotated, then one head after another quantised, as tp_cache_append does. */
+static tp_status write_codes(append *a, int64_t s, int64_t first, int64_t token, int64_t count, char *to, tp_error *error) {
+    const view *c = &a->cache, *r = &a->rows, *scales = &a->scales;
+    const int64_t heads = r->shape[2], dim = r->shape[3];
+    for (int64_t i = 0; i < count * heads; i++) {
+        const char *from = r->data + s * r->stride[0] + (first + i / heads) * r->stride[1] + i % heads * r->stride[2];
+        for (int64_t x = 0; x < dim; x++)
+            a->floats[i * dim + x] = tp_to_float((tp_dtype)r->dtype->code, from + x * r->dtype->size);
+    }
+    tp_status status = TP_OK;
+    if (a->turn.rotary != NULL) {
+        tp_rope_rows rows = TP_ROPE_ROWS_INIT;
+        rows.dtype = TP_F32;
+        rows.tokens = count, rows.heads = heads;
+        rows.in = rows.out = (tp_tensor){a->floats, {0, heads * dim, dim}};
+        put_angles(a, first, &rows);
+        status = tp_rope_apply(a->turn.rotary, &rows, error);
+    }
+    for (int64_t h = 0; h < heads && status == TP_OK; h++) {
+        tp_quantised rows = TP_QUANTISED_INIT;
+        float scale = a->one;
+        rows.dtype = c->dtype->code == DTYPE_I8 ? TP_I8 : TP_E4M3;
+        rows.kind = a->kind;
+        rows.rows = count, rows.dim = dim;
+        rows.values = a->floats + h * dim, rows.values_stride = heads * dim;
+        rows.codes = to + h * c->stride[2], rows.codes_stride = c->stride[1];
+        rows.scales = &scale;
+        if (a->kind == TP_SCALES_TOKEN) {
+            rows.scales = scales->data + page_of(a, s, token) * scales->stride[0] + token % c->shape[1] * scales->stride[1] +
+                          h * scales->stride[2];
+            rows.scales_stride = scales->stride[1] / (int64_t)sizeof(float);
+        } else if (scales->object != NULL)
+            memcpy(&scale, scales->data + s * scales->stride[0] + h * scales->stride[1], sizeof scale);
+        status = tp_quantise(&rows, NULL, error);
+    }
+    return status;
 }
 
 /* `count` rows of a sequence, which lie one behind the other in the cache. */
@@ -210,6 +287,7 @@ static tp_status write_run(append *a, int64_t s, int64_t first, int64_t token, i
     const view *c = &a->cache, *r = &a->rows;
     char *to = c->data + page_of(a, s, token) * c->stride[0] + token % c->shape[1] * c->stride[1];
     char *from = r->data + s * r->stride[0] + first * r->stride[1];
+    if (a->kind != TP_SCALES_NONE) return write_codes(a, s, first, token, count, to, error);
     if (a->turn.rotary == NULL) {
         for (int64_t i = 0; i < count; i++)
             for (int64_t h = 0; h < r->shape[2]; h++)
@@ -222,7 +300,7 @@ static tp_status write_run(append *a, int64_t s, int64_t first, int64_t token, i
     rows.tokens = count, rows.heads = r->shape[2];
     rows.in = (tp_tensor){from, {0, view_elements(r, 1), view_elements(r, 2)}};
     rows.out = (tp_tensor){to, {0, view_elements(c, 1), view_elements(c, 2)}};
-    rows.cosines = a->turn.angles[0] + first * a->turn.pairs, rows.sines = a->turn.angles[1] + first * a->turn.pairs;
+    put_angles(a, first, &rows);
     return tp_rope_apply(a->turn.rotary, &rows, error);
 }
 
@@ -241,12 +319,12 @@ static tp_status write_rows(append *a, tp_error *error) {
 }
 
 /* A cache (pages, tokens, heads, head dim), new rows (batch, tokens, heads, head dim), how many tokens each sequence has, the
-   pages of each or None, cos and sin or None, interleaved. */
+   pages of each or None, cos and sin or None, interleaved; the scales of a cache of codes, or None. */
 PyObject *core_flash_append(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     append a = {0};
     tp_error error = TP_ERROR_INIT;
-    if (wrong_count("flash_append", count, 7)) return NULL;
+    if (wrong_count("flash_append", count, 8)) return NULL;
     int failed = open_append(&a, args);
     if (!failed && !empty(&a.rows)) {
         tp_status status;
@@ -257,6 +335,8 @@ PyObject *core_flash_append(PyObject *self, PyObject *const *args, Py_ssize_t co
     view_close(&a.rows);
     view_close(&a.used);
     view_close(&a.table);
+    view_close(&a.scales);
+    free(a.floats);
     turn_close(&a.turn);
     return failed ? NULL : Py_NewRef(Py_None);
 }

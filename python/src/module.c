@@ -69,6 +69,7 @@ PyMODINIT_FUNC PyInit__core(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
     openmp_init();
+    formats_init();
     if (errors_init(module) == 0 && add(module, "arguments", strings(argument_names)) == 0 &&
         add(module, "arrays", strings(array_names)) == 0 && add(module, "kernels", kernels()) == 0 &&
         add(module, "rope_options", strings(rope_names)) == 0 &&

@@ -21,6 +21,9 @@ const char *text_of(PyObject *value);             /* of a str, or NULL for None;
 int64_t number_of(const char *name, PyObject *value, int64_t min, int64_t max); /* PyErr_Occurred() says whether it is one */
 int threads_of(PyObject *value);                  /* of 0: what the host has */
 int dtype_or_none(const char *name, PyObject *value); /* tp_dtype, or 0 for None; -1: an exception is set */
+const char *format_words(const char *name, PyObject *value); /* of a cache's format; NULL: None, or an exception is set */
+/* -1: words are none, by the C library's rule; `before` is what else this argument may be. */
+int raise_words(const char *name, PyObject *words, const char *before, const tp_error *error);
 int bytes_of(PyObject *value, const char **bytes, Py_ssize_t *size); /* of bytes */
 
 #endif

@@ -48,6 +48,7 @@ PyObject *core_lock_revisions(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (PyErr_Occurred()) return NULL;
     tp_status status = tp_identity_detect(declared, &here, &error);
     if (status != TP_OK) return raise_status(status, &error), NULL;
+    here->cache = "any"; /* which cache a revision is of makes none stale */
     PyObject *list = PyList_New(0);
     tp_lock_revision r = TP_LOCK_REVISION_INIT;
     for (int64_t i = 0; list != NULL && tp_lock_revision_at(lock, i, &r) == TP_OK; i++) {
@@ -77,13 +78,15 @@ PyObject *core_lock_diff(PyObject *self, PyObject *const *args, Py_ssize_t count
     return NULL;
 }
 
-/* ---- preflight. What was let in, as (lock, model, declared), so that a context that is made later knows it, too. ---- */
+/* ---- preflight. What was let in, as (lock, model, declared, cache), so that a context that is made later knows it, too. ---- */
 
 static PyObject *let_in; /* a list; guarded by the GIL */
 
 static tp_status preflight(tp_context *context, PyObject *entry, tp_error *error) {
-    return tp_preflight(context, lock_of(PyTuple_GetItem(entry, 0)), model_of(PyTuple_GetItem(entry, 1)),
-                        text_of(PyTuple_GetItem(entry, 2)), error);
+    tp_preflight_options options = TP_PREFLIGHT_OPTIONS_INIT;
+    options.declared = text_of(PyTuple_GetItem(entry, 2));
+    options.cache = text_of(PyTuple_GetItem(entry, 3));
+    return tp_preflight_with(context, lock_of(PyTuple_GetItem(entry, 0)), model_of(PyTuple_GetItem(entry, 1)), &options, error);
 }
 
 void preflight_again(tp_context *context) {
@@ -92,14 +95,16 @@ void preflight_again(tp_context *context) {
         preflight(context, PyList_GetItem(let_in, i), &error); /* it passed before, in this process */
 }
 
-/* Lock, model, declared or None: from now on policy locked serves what the lock has of the model. */
+/* Lock, model, declared or None, the format of the cache or None: from now on policy locked serves what the lock has of the model
+   with that cache. */
 PyObject *core_preflight(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     tp_error error = TP_ERROR_INIT;
-    if (wrong_count("preflight", count, 3) || lock_of(args[0]) == NULL || model_of(args[1]) == NULL) return NULL;
+    if (wrong_count("preflight", count, 4) || lock_of(args[0]) == NULL || model_of(args[1]) == NULL) return NULL;
     text_of(args[2]);
+    format_words("cache", args[3]);
     if (PyErr_Occurred() || (let_in == NULL && (let_in = PyList_New(0)) == NULL)) return NULL;
-    PyObject *entry = PyTuple_Pack(3, args[0], args[1], args[2]);
+    PyObject *entry = PyTuple_Pack(4, args[0], args[1], args[2], args[3]);
     shared_context *one = entry != NULL ? context_take((crew){1, 0}) : NULL; /* there is at least one */
     tp_status status = TP_OK;
     for (shared_context *s = one != NULL ? context_next(NULL) : NULL; s != NULL && status == TP_OK; s = context_next(s))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proof.h"
 
+#include <string.h>
+
 #define CAPSULE "tileproof.model"
 
 const char *text_of(PyObject *value) {
@@ -24,7 +26,8 @@ int dtype_or_none(const char *name, PyObject *value) {
     const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
     if (PyErr_Occurred()) return -1;
     if (text == NULL || (row != NULL && row->code <= TP_BF16)) return row != NULL ? row->code : 0;
-    PyErr_Format(PyExc_ValueError, "%s is %R: it must be \"float32\", \"float16\", \"bfloat16\" or None", name, value);
+    PyErr_Format(PyExc_ValueError,
+                 "%s is %R: it must be \"float32\", \"float16\", \"bfloat16\" or None; codes are named by cache=", name, value);
     return -1;
 }
 
@@ -63,13 +66,42 @@ PyObject *core_model_parse(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return capsule;
 }
 
-/* (label, config hash, JSON) */
+/* (label, config hash, the format that its file wants for a cache or "", JSON) */
 PyObject *core_model_about(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     buffer b = {0};
     const tp_model *model = wrong_count("model_about", count, 1) ? NULL : model_of(args[0]);
     PyObject *text = model != NULL ? buffer_text(&b, tp_model_write(model, TP_JSON, buffer_append, &b)) : NULL;
-    return text != NULL ? Py_BuildValue("(ssN)", model->label, model->config_hash, text) : NULL;
+    return text != NULL ? Py_BuildValue("(sssN)", model->label, model->config_hash, model->cache, text) : NULL;
+}
+
+/* ---- the format of a cache ---- */
+
+const char *format_words(const char *name, PyObject *value) {
+    if (PyErr_Occurred()) return NULL;
+    if (Py_IsNone(value) || PyUnicode_Check(value)) return text_of(value);
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be a str that names the format of a cache, such as \"i8\", or None",
+                 name, value);
+    return NULL;
+}
+
+int raise_words(const char *name, PyObject *words, const char *before, const tp_error *error) {
+    const char *rule = strstr(error->text, "it must be ");
+    PyErr_Format(PyExc_ValueError, "%s is %R: it must be %s%s", name, words, before,
+                 rule != NULL ? rule + strlen("it must be ") : "");
+    return -1;
+}
+
+/* The name of an argument and its words, or None: their whole name. */
+PyObject *core_cache_format(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    char whole[64];
+    const char *name = wrong_count("cache_format", count, 2) ? NULL : text_of(args[0]);
+    const char *words = name != NULL ? format_words(name, args[1]) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    if (tp_cache_format_name(words, whole, sizeof whole, &error) == TP_OK) return PyUnicode_FromString(whole);
+    return raise_words(name, args[1], "", &error), NULL;
 }
 
 /* ---- capacity ---- */
@@ -97,14 +129,14 @@ static PyObject *group_of(const tp_capacity *capacity, int group) {
                          "prefill", work_of(capacity, group, 0), "decode", work_of(capacity, group, 1));
 }
 
-/* Model, context, concurrency, page size, limit, threads (None: what the host has), gflops, read_gbps, the cache's dtype or None.
-   Returns what all layers take, then each layer group by itself. */
+/* Model, context, concurrency, page size, limit, threads (None: what the host has), gflops, read_gbps, the cache's dtype and its
+   format, or None. Returns what all layers take, then each layer group by itself. */
 PyObject *core_capacity(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     tp_error error = TP_ERROR_INIT;
     tp_capacity_options options = TP_CAPACITY_OPTIONS_INIT;
     tp_capacity *capacity;
-    const tp_model *model = wrong_count("capacity", count, 9) ? NULL : model_of(args[0]);
+    const tp_model *model = wrong_count("capacity", count, 10) ? NULL : model_of(args[0]);
     if (model == NULL) return NULL;
     options.context = number_of("context", args[1], 0, INT64_MAX);
     options.concurrency = number_of("concurrency", args[2], 0, INT64_MAX);
@@ -114,6 +146,7 @@ PyObject *core_capacity(PyObject *self, PyObject *const *args, Py_ssize_t count)
     options.gflops = PyFloat_AsDouble(args[6]);
     options.read_gbps = PyFloat_AsDouble(args[7]);
     options.cache_dtype = dtype_or_none("cache_dtype", args[8]);
+    options.cache = format_words("cache", args[9]);
     if (PyErr_Occurred()) return NULL;
     shared_context *shared = context_take((crew){threads, 0});
     if (shared == NULL) return NULL;

@@ -28,18 +28,20 @@ static void gone(PyObject *capsule) {
     destroy(PyCapsule_GetPointer(capsule, CAPSULE));
 }
 
-/* A tuple of models, phases as bits (0: all), quick, the dtype of models that name none, page size, cells of a phase at most. */
+/* A tuple of models, phases as bits (0: all), quick, the dtype of models that name none, page size, cells of a phase at most, the
+   format of the cache or None. */
 PyObject *core_qualify_create(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     tp_error error = TP_ERROR_INIT;
     tp_qualify_options options = TP_QUALIFY_OPTIONS_INIT;
-    if (wrong_count("qualify_create", count, 6)) return NULL;
+    if (wrong_count("qualify_create", count, 7)) return NULL;
     Py_ssize_t models = PyTuple_Size(args[0]);
     options.phases = (uint32_t)number_of("phases", args[1], 0, UINT32_MAX);
     options.quick = args[2] == Py_True;
     options.page_size = number_of("page_size", args[4], 0, INT64_MAX);
     options.max_cells = number_of("max_cells", args[5], 0, INT64_MAX);
     options.dtype = dtype_or_none("dtype", args[3]);
+    options.cache = format_words("cache", args[6]);
     tp_model **list = PyErr_Occurred() ? NULL : calloc((size_t)models + 1, sizeof *list);
     qualification *own = list != NULL ? calloc(1, sizeof *own) : NULL;
     if (own == NULL && !PyErr_Occurred()) PyErr_NoMemory();

@@ -95,14 +95,19 @@ static int make_codes(work *w, int64_t dim) {
 
 static int read_scale(work *w, PyObject *scale) {
     w->kind = w->format->kind;
-    if (Py_IsNone(scale)) return 0;
-    if (w->format->dtype != TP_E4M3) {
+    if (Py_IsNone(scale) && w->kind != TP_SCALES_TENSOR) return 0;
+    if (w->kind != TP_SCALES_TENSOR) {
         PyErr_Format(PyExc_ValueError,
-                     "scale is %R and format \"%s\": only e4m3 has one scale for a whole tensor, so it must be None", scale,
-                     w->format->word);
+                     "scale is %R and format \"%s\": only e4m3/tensor has one scale for a whole tensor, so it must be None",
+                     scale, w->format->word);
         return -1;
     }
-    w->kind = TP_SCALES_TENSOR;
+    if (Py_IsNone(scale)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "scale is None: \"e4m3\" has one scale for a whole tensor, such as the greatest absolute "
+                        "value / 448, so it must be a number; \"e4m3/token\" has one for each row");
+        return -1;
+    }
     w->scale = (float)PyFloat_AsDouble(scale);
     if (PyErr_Occurred()) {
         PyErr_Clear();
@@ -116,7 +121,7 @@ static int read_scale(work *w, PyObject *scale) {
 }
 
 static int quantise(work *w, PyObject *const *args) {
-    w->format = format_of_word("format", args[1]);
+    w->format = format_of_rows("format", args[1]);
     if (w->format == NULL || read_scale(w, args[2]) != 0 || view_open(&w->values, "x", args[0]) != 0 || has_rows(&w->values) != 0)
         return -1;
     if (w->values.dtype->code > TP_BF16) {
@@ -154,10 +159,13 @@ static int dequantise(work *w, PyObject *const *args) {
         PyErr_Format(PyExc_TypeError, "codes is %s: it must be int8, uint8 or float8_e4m3fn", w->codes.dtype->name);
         return -1;
     }
-    w->format = format_find(&w->codes, "format", args[2]);
+    w->format =
+        Py_IsNone(args[2]) || format_of_rows("format", args[2]) != NULL ? format_find(&w->codes, "format", args[2], 0) : NULL;
     int64_t dim = w->format != NULL ? format_dim(w->format, &w->codes) : -1;
     int64_t shape[VIEW_DIMS];
-    if (dim < 0 || scales_open(&w->scales, "scales", args[1], &w->codes, w->format, dim, &w->scale, &w->kind) != 0) return -1;
+    if (dim < 0 ||
+        scales_open(&w->scales, "scales", args[1], &w->codes, w->format, !Py_IsNone(args[2]), dim, &w->scale, &w->kind) != 0)
+        return -1;
     memcpy(shape, w->codes.shape, sizeof shape);
     shape[w->codes.ndim - 1] = dim;
     if (view_allocate(&w->values, "values", &w->codes, dtype, w->codes.ndim, shape, &w->values_object) != 0) return -1;

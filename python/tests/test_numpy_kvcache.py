@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tileproof.Cache against plain arrays: random steps, forks, cuts and copies, every dtype and layout, and what is refused."""
 import gc
+import json
+import pathlib
 import sys
 import threading
 import unittest
@@ -14,16 +16,18 @@ from test_numpy_process import in_a_child
 from tileproof import Cache, CacheFull, CacheLayer, Rotary, proof
 
 HEADS, KV_HEADS, DIM = 4, 2, 32
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = {
     "float32": CacheLayer(KV_HEADS, DIM, dtype="float32"),
     "float16": CacheLayer(KV_HEADS, DIM, 16, "float16"),
     "bfloat16": CacheLayer(KV_HEADS, DIM),
     "i8": CacheLayer(KV_HEADS, DIM, dtype="i8"),
-    "e4m3": CacheLayer(KV_HEADS, DIM, dtype="e4m3"),
+    "e4m3 by token": CacheLayer(KV_HEADS, DIM, dtype="e4m3/token"),
     "e4m3 of a layer": CacheLayer(KV_HEADS, DIM, dtype="e4m3", k_scale=0.02, v_scale=0.015),
     "i4": CacheLayer(KV_HEADS, DIM, dtype="i4"),
-    "q8_0": CacheLayer(KV_HEADS, DIM, dtype="q8_0"),
+    "q8_0": CacheLayer(KV_HEADS, DIM, dtype="i8/q8_0"),
     "two": CacheLayer(KV_HEADS, DIM, dtype="i8", v_dtype="i4"),
+    "plain and codes": CacheLayer(KV_HEADS, DIM, dtype="float32", v_dtype="e4m3", v_scale=0.02),
     "latent": CacheLayer(1, DIM, 16, "float32", latent=True),
 }
 FLOATS = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -81,7 +85,7 @@ class Model:
 
     def check(self, sequences, q, tokens, **options):
         out, receipt = self.cache.attention(1, sequences, q, tokens=tokens, causal=True, return_receipt=True, **options)
-        self.test.assertEqual(bool(receipt.lossy), self.layer.dtype not in FLOATS)
+        self.test.assertEqual(bool(receipt.lossy), any((x or "float32") not in FLOATS for x in (self.layer.dtype, self.layer.v_dtype)))
         at, tolerance = 0, 6e-6 if out.dtype == np.float32 else 0.03
         for s, n in zip(sequences, tokens):
             k, v = self.rows[s]
@@ -145,7 +149,7 @@ class Soak(unittest.TestCase):
                             model.check([s], model.data(1, HEADS, DIM), [1])
                     stats = model.cache.stats()
                     self.assertEqual((stats["sequences"], stats["tokens"]), (len(model.rows), sum(len(x[0]) for x in model.rows.values())))
-                    self.assertEqual(stats["loss"] > 0, layer.dtype not in FLOATS)
+                    self.assertEqual(stats["loss"] > 0, any(x not in FLOATS for x in (layer.dtype, layer.v_dtype or layer.dtype)))
                     for s in list(model.rows):
                         model.cache.close(s)
                     self.assertEqual(model.cache.stats()["pages_used"], 0)
@@ -249,15 +253,58 @@ class Attention(unittest.TestCase):
         self.assertEqual((cache.layers, holds["token_bytes"]), (2, 2 * 2 * 16 * 4))
         self.assertEqual(holds["tokens"], 16 * holds["pages"])
         self.assertLessEqual(holds["bytes"], 1 << 20)
-        codes = Cache.plan(model, bytes=1 << 20, sequences=3, tokens=32, dtype="i8")
-        self.assertEqual(codes["token_bytes"], 2 * 2 * (16 + 4))
-        with self.assertRaisesRegex(ValueError, "dtype is 'int8': it must be \"float32\""):
-            Cache(model, bytes=1 << 20, sequences=3, dtype="int8")
+        for format, bytes_, more in (("i8", 2 * (16 + 4), {}), ("e4m3", 2 * 16, {}), ("e4m3/token", 2 * (16 + 4), {}), ("plain:i8", 64 + 20, {}),
+                                     ("i4:plain", 8 + 2 + 32, {"dtype": "float16"}), (None, 128, {}), ("plain", 128, {})):  # fmt: skip
+            codes = Cache.plan(model, bytes=1 << 20, sequences=3, tokens=32, cache=format, **more)
+            self.assertEqual(codes["token_bytes"], 2 * bytes_, format)
         s = cache.open()
         with self.assertRaisesRegex(ValueError, "64"):
             cache.extend(s, 65)
         self.assertIn('tileproof_cache_pages_used{cache="of a model"} 0', cache.metrics())
         self.assertIn("2 layers, 0 of", repr(cache))
+
+    def test_formats_of_models_are_those_of_layers(self):
+        text = '{"tileproof_model": 1, "groups": [{"layers": "0-1", "max_positions": 64, "problem": "h4/2 d32 f32 causal"}]}'
+        model, random = proof.Model(text, "small.json"), np.random.default_rng(4)
+        options = dict(bytes=1 << 20, sequences=1)
+        q, k, v = (random.standard_normal((9, heads, 32)).astype(np.float32) for heads in (4, 2, 2))
+        for format, k_scale, v_scale in (("i8", None, None), ("i8/q8_0", None, None), ("e4m3/token:i4", None, None), ("e4m3", [0.01, 0.017], 0.03), ("e4m3:i8", 0.01, None)):
+            of_model = Cache(model, cache=format, k_scale=k_scale, v_scale=v_scale, **options)
+            each = lambda x, at: x[at] if isinstance(x, list) else x
+            by_hand = Cache([CacheLayer(2, 32, dtype=format, k_scale=each(k_scale, at), v_scale=v_scale) for at in range(2)], tokens=64, **options)
+            opened = [(cache, cache.open()) for cache in (of_model, by_hand)]
+            for cache, s in opened:
+                cache.extend(s, 9)
+            for layer in range(2):
+                for cache, s in opened:
+                    cache.append(layer, s, k, v)
+                one, other = (cache.attention(layer, s, q, causal=True) for cache, s in opened)
+                self.assertTrue((one == other).all(), format)
+        self.assertRaisesRegex(ValueError, "k_scale is None: e4m3/tensor has one scale for a whole layer.*\"e4m3/token\" has one", Cache, model, cache="e4m3", **options)
+        self.assertRaisesRegex(ValueError, "v_scale is None: e4m3/tensor", Cache, model, cache="e4m3", k_scale=1.0, **options)
+        self.assertRaisesRegex(ValueError, "k_scale is 0.5: only e4m3/tensor has one scale for a whole layer", Cache, model, cache="i8", k_scale=0.5, **options)
+        self.assertRaisesRegex(ValueError, "k_scale has 3 numbers and the model 2 layers", Cache, model, cache="e4m3", k_scale=[1, 2, 3], v_scale=1, **options)
+        self.assertRaisesRegex(ValueError, "dtype is 'i8': it must be \"float32\".*; codes are named by cache=", Cache, model, dtype="i8", **options)
+
+    def test_parts_of_a_model(self):
+        whisper = proof.Model.read(ROOT / "models/whisper-large-v3.json")
+        options = dict(bytes=1 << 31, sequences=1)
+        text, cross = Cache.plan(whisper, **options), Cache.plan(whisper, part="cross", **options)
+        self.assertEqual(text, Cache.plan(whisper, part="text", **options))
+        self.assertEqual((text["token_bytes"], cross["token_bytes"]), (32 * 20 * 64 * 2 * 2,) * 2)
+        self.assertEqual((text["pages"], cross["pages"]), (448 // 16, 94))  # 1500 keys of the encoder
+        codes = Cache.plan(whisper, part="cross", cache="i8", **options)
+        self.assertEqual(codes["token_bytes"], 32 * 20 * 2 * (64 + 4))
+        for part in ("vision", "audio", 3, None):
+            self.assertRaisesRegex(ValueError, f'part is {part!r}: it must be "text" or "cross", whose layers keep keys and values', Cache.plan, whisper, part=part, **options)
+        small = proof.Model.read(ROOT / "models/llama-3.2-1b.json")
+        self.assertRaisesRegex(tileproof.Unsupported, "no cross layer of it generates", Cache.plan, small, part="cross", **options)
+
+    def test_latent_models(self):
+        text = {"model_type": "deepseek_v2", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+                "qk_nope_head_dim": 32, "qk_rope_head_dim": 32, "kv_lora_rank": 32, "v_head_dim": 32, "max_position_embeddings": 300}  # fmt: skip
+        model = proof.Model(json.dumps(text), "latents.json")
+        self.assertEqual(Cache(model, bytes=1 << 20, sequences=1, cache="e4m3", k_scale=0.5).capacity["token_bytes"], 2 * 64)
 
     def test_copies_between_caches(self):
         layer = CacheLayer(KV_HEADS, DIM, dtype="i4")
@@ -280,14 +327,22 @@ class Refusals(unittest.TestCase):
         layer = [CacheLayer(KV_HEADS, DIM)]
         for layers, named, kind, text in (
             (layer, dict(layout="thd"), ValueError, "layout is 'thd': it must be \"bshd\""),
-            (layer, dict(dtype="float32"), ValueError, "dtype is 'float32' with layers: each CacheLayer has its own"),
+            (layer, dict(dtype="float32"), ValueError, "dtype is 'float32' with layers: each CacheLayer has its own, so it must be left out"),
+            (layer, dict(cache="i8"), ValueError, "cache is 'i8' with layers"),
+            (layer, dict(part="cross"), ValueError, "part is 'cross' with layers"),
+            (layer, dict(k_scale=0.5), ValueError, "k_scale is 0.5 with layers"),
+            (layer, dict(format="i8"), TypeError, "'format' is no option of a Cache"),
             (layer, dict(bytes=100), ValueError, "100"),
             (layer, dict(page_size=0), ValueError, "page_size is 0"),
             (layer, dict(tokens=0), ValueError, "sequence_tokens is 0"),
             (layer, dict(sequences="2"), TypeError, "sequences is '2': it must be an integer"),
-            ([CacheLayer(2, 32, dtype="int8")], {}, ValueError, "k_dtype is 'int8': it must be \"float32\""),
+            ([CacheLayer(2, 32, dtype="int8")], {}, ValueError, "k_dtype is 'int8': it must be \"float32\", \"float16\", \"bfloat16\", or as the format of a cache plain, i8, i8/q8_0"),
             ([CacheLayer(2, 32, v_dtype="x")], {}, ValueError, "v_dtype is 'x': it must be"),
-            ([CacheLayer(2, 32, dtype="i8", k_scale=0.5)], {}, ValueError, "a scale of 0.5 is given with k_dtype 'i8': only e4m3"),
+            ([CacheLayer(2, 32, dtype="i8", k_scale=0.5)], {}, ValueError, "k_scale is 0.5: only e4m3/tensor has one scale for a whole layer"),
+            ([CacheLayer(2, 32, dtype="e4m3")], {}, ValueError, "k_scale is None: e4m3/tensor has one scale for a whole layer"),
+            ([CacheLayer(2, 32, dtype="plain:i8")], {}, ValueError, "k_dtype is 'plain:i8': a layer that is plain names its dtype"),
+            ([CacheLayer(2, 32, dtype="i8:i4", v_dtype="i8")], {}, ValueError, "dtype is 'i8:i4' and v_dtype 'i8'"),
+            ([CacheLayer(2, 32, dtype=8)], {}, TypeError, "k_dtype is 8: it must be a str"),
             ([CacheLayer(2, 33, dtype="i4")], {}, ValueError, "33"),
             ([CacheLayer(2.5, 33)], {}, TypeError, "kv_heads is 2.5: it must be an integer"),
             ([], {}, ValueError, "layer_count is 0"),

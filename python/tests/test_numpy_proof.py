@@ -21,6 +21,20 @@ def small(problem="h2/1 d16 f32 causal", layers="0-1", **more):
     return proof.Model(json.dumps({"tileproof_model": 1, "groups": [group]}), "small.json", **more)
 
 
+def decoder():
+    """A decoder that keeps rows of 32 elements."""
+    return small("h4/2 d32 f32 causal")
+
+
+FP8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+
+def with_scheme():
+    """A config that wants e4m3 caches."""
+    config = json.loads((ROOT / "models/llama-3.2-1b.json").read_text())
+    return proof.Model(json.dumps({**config, "quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": FP8}}), "fp8.json")
+
+
 def tensors(rows=7, heads=2, kv_heads=1, dim=16):
     random = np.random.default_rng(rows)
     return [random.standard_normal((1, rows, n, dim), np.float32) for n in (heads, kv_heads, kv_heads)]
@@ -61,6 +75,53 @@ class Models(unittest.TestCase):
             proof.Model(7)
         with self.assertRaisesRegex(ValueError, "assume"):
             small(assume="no family")
+
+
+class CacheFormats(unittest.TestCase):
+    """The words are the C library's, in every argument that names a cache."""
+
+    def test_words_are_the_librarys(self):
+        for word, name in ((None, "plain"), ("plain", "plain"), ("i8", "i8/token"), ("i8/q8_0", "i8/q8_0"), ("i4", "i4/group"), ("e4m3", "e4m3/tensor"),
+                           ("e4m3/token", "e4m3/token"), ("plain:i8", "plain:i8/token"), ("e4m3/token:i4", "e4m3/token:i4/group")):  # fmt: skip
+            self.assertEqual(proof.cache_format(word), name)
+        with self.assertRaisesRegex(ValueError, "words is 'q8_0': it must be plain, i8, i8/q8_0, i4, e4m3 or e4m3/token, or two of these as K:V"):
+            proof.cache_format("q8_0")
+
+    def test_a_wrong_word_is_named_everywhere(self):
+        model, lock = small(), proof.Lock()
+        for call in (
+            lambda cache: proof.cells(model, cache=cache),
+            lambda cache: proof.qualify(model, cache=cache),
+            lambda cache: proof.preflight(lock, model, cache=cache),
+            lambda cache: proof.capacity(model, context=64, concurrency=1, cache=cache),
+            lambda cache: tileproof.Cache.plan(model, bytes=1 << 20, sequences=1, cache=cache),
+        ):
+            with self.assertRaisesRegex(ValueError, "cache is 'fp8': it must be plain, i8, i8/q8_0, i4, e4m3 or e4m3/token"):
+                call("fp8")
+            with self.assertRaisesRegex(TypeError, 'cache is 8: it must be a str that names the format of a cache, such as "i8", or None'):
+                call(8)
+
+    def test_cells_read_that_cache(self):
+        done = proof.qualify(decoder(), quick=True, phases=["decode"], cache="e4m3/token:i4")
+        done.check()
+        self.assertEqual({x.problem.split(" d32 ")[1].split()[0] for x in done.cells}, {"f32:e4m3:i4->f32"})
+        self.assertTrue(all("scales=token:group" in x.problem and 0 < x.seen["loss"] < 0.08 for x in done.cells))
+        plain = proof.qualify(decoder(), quick=True, phases=["decode"], cache="plain")
+        self.assertTrue(all(" d32 f32 " in x.problem and not x.seen.get("loss") for x in plain.cells))
+
+    def test_a_config_that_wants_one(self):
+        model = with_scheme()
+        self.assertEqual((model.cache, small().cache), ("e4m3/tensor", ""))
+        for call in (lambda **more: proof.cells(model, quick=True, **more), lambda **more: proof.capacity(model, context=64, concurrency=1, **more),
+                     lambda **more: proof.preflight(proof.Lock(), model, **more),
+                     lambda **more: tileproof.Cache.plan(model, bytes=1 << 24, sequences=1, tokens=64, **more)):  # fmt: skip
+            with self.assertRaisesRegex(ValueError, "cache is not said, and the file of fp8.json wants keys and values kept as e4m3/tensor"):
+                call()
+        made = [tileproof.Cache.plan(model, bytes=1 << 24, sequences=1, tokens=64, cache=x)["token_bytes"] for x in ("plain", model.cache)]
+        self.assertEqual(made[0], 2 * made[1])
+        plain, codes = (proof.capacity(model, context=64, concurrency=1, cache=x)["kept"] for x in ("plain", model.cache))
+        self.assertEqual(plain["bytes"], 2 * codes["bytes"])
+        self.assertEqual({"e4m3:e4m3" in x.problem for x in proof.cells(model, quick=True, phases=["decode"], cache="e4m3").cells}, {True})
 
 
 class Qualification(unittest.TestCase):
@@ -254,6 +315,75 @@ class Locks(Folder):
             proof.preflight(lock, lock)
 
 
+class LockedCaches(Folder):
+    """A cache of codes is served under policy locked by its own revision, and by no other."""
+
+    def serve(self, cache, **more):
+        """Prompts, single rows and a chunk beside one; every call locked, and right for what is stored."""
+        made = tileproof.Cache(decoder(), bytes=1 << 20, sequences=2, cache=cache, **more)
+        one, two = made.open(), made.open()
+        random = np.random.default_rng(3)
+        for tokens in ([20, 7], [1, 1], [5, 1]):
+            made.extend([one, two], tokens)
+            for layer in range(2):
+                q, k, v = (random.standard_normal((sum(tokens), heads, 32)).astype(np.float32) for heads in (4, 2, 2))
+                made.append(layer, [one, two], k, v, tokens=tokens)
+                out, receipt = made.attention(layer, [one, two], q, tokens=tokens, causal=True, fallback="locked", return_receipt=True)
+                np.testing.assert_array_equal(out, made.attention(layer, [one, two], q, tokens=tokens, causal=True))
+        return receipt
+
+    def test_each_format_by_its_own_revision(self):
+        e4m3 = {"k_scale": 0.01, "v_scale": [0.01, 0.02]}
+        formats = {"plain": {}, "i8": {}, "e4m3/token": {}, "e4m3": e4m3, "plain:i8": {}, "i4": {}, "i8/q8_0": {}}
+        with proof.updated(self.path) as lock:
+            for cache in formats:
+                proof.qualify(decoder(), quick=True, cache=cache).update(lock, reason=cache)
+        lock = proof.Lock.read(self.path)
+        self.assertEqual([x.cache for x in lock.revisions()], [proof.cache_format(x) for x in formats])
+        self.assertEqual({x.stale for x in lock.revisions()}, {""})  # of this process, whatever the cache
+        self.assertTrue(all("engine" in x.stale for x in lock.revisions(declared="engine=2")))
+        for at, (cache, scales) in enumerate(formats.items()):
+            with self.subTest(cache):
+                with self.assertRaises(tileproof.NotLocked):
+                    self.serve(cache, **scales)
+                proof.preflight(lock, decoder(), cache=cache)
+                self.assertEqual(bool(self.serve(cache, **scales).lossy), cache != "plain")
+                other, of_other = list(formats.items())[at - 1]
+                with self.assertRaises(tileproof.NotLocked):
+                    self.serve(other, **of_other)
+                proof.permit_nothing()
+
+    def test_two_kinds_of_cache_and_contexts_that_come_later(self):
+        model, lock = decoder(), proof.Lock()
+        for cache in ("plain", "i8"):
+            proof.qualify(model, quick=True, cache=cache).update(lock, reason=cache)
+            proof.preflight(lock, model, cache=cache)
+        self.serve("plain")
+        self.serve("i8")
+        made = tileproof.Cache(model, bytes=1 << 20, sequences=1, cache="i8")
+        s, x = made.open(), np.ones((3, 2, 32), np.float32)
+        made.extend(s, 3)
+        made.append(0, s, x, x)
+        for threads in (1, 2, 3, 5):
+            made.attention(0, s, np.ones((3, 4, 32), np.float32), causal=True, fallback="locked", threads=threads)
+
+    def test_another_cache_is_refused_at_load(self):
+        lock = proof.Lock()
+        proof.qualify(decoder(), quick=True, cache="i8").update(lock, reason="8 bits")
+        for cache, text in ((None, "plain"), ("plain", "plain"), ("e4m3", "e4m3/tensor"), ("i8/q8_0", "i8/q8_0")):
+            with self.assertRaisesRegex(tileproof.Unsupported, f"the lock has it with cache i8/token, and not with {text}"):
+                proof.preflight(lock, decoder(), cache=cache)
+        with self.assertRaises(tileproof.NotLocked):
+            self.serve("i8")
+
+    def test_compared_with_its_own(self):
+        lock = proof.Lock()
+        done = proof.qualify(decoder(), quick=True, cache="i8")
+        done.update(lock, reason="8 bits")
+        self.assertEqual(done.compare(lock), [])
+        self.assertTrue(proof.qualify(decoder(), quick=True).compare(lock))
+
+
 class Capacity(unittest.TestCase):
     def test_counted_by_hand(self):
         model = proof.Model.read(ROOT / "models/llama-3.1-8b.json")
@@ -268,10 +398,19 @@ class Capacity(unittest.TestCase):
         self.assertGreater(half["decode"]["seconds"], 0)
         self.assertEqual(half["decode"]["bound"], "reads")
 
+    def test_codes_and_scales_are_counted(self):
+        model = decoder()
+        for cache, token in (("plain", 4 * (32 + 32)), ("i8", 2 * (32 + 4)), ("e4m3", 2 * 32), ("e4m3/token", 2 * (32 + 4)), ("i4", 2 * (16 + 2)),
+                             ("i8/q8_0", 2 * 34), ("plain:i8", 128 + 36)):  # fmt: skip
+            kept = proof.capacity(model, context=64, concurrency=3, cache=cache)["kept"]
+            self.assertEqual((kept["token_bytes"], kept["bytes"]), (2 * 2 * token, 3 * 64 * 2 * 2 * token), cache)
+        mixed = proof.capacity(model, context=64, concurrency=3, cache="plain:i8", cache_dtype="bfloat16")["kept"]
+        self.assertEqual((mixed["dtype"], mixed["token_bytes"]), ("bf16", 2 * 2 * (64 + 36)))
+
     def test_wrong_arguments(self):
         model = small()
         for more, text in ((dict(context=10**9), "context is 1000000000"), (dict(context=0), "context"), (dict(page_size=-1), "page_size"),
-                           (dict(cache_dtype="float7"), "float7")):  # fmt: skip
+                           (dict(cache_dtype="float7"), "float7"), (dict(cache_dtype="i8"), "cache_dtype is 'i8': .*; codes are named by cache=")):  # fmt: skip
             with self.assertRaisesRegex(ValueError, text):
                 proof.capacity(model, **{"context": 64, "concurrency": 1, **more})
 

@@ -8,8 +8,8 @@ import reference
 import tileproof
 
 random = np.random.default_rng(29)
-FORMATS = (("i8", None), ("e4m3", None), ("e4m3", 0.0125), ("i4", None), ("q8_0", None))
-STEP = {"i8": 1 / 254, "e4m3": 1 / 28, "i4": 1 / 14, "q8_0": 1 / 254}  # of the greatest of a row, where nothing is cut off
+FORMATS = (("i8", None), ("e4m3/token", None), ("e4m3", 0.0125), ("i4", None), ("i8/q8_0", None))
+STEP = {"i8": 1 / 254, "e4m3/token": 1 / 28, "e4m3": 1 / 28, "i4": 1 / 14, "i8/q8_0": 1 / 254}  # of the greatest of a row, where nothing is cut off
 
 
 def data(*shape, dtype=np.float32):
@@ -44,7 +44,7 @@ class Rows(unittest.TestCase):
                 self.assertTrue((again == back.astype(dtype)).all())
 
     def test_shapes_of_codes_and_scales(self):
-        for format, last, dtype, groups in (("i8", 96, np.int8, ()), ("e4m3", 96, np.uint8, ()), ("i4", 48, np.uint8, (3,)), ("q8_0", 102, np.uint8, None)):
+        for format, last, dtype, groups in (("i8", 96, np.int8, ()), ("e4m3/token", 96, np.uint8, ()), ("i4", 48, np.uint8, (3,)), ("i8/q8_0", 102, np.uint8, None)):
             codes, scales, _ = tileproof.quantise(data(2, 5, 96), format)
             self.assertEqual((codes.shape, codes.dtype), ((2, 5, last), dtype))
             if groups is None:
@@ -69,8 +69,8 @@ class Rows(unittest.TestCase):
 
     def test_special_rows(self):
         x = np.array([[0.0] * 32, [np.inf] + [1.0] * 31, [np.nan] + [2.0] * 31], np.float32)
-        for format, _ in FORMATS:
-            codes, scales, loss = tileproof.quantise(x, format)
+        for format, scale in FORMATS:
+            codes, scales, loss = tileproof.quantise(x, format, scale=scale)
             back = tileproof.dequantise(codes, scales, format)
             self.assertEqual(loss, np.inf)
             self.assertTrue((back[0] == 0).all() and np.isnan(back[1:, 0]).all())
@@ -80,22 +80,28 @@ class Rows(unittest.TestCase):
         x = data(2, 32)
         codes, scales, _ = tileproof.quantise(x, "i8")
         for call, kind, text in (
-            (lambda: tileproof.quantise(x, "i5"), ValueError, "format is 'i5': it must be \"i8\", \"e4m3\", \"i4\" or \"q8_0\""),
-            (lambda: tileproof.quantise(x, 8), ValueError, "format is 8: it must be"),
+            (lambda: tileproof.quantise(x, "i5"), ValueError, "format is 'i5': it must be plain, i8, i8/q8_0, i4, e4m3 or e4m3/token, or two"),
+            (lambda: tileproof.quantise(x, 8), TypeError, "format is 8: it must be a str that names the format of a cache"),
+            (lambda: tileproof.quantise(x, "q8_0"), ValueError, "format is 'q8_0': it must be plain, i8, i8/q8_0"),
+            (lambda: tileproof.quantise(x, "i8:i4"), ValueError, "format is 'i8:i4': rows have one format, and that of codes"),
+            (lambda: tileproof.quantise(x, "plain"), ValueError, "format is 'plain': rows have one format, and that of codes"),
+            (lambda: tileproof.quantise(x, "e4m3"), ValueError, 'scale is None: "e4m3" has one scale .* so it must be a number; "e4m3/token" has one for each row'),
+            (lambda: tileproof.quantise(x, "e4m3/token", scale=0.1), ValueError, 'format "e4m3/token": only e4m3/tensor has one scale'),
+            (lambda: tileproof.dequantise(codes, scales, "i8:i4"), ValueError, "format is 'i8:i4': rows have one format"),
             (lambda: tileproof.quantise(x.astype(np.float64), "i8"), TypeError, "x is float64: it must be float32"),
-            (lambda: tileproof.quantise(x[:, :31], "i4"), ValueError, "x has rows of 31 elements: for i4 it must be a multiple of 2"),
-            (lambda: tileproof.quantise(x[:, :16], "q8_0"), ValueError, "x has rows of 16 elements: for q8_0 it must be a multiple of 32"),
+            (lambda: tileproof.quantise(x[:, :31], "i4"), ValueError, "x has rows of 31 elements: for i4/group it must be a multiple of 2"),
+            (lambda: tileproof.quantise(x[:, :16], "i8/q8_0"), ValueError, "x has rows of 16 elements: for i8/q8_0 it must be a multiple of 32"),
             (lambda: tileproof.quantise(x[:, :0], "i8"), ValueError, "x has rows of 0 elements"),
             (lambda: tileproof.quantise(np.float32(1), "i8"), ValueError, r"x has shape \(\): it must have rows"),
-            (lambda: tileproof.quantise(x, "i8", scale=0.1), ValueError, "scale is 0.1 and format \"i8\": only e4m3"),
+            (lambda: tileproof.quantise(x, "i8", scale=0.1), ValueError, "scale is 0.1 and format \"i8/token\": only e4m3/tensor has one scale"),
             (lambda: tileproof.quantise(x, "e4m3", scale=0.0), ValueError, "scale is 0.0: it must be finite and above 0"),
             (lambda: tileproof.quantise(x, "e4m3", scale=np.inf), ValueError, "scale is inf: it must be finite"),
             (lambda: tileproof.quantise(x, "e4m3", scale="x"), TypeError, "scale is 'x': it must be a number"),
             (lambda: tileproof.dequantise(x, scales), TypeError, "codes is float32: it must be int8, uint8 or float8_e4m3fn"),
             (lambda: tileproof.dequantise(codes), ValueError, "scales is None: codes in i8 has scales, a float32 for each token and head"),
             (lambda: tileproof.dequantise(codes.view(np.uint8), scales), TypeError, "codes is uint8: format must say what its codes are"),
-            (lambda: tileproof.dequantise(codes, scales, "i4"), TypeError, "codes is int8: codes of i4 are uint8;"),
-            (lambda: tileproof.dequantise(codes, scales[:1]), ValueError, r"scales has shape \(1,\): with codes of shape \(2, 32\) in i8 it must be \(2,\)"),
+            (lambda: tileproof.dequantise(codes, scales, "i4"), TypeError, "codes is int8: codes of i4/group are uint8;"),
+            (lambda: tileproof.dequantise(codes, scales[:1]), ValueError, r"scales has shape \(1,\): with codes of shape \(2, 32\) in i8/token it must be \(2,\)"),
             (lambda: tileproof.dequantise(codes, scales, dtype="int8"), TypeError, "dtype is 'int8': it must be"),
         ):
             with self.subTest(text), self.assertRaisesRegex(kind, text):
@@ -119,8 +125,9 @@ class Attention(unittest.TestCase):
                     named = dict(k_scales=ks, v_scales=vs, kv_format=format, causal=True)
                     tolerance = 3e-6 if dtype is np.float32 else 0.02
                     out, receipt = self.check(q, k, v, kr, vr, tolerance, dict(causal=True), **named)
-                    self.assertIn({"q8_0": "i8:i8"}.get(format, f"{format}:{format}"), receipt.problem)
-                    self.assertEqual("scales=token" in receipt.problem, format == "e4m3" and scale is None)
+                    self.assertIn("{0}:{0}".format(format.split("/")[0]), receipt.problem)
+                    self.assertEqual("scales=q8_0" in receipt.problem, format == "i8/q8_0")
+                    self.assertEqual("scales=token" in receipt.problem, format == "e4m3/token")
                     swap = lambda x: each(x, lambda y: np.ascontiguousarray(y.swapaxes(1, 2)))
                     named.update(k_scales=swap(ks), v_scales=swap(vs))
                     other = tileproof.attention(swap(q), swap(k), swap(v), layout="bhsd", **named)
@@ -164,12 +171,36 @@ class Attention(unittest.TestCase):
         self.check(q, k4, v, kr, v, k_scales=ks, kv_format=("i4", None))
         self.check(q, k4, v8, kr, vr, k_scales=ks, v_scales=vs, kv_format=("i4", "i8"))
         self.check(q, k4, v8, kr, vr, k_scales=ks, v_scales=vs, kv_format=("i4", None))
+        self.check(q, k4, v8, kr, vr, k_scales=ks, v_scales=vs, kv_format="i4/group:i8")  # as one word for both
+        self.check(q, k, v8, k, vr, v_scales=vs, kv_format="plain:i8")
+        self.check(q, k, v8, k, vr, v_scales=vs, kv_format=("plain", "i8"))
         e4, es, er = stored(v, "e4m3", 0.02)
         typed = e4.view(ml_dtypes.float8_e4m3fn)
         self.assertTrue((typed.astype(np.float32) * np.float32(es) == er).all())
         for one in (es, np.float32(es), np.array([es], np.float32)):  # one scale, however it comes; the dtype says the format
             self.check(q, k, typed, k, er, v_scales=one)
         self.check(q, typed, typed, er, er, k_scales=es, v_scales=es)
+
+    def test_one_token_has_one_scale_either_way(self):
+        """The word says which it is; without one it is that of the whole tensor."""
+        q, (k, ks, kr) = data(1, 4, 16), stored(data(1, 1, 16), "e4m3/token", None)
+        typed = k[0].view(ml_dtypes.float8_e4m3fn)[None]
+        for word, scales, of in (("e4m3/token", ks, "scales=token"), ("e4m3", ks[0], ""), (None, ks[0], "")):
+            out, receipt = tileproof.attention(q, typed, typed, k_scales=scales, v_scales=scales, kv_format=word, layout="thd",
+                                               cu_seqlens_q=np.array([0, 1]), return_receipt=True)  # fmt: skip
+            self.assertEqual("scales=token" in receipt.problem, bool(of))
+            self.assertLess(reference.error(out, np.broadcast_to(kr, (1, 4, 16)).astype(np.float64)), 3e-6)
+
+    def test_plans_by_word_and_by_dtype(self):
+        """A dtype of e4m3 does not say how many scales there are: the plan's scales do, or the word."""
+        q, typed = data(2, 3, 4, 64), np.zeros((2, 20, 2, 64), ml_dtypes.float8_e4m3fn)
+        for named, token in ((dict(), False), (dict(k_scales=True, v_scales=True), True), (dict(kv_format="e4m3/token"), True), (dict(kv_format="e4m3"), False),
+                             (dict(k_scales=0.5, v_scales=0.5), False)):  # fmt: skip
+            self.assertEqual("scales=token" in tileproof.explain(q, typed, typed, **named).problem, token, named)
+        told = tileproof.explain(q.shape, typed.shape, typed.shape, dtype="float32", kv_format="plain:i8")
+        self.assertIn("f32:f32:i8->f32", told.problem)
+        with self.assertRaisesRegex(ValueError, 'k_scales is for each token: k in e4m3/tensor has one scale; "e4m3/token" has one for each'):
+            tileproof.explain(q, typed, typed, kv_format="e4m3", k_scales=True)
 
     def test_latent(self):
         q, k = data(2, 3, 4, 96), data(2, 20, 1, 96)
@@ -181,7 +212,7 @@ class Attention(unittest.TestCase):
                 step = tileproof.plan(q, codes, latent=latent, kv_format=format, k_scales=scales)
                 self.assertTrue((step.run(q, codes, k_scales=scales) == out).all())
         codes, scales, _ = stored(k, "i4", None)
-        with self.assertRaisesRegex(ValueError, "latent begins at 8: with k in i4 it must be a multiple of 32"):
+        with self.assertRaisesRegex(ValueError, "latent begins at 8: with k in i4/group it must be a multiple of 32"):
             tileproof.attention(q, codes, k_scales=scales, kv_format="i4", latent=(8, 40))
         with self.assertRaisesRegex(ValueError, "v_scales is given with latent: v's scales are k's"):
             tileproof.attention(q, codes, k_scales=scales, v_scales=scales, kv_format="i4", latent=64)
@@ -205,33 +236,39 @@ class Attention(unittest.TestCase):
             self.assertIn("k copied: its last dimension is not contiguous (exact)", receipt.rewrites)
             self.assertEqual("k_scales copied" in str(receipt.rewrites), isinstance(ks, np.ndarray))
         with self.assertRaisesRegex(TypeError, "'kv_format' is an option of the plan"):
-            step.run(q, k, v, kv_format="q8_0")
+            step.run(q, k, v, kv_format="i8/q8_0")
         self.assertIn("f32:i8:i8", tileproof.explain(q, np.zeros((2, 20, 2, 64), np.int8), k_scales=True).problem)  # by the dtype
         with self.assertRaisesRegex(ValueError, "only lengths may differ"):
-            tileproof.plan(q, k, v, kv_format="q8_0", invariant=True).run(q[..., :32], k[..., :34], v)
+            tileproof.plan(q, k, v, kv_format="i8/q8_0", invariant=True).run(q[..., :32], k[..., :34], v)
 
     def test_refusals(self):
         q, x = data(1, 3, 4, 32), data(1, 9, 2, 32)
-        (k, ks, _), (four, fs, _), (q8, _, _) = (stored(x, f, None) for f in ("i8", "i4", "q8_0"))
+        (k, ks, _), (four, fs, _), (q8, _, _) = (stored(x, f, None) for f in ("i8", "i4", "i8/q8_0"))
         for named, kind, text in (
             (dict(k=k, v=k), ValueError, "k_scales is None: k in i8 has scales, a float32 for each token and head"),
             (dict(k=k, v=k, k_scales=ks), ValueError, "v_scales is None: v in i8"),
             (dict(k=four, v=four, k_scales=fs, v_scales=fs), TypeError, "k is uint8: kv_format must say what its codes are"),
-            (dict(k=four, v=four, k_scales=fs, kv_format="i4"), ValueError, "v_scales is None: v in i4 has scales, a float16 for each 32 elements"),
-            (dict(k=four, v=four, kv_format="e4m3"), ValueError, "k_scales is None: k in e4m3 has scales, one number, or a float32"),
+            (dict(k=four, v=four, k_scales=fs, kv_format="i4"), ValueError, "v_scales is None: v in i4/group has scales, a float16 for each 32 elements"),
+            (dict(k=four, v=four, kv_format="e4m3"), ValueError, "k_scales is None: k in e4m3/tensor has scales, one number for all of it"),
+            (dict(k=four, v=four, kv_format="e4m3/token"), ValueError, "k_scales is None: k in e4m3/token has scales, a float32 for each token and head"),
+            (dict(k=four.view(ml_dtypes.float8_e4m3fn), v=four), ValueError, "k_scales is None: k in e4m3 has scales, one number, or a float32"),
+            (dict(k=k.view(np.uint8), v=k, k_scales=ks, v_scales=ks, kv_format=("e4m3", None)), ValueError, r'k_scales has shape \(1, 9, 2\): k in e4m3/tensor has one scale.*"e4m3/token" has one for each'),
+            (dict(k=k.view(np.uint8), v=k, k_scales=0.5, v_scales=ks, kv_format=("e4m3/token", None)), TypeError, "k_scales is 0.5: only e4m3/tensor has one scale for a whole tensor, and k is e4m3/token"),
+            (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format="plain"), TypeError, "kv_format is 'plain' and k int8: plain is no code"),
+            (dict(k=x, v=k, v_scales=ks, kv_format=("plain", "plain:i8")), ValueError, "kv_format is .*: a pair has a word for k and one for v"),
             (dict(k=x, v=k, k_scales=ks, v_scales=ks), ValueError, "k_scales is given and k is float32: only codes have scales"),
             (dict(k=x, v=k, v_scales=ks, kv_format="i8"), TypeError, "kv_format is 'i8' and k float32, which is no code"),
-            (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format="i4"), TypeError, "k is int8: codes of i4 are uint8"),
+            (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format="i4"), TypeError, "k is int8: codes of i4/group are uint8"),
             (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format="int8"), ValueError, "kv_format is 'int8': it must be"),
-            (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format=("i8",)), ValueError, "kv_format is .*: it must be"),
-            (dict(k=k, v=k, k_scales=ks.astype(np.float64), v_scales=ks), TypeError, "k_scales is float64: scales of i8 are float32"),
-            (dict(k=k, v=k, k_scales=ks, v_scales=ks[..., :1]), ValueError, r"v_scales has shape \(1, 9, 1\): with v of shape \(1, 9, 2, 32\) in i8 it must be \(1, 9, 2\)"),
+            (dict(k=k, v=k, k_scales=ks, v_scales=ks, kv_format=("i8",)), TypeError, "kv_format is .*: it must be a str"),
+            (dict(k=k, v=k, k_scales=ks.astype(np.float64), v_scales=ks), TypeError, "k_scales is float64: scales of i8/token are float32"),
+            (dict(k=k, v=k, k_scales=ks, v_scales=ks[..., :1]), ValueError, r"v_scales has shape \(1, 9, 1\): with v of shape \(1, 9, 2, 32\) in i8/token it must be \(1, 9, 2\)"),
             (dict(k=k, v=k, k_scales=ks[..., None], v_scales=ks), ValueError, r"k_scales has shape \(1, 9, 2, 1\)"),
-            (dict(k=k, v=k, k_scales=0.5, v_scales=ks), TypeError, "k_scales is 0.5: only e4m3 has one scale for a whole tensor, and k is i8"),
+            (dict(k=k, v=k, k_scales=0.5, v_scales=ks), TypeError, "k_scales is 0.5: only e4m3/tensor has one scale for a whole tensor, and k is i8/token"),
             (dict(k=k, v=k, k_scales="x", v_scales=ks), TypeError, "k_scales is a str"),
-            (dict(k=four, v=four, k_scales=fs.astype(np.float32), v_scales=fs, kv_format="i4"), TypeError, "k_scales is float32: scales of i4 are float16"),
-            (dict(k=q8, v=q8, k_scales=ks, kv_format="q8_0"), ValueError, "k_scales is given: blocks of q8_0 hold their scales"),
-            (dict(k=q8[..., :33], v=q8, kv_format="q8_0"), ValueError, r"k has shape \(1, 9, 2, 33\): rows of q8_0 are blocks of 34 bytes"),
+            (dict(k=four, v=four, k_scales=fs.astype(np.float32), v_scales=fs, kv_format="i4"), TypeError, "k_scales is float32: scales of i4/group are float16"),
+            (dict(k=q8, v=q8, k_scales=ks, kv_format="i8/q8_0"), ValueError, "k_scales is given: blocks of q8_0 hold their scales"),
+            (dict(k=q8[..., :33], v=q8, kv_format="i8/q8_0"), ValueError, r"k has shape \(1, 9, 2, 33\): rows of q8_0 are blocks of 34 bytes"),
             (dict(k=four[..., :15], v=four, k_scales=fs, v_scales=fs, kv_format="i4"), ValueError, "k has head dim 30 and q 32"),
             (dict(k=x.astype(np.int16), v=x), TypeError, "k is int16: it must be float32, float16 or bfloat16, or codes"),
         ):

@@ -76,11 +76,14 @@ class Install(unittest.TestCase):
 
     def test_the_page_runs(self):
         text = (pathlib.Path(__file__).resolve().parents[2] / "docs/flash_attn.md").read_text()
-        (block,) = re.findall("```python\n(.*?)```", text, re.S)
-        said = io.StringIO()
+        block, codes = re.findall("```python\n(.*?)```", text, re.S)
+        said, names = io.StringIO(), {}
         with contextlib.redirect_stdout(said):
-            exec(compile(block, "flash_attn.md", "exec"), {})
+            exec(compile(block, "flash_attn.md", "exec"), names)
         self.assertRegex(said.getvalue(), r"2 on .*\n" + re.escape(re.search(r"prefill .*", block)[0]))
+        exec(compile(codes, "flash_attn.md", "exec"), names)
+        self.assertEqual((names["out"].shape, names["out"].dtype), ((2, 1, 8, 64), torch.bfloat16))
+        self.assertTrue((names["scales"][0][:, :201] > 0).all() and (names["scales"][0][:, 201:] == 0).all())
 
     def test_the_watcher_does_not_take_it_for_flash_attn(self):
         q = torch.ones(1, 4, 2, 8)

@@ -121,8 +121,8 @@ class Fuzz(unittest.TestCase):
     def test_quantised_caches(self, seed, how, data):
         random, draw = np.random.default_rng(seed), data.draw
         b, m, n, g, group = (draw(st.integers(1, top)) for top in (3, 20, 40, 3, 4))
-        formats = [draw(st.sampled_from(["float", "i8", "e4m3", "e4m3 1", "i4", "q8_0"])) for _ in range(2)]
-        step = {"i4": 2, "q8_0": 32}
+        formats = [draw(st.sampled_from(["float", "i8", "e4m3/token", "e4m3 1", "i4", "i8/q8_0"])) for _ in range(2)]
+        step = {"i4": 2, "i8/q8_0": 32}
         d, dv = (step.get(x, 1) * draw(st.integers(1, 70 // step.get(x, 1))) for x in formats)
         q = random.standard_normal((b, m, g * group, d)).astype(np.float32)
         size = draw(st.integers(1, 9))
@@ -174,7 +174,7 @@ class Fuzz(unittest.TestCase):
         options = {x: draw(thing) for x in names if draw(st.integers(0, 5)) == 0}
         options |= {x: draw(st.one_of(integers, integers, thing)) for x in ("q_lens", "kv_lens", "cu_seqlens_q", "cu_seqlens_k") if draw(st.integers(0, 3)) == 0}
         names = ("page_table", "v_page_table", "indices", "q_positions", "kv_positions", "shared_with", "shared_lens")
-        words = st.sampled_from(["i8", "e4m3", "i4", "q8_0", ("i4", "i8"), (None, "q8_0"), "x"])
+        words = st.sampled_from(["i8", "e4m3", "e4m3/token", "i4", "i8/q8_0", "plain:i8", ("i4", "i8"), (None, "i8/q8_0"), "x"])
         options |= {x: draw(st.one_of(y, thing)) for x, y in (("kv_format", words), ("k_scales", thing), ("v_scales", thing)) if draw(st.integers(0, 4)) == 0}
         cells = st.builds(lambda s, seed: np.random.default_rng(seed).integers(-2, 9, s).astype(np.int32), shape, st.integers(0, 99))
         options |= {x: draw(st.one_of(cells, cells, cells, integers, thing)) for x in names if draw(st.integers(0, 5)) == 0}
@@ -191,7 +191,7 @@ class Fuzz(unittest.TestCase):
         except REFUSALS as refused:
             self.assertTrue(str(refused))
         rotary = tileproof.Rotary(8, sections=draw(st.sampled_from([None, (2, 1, 1)])))
-        cache = tileproof.Cache([tileproof.CacheLayer(2, 8, dtype=draw(st.sampled_from(["float32", "i8", "e4m3", "i4"])))], bytes=1 << 16, sequences=2, tokens=9)
+        cache = tileproof.Cache([tileproof.CacheLayer(2, 8, dtype=draw(st.sampled_from(["float32", "i8", "e4m3/token", "i4", "i8:i4"])))], bytes=1 << 16, sequences=2, tokens=9)
         cache.extend(cache.open(), 4)
         flat = st.one_of(st.just(np.ones((4, 2, 8), np.float32)), st.just(torch.ones(4, 2, 8)), thing)
         which = st.one_of(st.just(1), st.just([1]), st.integers(-1, 3), st.lists(st.integers(0, 2), max_size=2), junk)

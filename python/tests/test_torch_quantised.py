@@ -6,8 +6,8 @@ import numpy as np
 import tileproof
 import torch
 
-FORMATS = (("i8", None), ("e4m3", None), ("e4m3", 0.0125), ("i4", None), ("q8_0", None))
-CODES = {"i8": torch.int8, "e4m3": torch.float8_e4m3fn, "i4": torch.uint8, "q8_0": torch.uint8}
+FORMATS = (("i8", None), ("e4m3/token", None), ("e4m3", 0.0125), ("i4", None), ("i8/q8_0", None))
+CODES = {"i8": torch.int8, "e4m3/token": torch.float8_e4m3fn, "e4m3": torch.float8_e4m3fn, "i4": torch.uint8, "i8/q8_0": torch.uint8}
 
 
 def bytes_of(x):
@@ -47,8 +47,8 @@ class Quantised(unittest.TestCase):
 
     def test_the_dtype_says_it(self):
         x, q = torch.randn(1, 9, 2, 32), torch.randn(1, 2, 4, 32)
-        for format in ("i8", "e4m3"):
-            codes, scales, _ = tileproof.quantise(x, format)
+        for format, scale in FORMATS[:3]:
+            codes, scales, _ = tileproof.quantise(x, format, scale=scale)
             named = dict(k_scales=scales, v_scales=scales)
             self.assertTrue(torch.equal(tileproof.attention(q, codes, codes, **named), tileproof.attention(q, codes, codes, kv_format=format, **named)))
 
@@ -58,6 +58,26 @@ class Quantised(unittest.TestCase):
             q = torch.randn(1, 3, 4, 64)
             call = lambda q: 2 * tileproof.attention(q, codes, codes, k_scales=scales, v_scales=scales, kv_format=format, causal=True)
             self.assertTrue(torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q)))
+        four, scales, _ = tileproof.quantise(torch.randn(1, 30, 2, 64), "i4/group")  # a word for both, of which v's says the width
+        k = torch.randn(1, 30, 2, 64)
+        call = lambda q: 2 * tileproof.attention(q, k, four, v_scales=scales, kv_format="plain:i4")
+        self.assertTrue(torch.equal(torch.compile(call, fullgraph=True, backend="aot_eager")(q), call(q)))
+
+    def test_graphs_know_the_width_of_what_comes_out(self):
+        """It is v's, in elements, whatever a row of codes is wide."""
+        q, k, x = torch.randn(1, 3, 4, 64), torch.randn(1, 30, 2, 64), torch.randn(1, 30, 2, 32)
+        for format, word in (("i4", "plain:i4"), ("i4/group", (None, "i4")), ("i8/q8_0", "plain:i8/q8_0"), ("i8", None)):
+            codes, scales, _ = tileproof.quantise(x, format)
+            seen = []
+
+            def backend(graph, inputs):
+                (out,) = [node for node in graph.graph.nodes if node.op == "output"]
+                seen.extend(tuple(node.meta["example_value"].shape) for node in out.args[0])
+                return graph
+
+            call = torch.compile(lambda q: 2 * tileproof.attention(q, k, codes, v_scales=scales, kv_format=word), fullgraph=True, backend=backend)
+            self.assertEqual(call(q).shape, (1, 3, 4, 32))
+            self.assertEqual(seen, [(1, 3, 4, 32)], word)
 
     def test_gradients_are_refused(self):
         codes, scales, _ = tileproof.quantise(torch.randn(1, 9, 2, 32), "i8")

@@ -17,7 +17,7 @@ Align = Literal["bottom_right", "top_left"]
 Layout = Literal["bshd", "bhsd", "thd"]
 Fallback = Literal["refuse", "permit", "serve", "locked"]
 Latent = Union[None, int, Tuple[int, int]]
-Format = Literal["i8", "e4m3", "i4", "q8_0"]
+Format = str  # of a cache, in the words of docs/quantised.md: "i8", "e4m3/token", "plain:i8"
 KvFormat = Union[None, Format, Tuple[Optional[Format], Optional[Format]]]
 Window = Optional[Tuple[Optional[int], Optional[int]]]
 Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol or __dlpack__
@@ -166,6 +166,8 @@ def _tags(tags: Any) -> Optional[tuple[Any, ...]]:
 
 def _codes(kv_format: Any, k_scales: Any, v_scales: Any) -> Optional[tuple[Any, ...]]:
     """Formats of k and v, and their scales; None: nothing is said of either."""
+    if isinstance(kv_format, tuple) and any(isinstance(x, str) and ":" in x for x in kv_format):
+        raise ValueError(f"kv_format is {kv_format!r}: a pair has a word for k and one for v, or None; as K:V it is one word for both")
     formats = kv_format if isinstance(kv_format, tuple) and len(kv_format) == 2 else (kv_format, kv_format)
     codes = (*formats, k_scales, v_scales)
     return None if all(x is None for x in codes) else codes
@@ -229,9 +231,9 @@ def attention(
                 page_table[s, j // size]. kv_lens says how many keys each sequence uses; entries beyond may hold anything.
                 With "thd" rows are packed as without it. v_page_table: v's own, where it differs. No gradients.
     k_scales, v_scales   k and v are codes (docs/quantised.md), as tileproof.quantise makes them: a scale for each token and head, (batch, tokens,
-                heads) or as the layout has it; for "i4" a float16 for each 32 elements of a row; for "e4m3" also one number. The result is exact
-                for what is stored; receipts say `lossy`. kv_format: "i8", "e4m3", "i4" or "q8_0" where the dtype does not say it (uint8), for k
-                and v, or a pair. No gradients.
+                heads) or as the layout has it; for "i4" a float16 for each 32 elements of a row; for e4m3 also one number. The result is exact
+                for what is stored; receipts say `lossy`. kv_format: a word of docs/quantised.md, "i8", "i8/q8_0", "i4", "e4m3" (one number),
+                "e4m3/token", "plain:i8", or a pair of words and None; needed where the dtype does not say it (uint8). No gradients.
     shared_with, shared_lens   int32 or int64 (sequences,): sequence s begins with the first shared_lens[s] keys of the earlier sequence
                 shared_with[s], on the same pages (-1: of none); those are read once for all. Cache.prefixes() makes both. No gradients.
     latent      N or (start, stop): v is not given, because its rows are the first N, or these, elements of k's. No gradients.
@@ -335,14 +337,16 @@ _OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p", "
 _NOT_OF_A_PLAN = ("arrays", "codes", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "tags", "max_threads")
 
 
-_SAID = {"int8": "i8", "float8_e4m3fn": "e4m3"}  # dtypes that say their format
+_SAID = {  # dtypes that say their format, and whether each token has a scale
+    ("int8", None): "i8", ("int8", True): "i8", ("float8_e4m3fn", None): "e4m3/tensor", ("float8_e4m3fn", True): "e4m3/token",
+}  # fmt: skip
 
 
 def _codes_of_shapes(k: Any, v: Any, latent: Any, stored: dict[str, Any]) -> Optional[tuple[Any, ...]]:
-    """Formats of k and v, where they are tensors by their dtypes, and whether e4m3 has one scale or one for each token."""
+    """Formats of k and v, where they are tensors by their dtypes; True: there will be a scale for each token."""
     given = _codes(*stored.values()) or (None,) * 4
-    words = [word or _SAID.get(_dtype_name(getattr(x, "dtype", ""))) for word, x in zip(given, (k, v))]
     many = [x is True or (not isinstance(x, (int, float)) and getattr(x, "shape", x) not in (None, (), (1,))) or None for x in given[2:]]
+    words = [word or _SAID.get((_dtype_name(getattr(x, "dtype", "")), each)) for word, x, each in zip(given, (k, v), many)]
     if latent is not None:
         words[1] = None
     return None if words == [None, None] and many == [None, None] else (*words, *many)

@@ -7,18 +7,20 @@ import operator
 from typing import Any, Dict, Iterable, Literal, NamedTuple, Optional, Required, Sequence, Tuple, TypedDict, Union, Unpack
 
 from . import _core
-from ._api import Array, _refuse_gradient, _written, attention
+from ._api import Array, Format, _refuse_gradient, _written, attention
 from ._rotary import Rotary
 from .proof import Model
 
-Stored = Literal["float32", "float16", "bfloat16", "i8", "e4m3", "i4", "q8_0"]
+Dtype = Literal["float32", "float16", "bfloat16"]
+Stored = Union[Dtype, Format]
+Scale = Union[None, float, Sequence[float]]
 Sequences = Union[int, Sequence[int]]
 
 
 class CacheLayer(NamedTuple):
-    """What one layer keeps of a token. dtype is k's, and v's unless v_dtype is given; formats of codes are those of tileproof.quantise.
-    k_scale and v_scale: of "e4m3", one scale for the whole layer instead of one for each token and head. latent: v's rows are the first
-    head_dim_v elements of k's. kv_heads 0: it keeps nothing."""
+    """What one layer keeps of a token. dtype is k's, and v's unless v_dtype is given: "float32", "float16", "bfloat16", or a format of codes,
+    in the words of docs/quantised.md: "i8", "i8/q8_0", "i4", "e4m3", "e4m3/token". k_scale and v_scale: of "e4m3", the one scale of the
+    whole layer. latent: v's rows are the first head_dim_v elements of k's. kv_heads 0: it keeps nothing."""
 
     kv_heads: int
     head_dim: int
@@ -30,6 +32,8 @@ class CacheLayer(NamedTuple):
     latent: bool = False
 
     def _by_position(self) -> Tuple[Any, ...]:
+        if self.v_dtype is not None and any(":" in str(x) for x in (self.dtype, self.v_dtype)):
+            raise ValueError(f"dtype is {self.dtype!r} and v_dtype {self.v_dtype!r}: where both are given each is one side's; K:V stands alone, as dtype")
         v_dim = self.head_dim if self.head_dim_v is None else self.head_dim_v
         v_scale = self.k_scale if self.latent else self.v_scale
         return self.kv_heads, self.head_dim, v_dim, self.dtype, self.v_dtype or self.dtype, self.k_scale, v_scale, int(self.latent)
@@ -44,20 +48,37 @@ class CacheOptions(TypedDict, total=False):
     page_size: int
     layout: Literal["bshd", "bhsd"]
     name: Optional[str]
-    dtype: Optional[Stored]
+    dtype: Optional[Dtype]
+    cache: Optional[Format]
+    part: Literal["text", "cross"]
+    k_scale: Scale
+    v_scale: Scale
+
+
+_OF_A_MODEL: Dict[str, Any] = {"dtype": None, "cache": None, "part": "text", "k_scale": None, "v_scale": None}
 
 
 def _options(
     layers: Union[Model, Iterable[CacheLayer]], *, bytes: int, sequences: int, tokens: int = 0, page_size: int = 16,
-    layout: Literal["bshd", "bhsd"] = "bshd", name: Optional[str] = None, dtype: Optional[Stored] = None,
+    layout: Literal["bshd", "bhsd"] = "bshd", name: Optional[str] = None, **of_a_model: Any,
 ) -> Tuple[Any, ...]:  # fmt: skip
     if layout not in ("bshd", "bhsd"):
         raise ValueError(f'layout is {layout!r}: it must be "bshd", tokens of a page before heads, or "bhsd"')
-    of_model = isinstance(layers, Model)
-    if dtype is not None and not of_model:
-        raise ValueError(f"dtype is {dtype!r} with layers: each CacheLayer has its own, so it must be None")
-    given = layers._model if isinstance(layers, Model) else tuple(CacheLayer(*x)._by_position() for x in layers)
-    return given, bytes, sequences, tokens, page_size, layout == "bhsd", name, dtype
+    for option in of_a_model.keys() - _OF_A_MODEL:
+        raise TypeError(f"{option!r} is no option of a Cache")
+    if isinstance(layers, Model):
+        of_model = {**_OF_A_MODEL, **of_a_model}
+        return (layers._model, bytes, sequences, tokens, page_size, layout == "bhsd", name, *map(_scale, of_model.values()))
+    for option, x in of_a_model.items():
+        if x is not None:
+            raise ValueError(f"{option} is {x!r} with layers: each CacheLayer has its own, so it must be left out")
+    given = tuple(CacheLayer(*x)._by_position() for x in layers)
+    return (given, bytes, sequences, tokens, page_size, layout == "bhsd", name, *_OF_A_MODEL.values())
+
+
+def _scale(x: Any) -> Any:
+    """A list of scales, one for each layer, as the extension takes it."""
+    return x if x is None or isinstance(x, (str, int, float)) or not hasattr(x, "__len__") else tuple(x)
 
 
 def _many(sequences: Sequences) -> Tuple[int, ...]:
@@ -80,7 +101,11 @@ def _each(tokens: Union[None, int, Sequence[int]], count: int, rows: Optional[in
 class Cache:
     """Keys and values of all layers of a model, in pages, for many sequences that come, grow, fork and go.
 
-    layers      a CacheLayer for each, or a proof.Model, whose config says them (dtype: what its cache holds, codes too)
+    layers      a CacheLayer for each, or a proof.Model, whose config says them, and of a model:
+      cache     the format, as in proof.preflight: "plain", "i8", "e4m3/token", "plain:i8" (docs/quantised.md); None: plain
+      dtype     of what is plain; None: the config's
+      part      "text", or "cross": the layers whose keys are an encoder's, as of whisper, which have a cache of their own
+      k_scale, v_scale   of "e4m3", which has one scale for a whole layer: a number, or one for each layer
     bytes       the most that everything may take; CacheFull when a step finds no page
     sequences   open at the same time, at most; tokens: of one sequence, at most (a model's own if left out)
     layout      of a page: "bshd" has tokens before heads, "bhsd" heads before tokens

@@ -11,9 +11,10 @@ from ._api import Array, Format, _dtype_name, _refuse_gradient
 def quantise(x: Array, format: Format, *, scale: Optional[float] = None) -> Tuple[Array, Union[None, float, Array], float]:
     """Codes, scales and the loss: what attention() takes as k or v and k_scales or v_scales. Rows lie along the last dimension.
 
-    format   "i8": int8 codes of x's shape, a float32 scale for each row. "e4m3": float8_e4m3fn codes (of NumPy arrays uint8), a
-             float32 scale for each row, or with `scale` that one for all. "i4": two codes in a byte, a float16 scale for each 32
-             elements. "q8_0": ggml's blocks, which hold their scales; scales is None.
+    format   the words of a cache's format (docs/quantised.md). "i8": int8 codes of x's shape, a float32 scale for each row. "e4m3/token":
+             float8_e4m3fn codes (of NumPy arrays uint8), a float32 scale for each row. "e4m3": the same codes with one scale, which
+             `scale` names. "i4": two codes in a byte, a float16 scale for each 32 elements. "i8/q8_0": ggml's blocks, which hold
+             their scales; scales is None.
     loss     the greatest error of an element, relative to the greatest of its row; infinity where a value is not finite.
 
     >>> import numpy as np
@@ -28,5 +29,6 @@ def quantise(x: Array, format: Format, *, scale: Optional[float] = None) -> Tupl
 
 
 def dequantise(codes: Array, scales: Union[None, float, Array] = None, format: Optional[Format] = None, *, dtype: Any = "float32") -> Array:
-    """What is stored, code * scale, each rounded once to `dtype`. format may be left out where the dtype says it: int8, float8_e4m3fn."""
+    """What is stored, code * scale, each rounded once to `dtype`. format may be left out where the dtype says it: int8, float8_e4m3fn,
+    whose scales then say whether there is one."""
     return _core.dequantise(codes, scales, format, _dtype_name(dtype))

@@ -92,13 +92,20 @@ def _lse_shape(q: Tensor, layout: str) -> tuple[Any, ...]:
     return q.shape[0], *(q.shape[1:3] if layout == "bhsd" else q.shape[2:0:-1])
 
 
-_WIDTH = {"i4": lambda x: 2 * x, "q8_0": lambda x: x // 34 * 32}  # elements of a row of so many bytes
+_WIDTH = {"i4/group": lambda x: 2 * x, "i8/q8_0": lambda x: x // 34 * 32}  # elements of a row of so many bytes
+
+
+def _elements(formats: str, width: int) -> int:
+    """Of a row of v that is so wide."""
+    word = formats.split()[-1] if formats else "-"
+    name = "plain" if word == "-" else _core.cache_format("kv_format", word).split(":")[-1]
+    return _WIDTH[name](width) if name in _WIDTH else width
 
 
 @_forward.register_fake  # type: ignore[untyped-decorator]  # PyTorch's
 def _(q: Tensor, k: Tensor, v: Optional[Tensor], *rest: Any) -> Any:
     start, stop, layout = rest[12], rest[13], rest[25]
-    width = stop - start if v is None else _WIDTH.get(rest[-1].split()[-1] if rest[-1] else "", int)(v.shape[-1])
+    width = stop - start if v is None else _elements(rest[-1], v.shape[-1])
     return q.new_empty((*q.shape[:-1], width)), q.new_empty(_lse_shape(q, layout), dtype=torch.float32)
 
 

@@ -9,6 +9,10 @@
     proof.preflight(proof.Lock.read("attention.lock"), model)  # at load
     tileproof.attention(q, k, v, causal=True, fallback="locked")   # serves what the lock permits, and nothing else
 
+cache= of cells, qualify, preflight and capacity, and of tileproof.Cache, is the format in which keys and values are kept, in the words of
+the tool: "plain", "i8", "i8/q8_0", "i4", "e4m3" (one scale for a tensor), "e4m3/token", or two of these for k and v, "plain:i8"
+(docs/quantised.md). What was qualified with one cache says nothing of another.
+
 docs/qualify.md and docs/lock.md say what cells and locks are; the tool and the C library read and write the same files."""
 from __future__ import annotations
 
@@ -30,6 +34,11 @@ Path = Union[str, "os.PathLike[str]"]
 Progress = Callable[["Cell", bool], Any]
 
 
+def cache_format(words: Optional[str]) -> str:
+    """The whole name of a cache's format, that of locks and reports: "i8/token" of "i8", "plain" of None; ValueError where it is none."""
+    return _core.cache_format("words", words)
+
+
 class NotQualified(_core.Error):
     """A cell was not right, or not served, or differs from the lock; the text has the first of them."""
 
@@ -40,11 +49,12 @@ def _bytes(path: Path) -> bytes:
 
 
 class Model:
-    """The layer groups of a config.json, or of a file of layer groups (docs/models.md). It does not change."""
+    """The layer groups of a config.json, or of a file of layer groups (docs/models.md). It does not change. cache: the format that the file
+    wants keys and values kept in, "" where it says nothing; nothing follows from it until somebody asks for that format."""
 
     def __init__(self, text: Union[str, bytes], name: str = "config.json", *, assume: Optional[str] = None, label: Optional[str] = None) -> None:
         self._model = _core.model_parse(text.encode() if isinstance(text, str) else text, name, assume, label)
-        self.label, self.config_hash, about = _core.model_about(self._model)
+        self.label, self.config_hash, self.cache, about = _core.model_about(self._model)
         self._about: Dict[str, Any] = json.loads(about)
 
     @classmethod
@@ -96,7 +106,7 @@ class Use:
 class Qualification:
     """All cells of some models; made by qualify() or cells(). For one thread at a time."""
 
-    def __init__(self, models: Sequence[Model], phases: Iterable[str], quick: bool, dtype: Optional[str], page_size: int, max_cells: int) -> None:
+    def __init__(self, models: Sequence[Model], phases: Iterable[str], quick: bool, dtype: Optional[str], page_size: int, max_cells: int, cache: Optional[str] = None) -> None:
         bits = 0
         for phase in [phases] if isinstance(phases, str) else phases:
             if phase not in PHASES:
@@ -106,7 +116,7 @@ class Qualification:
         for model in self.models:
             if not isinstance(model, Model):
                 raise TypeError(f"{model!r} is no tileproof.proof.Model: Model.read(path) reads one")
-        self._q = _core.qualify_create(tuple(x._model for x in self.models), bits, bool(quick), dtype, page_size, max_cells)
+        self._q = _core.qualify_create(tuple(x._model for x in self.models), bits, bool(quick), dtype, page_size, max_cells, cache)
 
     def run(
         self, *, threads: Optional[int] = None, fallback: str = "refuse", seconds: float = 0.0, progress: Optional[Progress] = None
@@ -161,18 +171,20 @@ class Qualification:
 
 
 def cells(
-    *models: Model, phases: Iterable[str] = (), quick: bool = False, dtype: Optional[str] = None, page_size: int = 0, max_cells: int = 0
-) -> Qualification:
-    """The cells of models, none run yet. dtype: of models whose file names none."""
-    return Qualification(models, phases, quick, dtype, page_size, max_cells)
+    *models: Model, phases: Iterable[str] = (), quick: bool = False, dtype: Optional[str] = None, page_size: int = 0, max_cells: int = 0,
+    cache: Optional[str] = None,
+) -> Qualification:  # fmt: skip
+    """The cells of models, none run yet. dtype: of models whose file names none. cache: the format of the cache that the cells read; None:
+    plain, and a ValueError for a model whose file names another."""
+    return Qualification(models, phases, quick, dtype, page_size, max_cells, cache)
 
 
 def qualify(
     *models: Model, phases: Iterable[str] = (), quick: bool = False, dtype: Optional[str] = None, page_size: int = 0, max_cells: int = 0,
-    threads: Optional[int] = None, fallback: str = "refuse", seconds: float = 0.0, progress: Optional[Progress] = None,
+    cache: Optional[str] = None, threads: Optional[int] = None, fallback: str = "refuse", seconds: float = 0.0, progress: Optional[Progress] = None,
 ) -> Qualification:  # fmt: skip
     """cells(), run."""
-    made = cells(*models, phases=phases, quick=quick, dtype=dtype, page_size=page_size, max_cells=max_cells)
+    made = cells(*models, phases=phases, quick=quick, dtype=dtype, page_size=page_size, max_cells=max_cells, cache=cache)
     return made.run(threads=threads, fallback=fallback, seconds=seconds, progress=progress)
 
 
@@ -259,11 +271,12 @@ def updated(path: Path, *, wait: float = 60.0) -> Iterator[Lock]:
         os.close(held)
 
 
-def preflight(lock: Lock, model: Model, *, declared: Optional[str] = None) -> None:
+def preflight(lock: Lock, model: Model, *, declared: Optional[str] = None, cache: Optional[str] = None) -> None:
     """May this process serve this model by this lock? tileproof.Unsupported names what is stale, another config, or a cell that is not
     qualified. From then on fallback="locked" serves the model's problems by the kernels that the lock has, and raises NotLocked for
-    all else."""
-    _core.preflight(lock._lock, model._model, declared)
+    all else. cache: the format of the cache that will be served from, by the lock's revision with that one; None: plain, and a ValueError
+    for a model whose file names another. Who serves from two kinds asks for both."""
+    _core.preflight(lock._lock, model._model, declared, cache)
 
 
 def permit_nothing() -> None:
@@ -273,11 +286,12 @@ def permit_nothing() -> None:
 
 def capacity(
     model: Model, *, context: int, concurrency: int, page_size: int = 0, limit: int = 0, threads: Optional[int] = None,
-    gflops: float = 0.0, read_gbps: float = 0.0, cache_dtype: Optional[str] = None,
+    gflops: float = 0.0, read_gbps: float = 0.0, cache_dtype: Optional[str] = None, cache: Optional[str] = None,
 ) -> Dict[str, Any]:  # fmt: skip
     """What serving takes (docs/capacity.md): keys and values `kept` by all layers, and where an engine drops what no later row sees
-    (`evicted`); a step of `prefill` and of `decode`; and `groups`, the same of each layer group."""
+    (`evicted`); a step of `prefill` and of `decode`; and `groups`, the same of each layer group. cache: the format of the cache, whose codes and
+    scales are counted; cache_dtype: of what is plain ("float32", "float16", "bfloat16"; None: the file's)."""
     whole, *groups = _core.capacity(
-        model._model, context, concurrency, page_size, limit, threads, gflops, read_gbps, cache_dtype
+        model._model, context, concurrency, page_size, limit, threads, gflops, read_gbps, cache_dtype, cache,
     )
     return {**whole, "groups": groups}

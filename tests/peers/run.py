@@ -68,12 +68,12 @@ class Texts(unittest.TestCase):
 
 
     def test_of_quantised_caches_those_that_a_peer_has(self):
-        self.assertEqual(problem.parse(tileproof.canonical(TEXTS[5])).cache, "q8_0")
+        self.assertEqual(problem.parse(tileproof.canonical(TEXTS[5])).cache, "i8/q8_0")
         self.assertEqual(problem.parse(tileproof.canonical(TEXTS[6])).cache, "e4m3")
         self.assertEqual(problem.parse(tileproof.canonical(TEXTS[0])).cache, "")
-        with self.assertRaisesRegex(ValueError, "peers are given q8_0 and e4m3"):
+        with self.assertRaisesRegex(ValueError, "peers are given i8/q8_0 and e4m3"):
             problem.parse(tileproof.canonical("q1 k9 d64 bf16:i8:i8->bf16"))
-        with self.assertRaisesRegex(timing.NotServed, "no q8_0 cache"):
+        with self.assertRaisesRegex(timing.NotServed, "no i8/q8_0 cache"):
             worker.served(object(), case_of(TEXTS[5]), 1, None)
 
 

@@ -76,7 +76,7 @@ class Peer:
         kinds = ["f16", "bf16"] if cell.dtype == "bf16" else [cell.dtype]
         return [Graph(self.library, cell, threads, kind, mask_always=self.fork).variant for kind in kinds]
 
-    CACHE = "q8_0"
+    CACHE = "i8/q8_0"
 
     def cached(self, cell: Cell, threads: int, codes: dict[str, np.ndarray], scale: float) -> list[Variant]:
         """k and v as blocks of q8_0: codes, [token][head][bytes], which hold their scales."""

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """flash_attn_with_kvcache up to its attention: which tokens each sequence has, the new ones rotated and written into the cache.
 
+The rows that are written come from the C library's tp_rope_apply and tp_quantise. tp_cache_append is made of these, too, and cannot be
+called here: it writes into pages, lengths and scales that a tp_cache owns, and here all of them are the caller's.
+
 All three kinds of caches are pools of pages: with block_table as they are; with cache_batch_idx a page is a row of the cache; and
 without either it is row i for sequence i. Nothing of a cache is copied."""
 from __future__ import annotations
@@ -13,6 +16,7 @@ from torch import Tensor
 from .. import _core
 from .._api import _written
 from . import _checks as check
+from . import _scales
 from ._attend import seen_from
 
 
@@ -77,10 +81,10 @@ def _plain(x: Any) -> Any:
 def cached(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Optional[Tensor], v: Optional[Tensor], rotary_cos: Optional[Tensor],
     rotary_sin: Optional[Tensor], cache_seqlens: Any, cache_batch_idx: Optional[Tensor], cache_leftpad: Optional[Tensor],
-    block_table: Optional[Tensor], local: bool, interleaved: bool,
+    block_table: Optional[Tensor], local: bool, interleaved: bool, k_descale: Any = None, v_descale: Any = None,
 ) -> Tuple[Tensor, Tensor, Tensor, dict[str, Any]]:  # fmt: skip
     """q, the caches, and which of their tokens the sequences have, for tileproof.attention. local: rows of q have positions of their own."""
-    check.tensors(4, {"q": q, "k_cache": k_cache, "v_cache": v_cache})
+    check.caches(q, k_cache, v_cache)
     batch, rows = q.shape[:2]
     check.batch(batch)
     check.heads(q, k_cache)
@@ -93,6 +97,12 @@ def cached(
         new = k.shape[1]
     whose = "what block_table has room for" if block_table is not None else "the tokens of a row of the cache"
     check.within("cache_seqlens" + (f" + {new} new tokens" if new else ""), used + new, new, capacity, whose)
+    scales = [
+        _scales.read(name, x, cache, batch, table, used + new, new)
+        for name, x, cache in (("k_descale", k_descale, k_cache), ("v_descale", v_descale, v_cache))
+    ]
+    if new and scales[0].by_token and scales[1].by_token and k_descale.data_ptr() == v_descale.data_ptr():
+        check.refuse("k_descale and v_descale are one tensor: scales of new k and v are written into them, so they must be two")
     if rotary_cos is not None:
         if k is None:
             check.refuse("rotary_cos is given and k is not: only new k and its q are rotated")
@@ -101,11 +111,15 @@ def cached(
         rotary_cos, rotary_sin = _plain(rotary_cos), _plain(rotary_sin)
         q = _core.flash_rotate(_plain(q), rotary_cos, rotary_sin, at, interleaved)
     if k is not None:
-        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved)
-        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved)
-        _written(k_cache)
-        _written(v_cache)
+        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved, scales[0].write)
+        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved, scales[1].write)
+        for cache, given, of in zip((k_cache, v_cache), (k_descale, v_descale), scales):
+            _written(cache)
+            if of.by_token:
+                _written(given)
     where = {"layout": "bshd", "kv_lens": used + new}
+    if scales[0].read is not None:
+        where |= {"k_scales": scales[0].read, "v_scales": scales[1].read}
     if cache_leftpad is not None:
         if block_table is not None:
             check.refuse("block_table and cache_leftpad are both given: a paged cache has no cache_leftpad; leave out one of them")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+CODES = (torch.int8, torch.float8_e4m3fn)  # of flash_attn_with_kvcache's caches, with k_descale and v_descale
 HEAD_DIM = 256
 PAGE = 256
 MOST_SPLITS = 128
@@ -42,6 +43,20 @@ def tensors(dims: int, given: dict[str, Any]) -> None:
             refuse(f"{name} is {x.dtype} and {next(iter(given))} {first.dtype}: they must have one dtype")
         if x.dim() != dims:
             refuse(f"{name} has shape {tuple(x.shape)}: it must be {SHAPES[dims]}")
+
+
+def caches(q: Any, k_cache: Any, v_cache: Any) -> None:
+    """In q's dtype, or both as codes."""
+    codes = [isinstance(x, Tensor) and x.dtype in CODES for x in (k_cache, v_cache)]
+    if not any(codes):
+        return tensors(4, {"q": q, "k_cache": k_cache, "v_cache": v_cache})
+    tensors(4, {"q": q})
+    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+        on_cpu(name, x)
+        if x.dim() != 4:
+            refuse(f"{name} has shape {tuple(x.shape)}: it must be {SHAPES[4]}")
+    if v_cache.dtype != k_cache.dtype:
+        refuse(f"v_cache is {v_cache.dtype} and k_cache {k_cache.dtype}: they must have one dtype")
 
 
 def shape(name: str, x: Tensor, *want: int) -> None:

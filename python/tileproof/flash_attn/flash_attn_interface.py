@@ -180,12 +180,17 @@ def flash_attn_with_kvcache(
     Tensor]] = None, cache_batch_idx: Optional[Tensor] = None, cache_leftpad: Optional[Tensor] = None,
     block_table: Optional[Tensor] = None, softmax_scale: Optional[float] = None, causal: bool = False,
     window_size: Tuple[int, int] = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True, alibi_slopes: Optional[Tensor] = None,
-    num_splits: int = 0, return_softmax_lse: bool = False,
+    num_splits: int = 0, return_softmax_lse: bool = False, *, k_descale: Union[None, float, Tensor] = None,
+    v_descale: Union[None, float, Tensor] = None,
 ) -> Any:  # fmt: skip
     """Attention to a cache, which k and v, if given, are first written into, in place, after the cache_seqlens tokens that each
     sequence has. Caches are (batch, tokens, kv heads, head dim), or pools of pages with block_table. rotary_cos and rotary_sin
     rotate k, and q: row i by position cache_seqlens + i if causal or in a window, otherwise every row by cache_seqlens.
-    Returns out, or (out, lse (batch, heads, rows)). It has no gradient."""
+    Returns out, or (out, lse (batch, heads, rows)). It has no gradient.
+
+    k_descale and v_descale are an extension, by name alone. Caches may then be codes, int8 or float8_e4m3fn, that these numbers multiply,
+    float32. Of float8_e4m3fn: one for all (a number; None is 1), or (batch, kv heads), as flash-attn 3 has it. Of both: one for each token
+    and kv head, shaped like the cache without its last dimension; those of new k and v are written into it, as their codes into the cache."""
     assert k_cache.stride(-1) == 1, "k_cache must have a contiguous last dimension; k_cache.contiguous() makes a copy that has"
     assert v_cache.stride(-1) == 1, "v_cache must have a contiguous last dimension; v_cache.contiguous() makes a copy that has"
     check.splits(num_splits, check.MOST_SPLITS)
@@ -193,13 +198,14 @@ def flash_attn_with_kvcache(
     def run() -> Any:
         rows, keys, values, where = cached(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, block_table,
-            causal or any(int(x) >= 0 for x in window_size), rotary_interleaved,
+            causal or any(int(x) >= 0 for x in window_size), rotary_interleaved, k_descale, v_descale,
         )  # fmt: skip
         check.slopes(alibi_slopes, q.shape[0], q.shape[2])
         want = "lse" if return_softmax_lse else "out"
         return attend(rows, keys, values, where, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, want)
 
-    return forward_only("flash_attn_with_kvcache", run, q, k_cache, v_cache, k, v)
+    tensors = (x for x in (k_descale, v_descale) if isinstance(x, Tensor))
+    return forward_only("flash_attn_with_kvcache", run, q, k_cache, v_cache, k, v, *tensors)
 
 
 setattr(flash_attn_with_kvcache, "_tileproof_watch", True)  # the watcher hears of its receipts, and does not take it for flash-attn's kernel

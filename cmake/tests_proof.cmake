@@ -22,7 +22,7 @@ foreach(name test_proof_memory test_proof_memory_lock test_proof_memory_qualify 
     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=posix_memalign,--wrap=free)
 endforeach()
 target_link_libraries(test_proof_memory_harness PRIVATE tileproof_harness)
-foreach(name test_proof_memory test_cache_model)
+foreach(name test_proof_memory test_cache_model test_proof_control)
   target_compile_definitions(${name} PRIVATE TILEPROOF_MODELS="${CMAKE_SOURCE_DIR}/models")
 endforeach()
 target_include_directories(test_json PRIVATE ${JANSSON_INCLUDE})

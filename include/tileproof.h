@@ -1145,8 +1145,9 @@ TP_API tp_status tp_measure_read(tp_context *context, const char *kernel, int th
                                  const void *buffer, size_t bytes, int streams,
                                  double *gigabytes_per_second, tp_error *error);
 
-/* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. A dtype that has no
-   kernels has no conversion: NaN comes back and nothing is read, or nothing is written. */
+/* Conversions of single values, round to nearest even; NaN stays NaN, overflow gives infinity. Of f32, f16
+   and bf16 alone; of another dtype, codes among them (tp_dequantise), NaN comes back and nothing is read, or nothing is
+   written. */
 TP_API float tp_to_float(tp_dtype dtype, const void *element);
 TP_API void tp_from_float(tp_dtype dtype, float value, void *element);
 

@@ -12,7 +12,8 @@
  *     for (int i = 0; i < model->group_count; i++) use(model->groups[i]);
  *     tp_model_destroy(model);
  *
- * Conventions (sizes, errors, ownership) are those of tileproof.h. Nothing here is global; a model is immutable.
+ * Conventions (sizes, errors, ownership, floats) are those of tileproof.h. Nothing here is global; a model is immutable.
+ * Functions that a call is given (writers, engines, progress) run in its default floating-point environment, too.
  * Out of memory, a call returns TP_NO_MEMORY, keeps what it was given as it was, and writes nothing: what goes to a
  * tp_write function goes there in one piece.
  *

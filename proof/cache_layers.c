@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a tp_cache of a model keeps: a row for each layer, by its number in the model. */
 #include "capacity.h"
+#include "control.h"
 
 static const tp_cache_layer nothing = TP_CACHE_LAYER_INIT;
 
@@ -22,6 +23,7 @@ static void put_group(const tp_layer_group *group, int32_t dtype, tp_cache_layer
 
 tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtype, tp_cache_layer *layers, int64_t room,
                               tp_cache_options *options, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_cache_options known;
     int64_t count = 0, caches = 0, tokens = 0;
     if (!model || !layers) return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given", !model ? "model" : "layers");

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
+
 static const int64_t max_tokens = (int64_t)1 << 40; /* of a sequence, and sequences: as the core's */
 
 static int64_t model_limit(const tp_model *model) {
@@ -192,6 +194,7 @@ static tp_status build(tp_capacity *c, tp_error *error) {
 
 tp_status tp_capacity_create(const tp_model *model, tp_context *context, const tp_capacity_options *options,
                              tp_capacity **capacity, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_capacity_options known;
     if (!capacity || !model || !context)
         return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given",

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "record.h"
 #include "sized.h"
 
@@ -77,6 +78,7 @@ const tp__field tp__cell_fields[] = {
 };
 
 tp_status tp_cell_write(const tp_cell *given, int measured, tp_write write, void *cookie) {
+    TP__IN_DEFAULT_FENV;
     tp_cell cell;
     if (!write) return TP_INVALID;
     TP_TRY(tp__take(&tp__cell_shape, given, &cell, NULL));
@@ -91,6 +93,7 @@ tp_status tp_cell_write(const tp_cell *given, int measured, tp_write write, void
 
 tp_status tp_cell_parse(const char *text, size_t size, const char *name, int line, tp_cell **cell,
                         tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp__file file = {text, name ? name : "cell", size, line > 0 ? line - 1 : 0, error};
     tp__path path = {.depth = 0};
     tp_cell read = TP_CELL_INIT;

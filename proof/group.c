@@ -7,6 +7,7 @@
 
 #include "cache_format.h"
 #include "capacity.h"
+#include "control.h"
 #include "words.h"
 
 const char *tp_part_name(tp_part part) {
@@ -148,12 +149,14 @@ static tp_status print_problem(const tp_layer_group *given, const tp__format *ca
 
 tp_status tp_layer_group_problem(const tp_layer_group *group, int64_t batch, int64_t q_len, int64_t kv_len, char *text,
                                  size_t size) {
+    TP__IN_DEFAULT_FENV;
     static const tp__format plain = {{0, 0}, {0, 0}};
     return print_problem(group, &plain, batch, q_len, kv_len, text, size);
 }
 
 tp_status tp_layer_group_problem_in(const tp_layer_group *group, const char *cache, int64_t batch, int64_t q_len, int64_t kv_len,
                                     char *text, size_t size) {
+    TP__IN_DEFAULT_FENV;
     tp__format format;
     if (text && size) text[0] = 0;
     TP_TRY(tp__format_read(cache, &format, NULL));

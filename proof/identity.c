@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 
 #include "identity.h"
+#include "control.h"
 #include "sized.h"
 
 enum { MAX_DECLARED = 255 };
@@ -59,6 +60,7 @@ static tp_status sort_declared(const char *declared, char text[MAX_DECLARED + 1]
 }
 
 tp_status tp_identity_detect(const char *declared, tp_identity **identity, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_machine machine = {.struct_size = sizeof machine};
     struct utsname system;
     char isa[64], os[160], libc[64], sorted[MAX_DECLARED + 1];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "digest.h"
 
 const char *tp__json_text(const json_t *object, const char *key) {
@@ -180,6 +181,7 @@ int tp__lock_checksum(const json_t *root, char text[65]) {
 }
 
 tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock **lock, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp__file file = {text, name ? name : "lock", size, 0, error};
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");
     *lock = NULL;
@@ -195,6 +197,7 @@ tp_status tp_lock_parse(const char *text, size_t size, const char *name, tp_lock
 }
 
 static tp_status read_record(json_t *record, const tp__field *fields, void *to) {
+    TP__IN_DEFAULT_FENV; /* a number may be written as a whole one that no double is */
     tp__file file = {"", "lock", 0, 0, NULL};
     tp__path path = {.depth = 0};
     return tp__record_read(&file, &path, record, fields, to);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "control.h"
+
 void tp__change(tp__changes *c, const char *what, const char *from, const char *to) {
     json_t *change, *other;
     size_t i;
@@ -305,6 +307,7 @@ static void put_json(tp__page *page, const json_t *a, const json_t *b, json_t *c
 
 tp_status tp_lock_diff(const tp_lock *from, int64_t from_revision, const tp_lock *to, int64_t to_revision, tp_format format,
                        tp_write write, void *cookie) {
+    TP__IN_DEFAULT_FENV;
     if (!from || !to || !write || from_revision < 0 || to_revision < 0) return TP_INVALID;
     const json_t *a = json_array_get(from->revisions, (size_t)from_revision);
     const json_t *b = json_array_get(to->revisions, (size_t)to_revision);

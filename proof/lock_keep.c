@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lock.h"
+#include "control.h"
 
 void tp__lock_name(tp__page *page, const json_t *entry) {
     tp_lock_revision head = tp__lock_head(entry);
@@ -109,6 +110,7 @@ tp_status tp__lock_commit(tp_lock *lock, json_t *revisions, const tp_lock_histor
 }
 
 tp_status tp_lock_drop(tp_lock *lock, int64_t revision, const char *date, const char *reason, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp__page dropped = {0};
     json_t *list, *entry;
     size_t i;
@@ -190,6 +192,7 @@ static tp_status join_entry(json_t **list, json_t *entry, tp__page *names, tp_er
 }
 
 tp_status tp_lock_merge(tp_lock *lock, const tp_lock *other, const char *date, const char *reason, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp__page names = {0};
     json_t *entry;
     size_t i;

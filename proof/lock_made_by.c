@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lock.h"
+#include "control.h"
 
 enum { MAX_NAME = 63, MAX_VALUE = 255 };
 
@@ -263,6 +264,7 @@ static void name_isas(const tp_lock *lock, char *names, size_t size) {
 }
 
 tp_status tp_lock_revision_fresh(const tp_lock *lock, int64_t revision, const tp_identity *given, char *text, size_t size) {
+    TP__IN_DEFAULT_FENV;
     tp_identity now;
     if (!lock || !text || !size || revision < 0 || revision >= (int64_t)json_array_size(lock->revisions)) return TP_INVALID;
     text[0] = 0;
@@ -296,6 +298,7 @@ static void look(const tp_lock *lock, const tp_identity *now, const char *isa, s
 }
 
 tp_status tp_lock_fresh(const tp_lock *lock, const tp_identity *given, char *text, size_t size) {
+    TP__IN_DEFAULT_FENV;
     tp_identity now;
     struct found found = {.count = 0};
     char isa[64], names[256] = "";

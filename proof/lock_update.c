@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lock.h"
+#include "control.h"
 
 static tp_status no_memory(tp_error *error) {
     return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a lock");
@@ -64,6 +65,7 @@ tp_status tp_lock_put_use(tp_lock *lock, const char *model, const tp_layer_group
 }
 
 tp_status tp_lock_put_cell(tp_lock *lock, const char *isa, const tp_cell *given, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_cell whole, *cell = &whole;
     TP_TRY(tp__take(&tp__cell_shape, given, cell, error));
     if (!lock || !isa || strlen(isa) > 63 || !tp__is_utf8(isa, strlen(isa)) || !cell->problem[0])
@@ -272,6 +274,7 @@ tp_status tp__lock_when_check(const char *date, const char *reason, tp_error *er
 }
 
 tp_status tp_lock_finish(tp_lock *lock, const tp_identity *given, const char *date, const char *reason, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_identity identity;
     tp_lock_update update = TP_LOCK_UPDATE_INIT;
     if (!lock) return tp__proof_fail(error, TP_INVALID, "lock is NULL");

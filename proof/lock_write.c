@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lock as text that gives small diffs: what holds no other list or object stands on one line. */
 #include "lock.h"
+#include "control.h"
 
 static void put_line(tp__page *page, int depth) {
     tp__page_put(page, "\n");
@@ -58,6 +59,7 @@ static void put_value(tp__page *w, json_t *value, int depth) {
 }
 
 tp_status tp_lock_write(const tp_lock *lock, tp_write write, void *cookie) {
+    TP__IN_DEFAULT_FENV;
     tp__page page = {0};
     char sum[65];
     if (!lock || !write) return TP_INVALID;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "declared.h"
 #include "digest.h"
 #include "encoders.h"
@@ -294,6 +295,7 @@ static int is_label(const char *label) {
 
 tp_status tp_model_parse_with(const char *text, size_t size, const char *name, const tp_model_options *options,
                               tp_model **model, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp__source source = {
         .text = text, .size = size, .name = name ? name : "config", .error = error};
     tp_status status;

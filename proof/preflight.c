@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache_format.h"
+#include "control.h"
 #include "identity.h"
 #include "lock.h"
 
@@ -190,6 +191,7 @@ tp_status tp_preflight(tp_context *context, const tp_lock *lock, const tp_model 
 /* However it ends, metrics and trace say so: a refusal that nobody sees leaves the alert quiet. */
 tp_status tp_preflight_with(tp_context *context, const tp_lock *lock, const tp_model *model, const tp_preflight_options *given,
                             tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     static const tp_preflight_options none = TP_PREFLIGHT_OPTIONS_INIT;
     tp_lock_state state = {.struct_size = sizeof state};
     tp_preflight_options options;

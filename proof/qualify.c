@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
+
 static tp_status no_memory(tp_error *error) {
     return tp__proof_fail(error, TP_NO_MEMORY, "out of memory for a qualification");
 }
@@ -153,6 +155,7 @@ static tp_status add_models(tp_qualification *q, tp_model *const *models, int co
 
 tp_status tp_qualify_create(tp_model *const *models, int model_count, const tp_qualify_options *given,
                             tp_qualification **q, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_qualify_options options;
     if (q) *q = NULL;
     if (model_count < 0 || (model_count && !models))
@@ -194,6 +197,7 @@ tp_status tp_qualify_create_again(const tp_lock *lock, const char *isa, const tp
 
 tp_status tp_qualify_create_for(const tp_lock *lock, const tp_identity *now, const tp_qualify_options *given,
                                 tp_qualification **q, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_qualify_options options;
     if (q) *q = NULL;
     if (!lock || !now) return tp__proof_fail(error, TP_INVALID, "lock and identity must be given");
@@ -203,6 +207,7 @@ tp_status tp_qualify_create_for(const tp_lock *lock, const tp_identity *now, con
 
 tp_status tp_qualify_create_revision(const tp_lock *lock, int64_t revision, const tp_qualify_options *given,
                                      tp_qualification **q, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_qualify_options options;
     tp_lock_revision known = TP_LOCK_REVISION_INIT;
     if (q) *q = NULL;
@@ -230,6 +235,7 @@ tp_status tp_qualification_use(const tp_qualification *q, int64_t index, tp_qual
 }
 
 tp_status tp_qualify_restore(tp_qualification *q, const tp_cell *given, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_cell cell;
     if (!q) return tp__proof_fail(error, TP_INVALID, "q is NULL: it must be given");
     TP_TRY(tp__take(&tp__cell_shape, given, &cell, error));

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "digest.h"
 
 enum { FEW_QUERIES = 8, SLOW_FILL = 1 << 22 };
@@ -257,6 +258,7 @@ static tp_status take_options(const tp_qualification *q, const tp_context *conte
 
 tp_status tp_qualify_run_cell(tp_qualification *q, int64_t cell, tp_context *context, const tp_qualify_run_options *given,
                               tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_qualify_run_options options;
     tp_engine engine;
     TP_TRY(take_options(q, context, given, &options, &engine, error));
@@ -267,6 +269,7 @@ tp_status tp_qualify_run_cell(tp_qualification *q, int64_t cell, tp_context *con
 }
 
 tp_status tp_qualify_run(tp_qualification *q, tp_context *context, const tp_qualify_run_options *given, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_qualify_run_options options;
     tp_engine engine;
     TP_TRY(take_options(q, context, given, &options, &engine, error));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "lock.h"
 
 enum { TEXT_SIZE = 1024 };
@@ -64,6 +65,7 @@ static tp_cell_status compare(const tp_cell *locked, const tp_cell *now, char *t
 }
 
 tp_cell_status tp_cell_compare(const tp_cell *locked, const tp_cell *now, char *text, size_t size) {
+    TP__IN_DEFAULT_FENV;
     char unused[TEXT_SIZE];
     tp_cell a, b;
     if (!text || !size) text = unused, size = sizeof unused;
@@ -163,6 +165,7 @@ static tp_status look(const tp_qualification *q, const tp_lock *lock, const tp_i
 }
 
 tp_status tp_qualify_compare(tp_qualification *q, const tp_lock *lock, const tp_identity *given, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     struct findings f = {.note_count = 0};
     tp_identity now;
     if (!q || !lock) return tp__proof_fail(error, TP_INVALID, "q and lock must be given");
@@ -231,6 +234,7 @@ static tp_status put_all(const tp_qualification *q, tp_lock *lock, const tp_iden
 
 tp_status tp_qualify_update(const tp_qualification *q, tp_lock *lock, const tp_identity *given,
                             const tp_lock_update *given_update, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     tp_identity identity;
     tp_lock_update update;
     tp_lock *copy;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a model's layers rotate q and k: from what rope.c read to tp_rope_options. */
+#include "control.h"
 #include "text.h"
 
 #include <stdlib.h>
@@ -83,6 +84,7 @@ static void complete(const tp_layer_group *group, tp_rope_options *o) {
 }
 
 tp_status tp_rope_from_model(const tp_model *model, int layer, tp_rope_options *options, tp_error *error) {
+    TP__IN_DEFAULT_FENV;
     if (!model || !options) return tp__proof_fail(error, TP_INVALID, "%s is NULL: it must be given", model ? "options" : "model");
     const tp_layer_group *group = group_of(model, layer);
     if (!group) return tp__proof_fail(error, TP_INVALID, "layer is %d: %.100s has no such layer of text", layer, model->label);

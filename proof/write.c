@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control.h"
 #include "json.h"
 
 enum { TEXT_SIZE = 512 };
@@ -232,6 +233,7 @@ static tp_status write_text(const tp_model *model, tp_write write, void *cookie)
 }
 
 tp_status tp_model_write(const tp_model *model, tp_format format, tp_write write, void *cookie) {
+    TP__IN_DEFAULT_FENV;
     if (!model || !write || model->struct_size < sizeof *model) return TP_INVALID;
     if (format == TP_JSON) return write_json(model, write, cookie);
     return format == TP_TEXT ? write_text(model, write, cookie) : TP_INVALID;

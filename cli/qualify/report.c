@@ -206,8 +206,9 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
         qualify_letters(all);
     if (whole || !all->engine) print_trouble(all, whole ? INT_MAX : MAX_TROUBLE); /* lines of an engine have their reasons */
     for (int64_t i = 0; i < all->cell_count; i++) counts[tp_qualification_cell(all->q, i)->status]++;
-    printf("\n%lld cells of %d models, %lld different problems%s", (long long)all->use_count, all->model_count,
-           (long long)all->cell_count, all->cell_count ? ":" : "");
+    printf("\n%lld cell%s of %d model%s, %lld different problem%s%s", (long long)all->use_count, all->use_count == 1 ? "" : "s",
+           all->model_count, all->model_count == 1 ? "" : "s", (long long)all->cell_count, all->cell_count == 1 ? "" : "s",
+           all->cell_count ? ":" : "");
     for (int i = 0; i < 8; i++)
         if (counts[i]) printf(" %d %s", counts[i], tp_cell_status_name((tp_cell_status)i));
     printf(", in %.0f s", all->seconds);
@@ -216,7 +217,8 @@ static int print_text(const struct qualification *all, int whole, const tp_ident
     print_loss(all, between);
     if (whole && !all->engine) printf("A cell: kernel, worst status, how many lengths, how many times as fast as math.\n");
     if (assumed)
-        printf("%d models name no dtype: the one of --dtype was assumed for them.\n", assumed);
+        printf("%d model%s no dtype: the one of --dtype was assumed for %s.\n", assumed, assumed == 1 ? " names" : "s name",
+               assumed == 1 ? "it" : "them");
     printf("tileproof %s, build %.16s, %s%s%s%s%s; %s\n", identity->version, identity->build, identity->isa, between,
            identity->cpu, between, identity->os, identity->libc);
     if (device_backend() && device_say_evidence(NULL)) return EXIT_FAILED;

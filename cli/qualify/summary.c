@@ -66,13 +66,14 @@ void qualify_announce(struct qualification *all, const struct options *options, 
     all->seconds_asked = all->seconds_left;
     all->host_factor = factor;
     if (options->format && strcmp(options->format, "md") && !isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "qualify: %d models, %lld cells, %lld different problems", all->model_count, (long long)all->use_count,
-            (long long)all->cell_count);
+    fprintf(stderr, "qualify: %d model%s, %lld cell%s, %lld different problem%s", all->model_count,
+            all->model_count == 1 ? "" : "s", (long long)all->use_count, all->use_count == 1 ? "" : "s",
+            (long long)all->cell_count, all->cell_count == 1 ? "" : "s");
     if (known) fprintf(stderr, ", %lld done", (long long)known);
     if (all->engine || device_backend()) /* figures of this host's kernels say nothing of theirs */
         fprintf(stderr, "; how long %s takes is not known\n", all->engine ? "that engine" : "a device");
     else
-        fprintf(stderr, "; about %s on %d threads\n", about_time(all->seconds_left, text), threads);
+        fprintf(stderr, "; about %s on %d thread%s\n", about_time(all->seconds_left, text), threads, threads == 1 ? "" : "s");
 }
 
 double qualify_left(struct qualification *all, const tp_cell *done, int quick, double elapsed) {
@@ -123,9 +124,9 @@ void qualify_verdict(const struct qualification *all, const struct options *opti
     }
     const char *verdict = !all->use_count ? "NOTHING CHECKED" : code ? "FAIL" : "PASS";
     const char *next = what_next(all, worst, code, options);
-    int used = printf("%s: %d models, ", verdict, all->model_count);
+    int used = printf("%s: %d model%s, ", verdict, all->model_count, all->model_count == 1 ? "" : "s");
     if (bad) used += printf("%d of ", bad);
-    used += printf("%lld cells, lock %s%s;", (long long)all->use_count, options->lock ? options->lock : "none",
-                   all->kept ? " not written" : "");
+    used += printf("%lld cell%s, lock %s%s;", (long long)all->use_count, all->use_count == 1 ? "" : "s",
+                   options->lock ? options->lock : "none", all->kept ? " not written" : "");
     printf("%snext: %s\n", used + strlen(" next: ") + strlen(next) > COLUMNS ? "\n" : " ", next);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tool/lines.h"
+#include "terminal/terminal.h"
 
 enum { ROOM = LINES_MAX_LINE + (1 << 18) };
 
@@ -27,9 +27,13 @@ static ssize_t read_more(struct line_stream *s) {
         s->end -= s->start;
         s->start = 0;
     }
-    do
+    do {
+        if (stop_asked()) {
+            errno = EINTR;
+            return -1;
+        }
         got = s->source(s->user, s->buffer + s->end, ROOM - s->end);
-    while (got < 0 && errno == EINTR);
+    } while (got < 0 && errno == EINTR);
     if (got > 0) s->end += (size_t)got;
     return got;
 }
@@ -46,6 +50,10 @@ static int skip_rest(struct line_stream *s) {
         s->start += here + (newline != NULL);
         s->line = beginning;
         if (newline) return 1;
+        if (s->length > LINE_STREAM_MAX) {
+            errno = EFBIG;
+            return -1;
+        }
         ssize_t got = read_more(s);
         if (got <= 0) return got < 0 ? -1 : 1;
     }
@@ -65,8 +73,9 @@ int line_stream_next(struct line_stream *s) {
         }
         looked = s->end - s->start;
         if (looked > LINES_MAX_LINE) {
-            s->number++;
-            return skip_rest(s);
+            int found = skip_rest(s);
+            s->number += found > 0;
+            return found;
         }
         ssize_t got = read_more(s);
         if (got < 0) return -1;

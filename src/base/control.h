@@ -35,4 +35,12 @@ static inline tp__control tp__control_take(void) { return tp__fenv_take(); }
 static inline void tp__control_restore(tp__control saved) { tp__fenv_restore(saved); }
 #endif
 
+/* The same from here to the end of the block, however it is left: rules are comparisons, which trap at a NaN. */
+static inline void tp__control_leave(const tp__control *saved) { tp__control_restore(*saved); }
+#define TP__IN_DEFAULT_CONTROL \
+    __attribute__((cleanup(tp__control_leave), unused)) const tp__control control_before_ = tp__control_take()
+/* And of the whole environment. */
+static inline void tp__fenv_leave(const fenv_t *saved) { tp__fenv_restore(*saved); }
+#define TP__IN_DEFAULT_FENV __attribute__((cleanup(tp__fenv_leave), unused)) const fenv_t fenv_before_ = tp__fenv_take()
+
 #endif

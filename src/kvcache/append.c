@@ -151,11 +151,10 @@ static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *ro
 }
 
 tp_status tp_cache_append(tp_cache *cache, int64_t layer, const tp_cache_rows *rows, tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     int64_t all = 0;
     TP_STRUCT_IN(tp_cache_rows, rows, error);
     TP_TRY(check(cache, layer, rows, &all, error));
-    tp__control saved = tp__control_take();
     append(cache, layer, rows, all);
-    tp__control_restore(saved);
     return TP_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/allocator.h"
+#include "base/control.h"
 #include "base/dtype.h"
 #include "base/structs.h"
 #include "quant/quant.h"
@@ -79,6 +80,7 @@ static tp_status check_name(const char *name, tp_error *error) {
 }
 
 static tp_status check_options(const tp_cache_options *o, tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     int kept = 0;
     TP_TRY(check_range("layout", o->layout, TP_CACHE_NHD, TP_CACHE_HND, error));
     TP_TRY(check_range("bytes", o->bytes, 1, INT64_MAX, error));

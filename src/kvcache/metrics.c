@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/structs.h"
 #include "telemetry/emit.h"
 
@@ -99,6 +100,7 @@ static void put_name(tp__emit *e, const tp_cache *cache, const char *name) {
 }
 
 tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie) {
+    TP__IN_DEFAULT_FENV; /* numbers are printed by the rounding mode */
     if (cache == NULL || write == NULL) return TP_INVALID;
     tp__emit e = {write, cookie, 0, 0};
     tp_cache_stats now = stats_of(cache);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/arena.h"
+#include "base/control.h"
 #include "base/structs.h"
 
 #define POSITION_MAX ((int64_t)1 << 40)
@@ -195,6 +196,7 @@ static tp_status check_tree(const tp__mask_view *view, tp_error *error) {
 
 static tp_status check_sequence(const tp_problem *p, const tp_tensors *t, int64_t index,
                                 tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     tp__sequence seq = tp__sequence_at(p, t, index);
     tp__mask_view view = tp__sequence_view(p, &seq);
     if (seq.q_len == 0) return TP_OK; /* nothing of it is read */

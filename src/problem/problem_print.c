@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/structs.h"
 #include "problem/number_text.h"
 #include "problem/mask_text.h"
@@ -207,6 +208,7 @@ static int can_walk(const tp_problem *problem, const tp_tensors *tensors) {
 
 tp_status tp_problem_print(const tp_problem *problem, const tp_tensors *tensors, char *text,
                            size_t size) {
+    TP__IN_DEFAULT_CONTROL;
     tp__tensors_here here;
     TP_STRUCT_IN(tp_problem, problem, NULL);
     TP_TRY(tp__tensors_in(&tensors, TP_FORWARD, &here, NULL)); /* gradients are not printed */

@@ -104,6 +104,7 @@ static double quantise_all(const tp_quantised *q, float *wide) {
 }
 
 tp_status tp_quantise(const tp_quantised *rows, double *loss, tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     TP_STRUCT_IN(tp_quantised, rows, error);
     TP_TRY(check(rows, error));
     float *wide = NULL;
@@ -111,18 +112,16 @@ tp_status tp_quantise(const tp_quantised *rows, double *loss, tp_error *error) {
         wide = malloc((size_t)rows->dim * sizeof *wide);
         TP_REQUIRE(wide != NULL, error, TP_NO_MEMORY, "no memory for a row of %lld floats", (long long)rows->dim);
     }
-    tp__control saved = tp__control_take();
     double worst = quantise_all(rows, wide);
-    tp__control_restore(saved);
     free(wide);
     if (loss != NULL) *loss = worst;
     return TP_OK;
 }
 
 tp_status tp_dequantise(const tp_quantised *rows, tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     TP_STRUCT_IN(tp_quantised, rows, error);
     TP_TRY(check(rows, error));
-    tp__control saved = tp__control_take();
     size_t unit = tp_dtype_bytes((tp_dtype)rows->values_dtype);
     for (int64_t row = 0; row < rows->rows; row++) {
         char *to = (char *)rows->values + row * rows->values_stride * (int64_t)unit;
@@ -131,6 +130,5 @@ tp_status tp_dequantise(const tp_quantised *rows, tp_error *error) {
             tp_from_float((tp_dtype)rows->values_dtype, (float)stored, to + (size_t)x * unit);
         }
     }
-    tp__control_restore(saved);
     return TP_OK;
 }

@@ -173,12 +173,11 @@ static void rotate(const tp_rotary *rotary, const tp_rope_rows *r, int64_t lengt
 }
 
 tp_status tp_rope_apply(const tp_rotary *rotary, const tp_rope_rows *rows, tp_error *error) {
+    TP__IN_DEFAULT_CONTROL;
     int64_t length;
     TP_STRUCT_IN(tp_rope_rows, rows, error);
     RULE(rotary != NULL, "rotary is NULL: tp_rope_create makes one");
     TP_TRY(check_rows(rotary, rows, &length, error));
-    tp__control saved = tp__control_take();
     rotate(rotary, rows, length);
-    tp__control_restore(saved);
     return TP_OK;
 }

@@ -55,6 +55,7 @@ NOT_ASKED = {"install", "header", "arrows", "lines", "links",  # what they look 
 FIRST = [
     ("numbers-read-in-", "control|dtype"),
     ("errors-printed-", "control"),
+    ("callers-environment-", "control|proof_control"),
     ("scale-folded-", "values"),
     ("sparse-hidden-keys-are-", "paged"),
     ("sparse-tasks-", "paged"),

@@ -247,6 +247,10 @@ for words in "compare /dev/zero /dev/zero" "plot /dev/zero" "trace convert /dev/
     "replay requests.jsonl --models folder --against /dev/zero"; do # shellcheck disable=SC2086
     expect_error "zero: $words" 2 '/dev/zero: it must have at most 268435456 bytes' "$tool" $words
 done
+limit='the line has more than 268435456 bytes: in a trace each call has a line, of at most 1048576'
+expect_error zero-line 2 "/dev/zero:1: $limit\$" "$tool" trace summary /dev/zero
+zeros_behind_two_lines() { { printf 'one\ntwo\n' && cat /dev/zero; } 2>/dev/null | "$tool" trace summary -; }
+expect_error zero-third-line 2 "-:3: $limit; head -n 2 has the lines before it\$" zeros_behind_two_lines
 printf 'a\0b' >nul.txt
 expect_error nul-goals 2 'nul.txt: it holds a byte of 0' "$tool" bench --goals --goals-file nul.txt
 

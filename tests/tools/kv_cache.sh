@@ -44,7 +44,7 @@ update() { "$tool" qualify "$1" --quick --cells 1 --lock "$lock" --update --reas
 expect locked 0 '4 new, 0 changed, 0 same of m.json' update "$one" 'eight bits' --kv-cache i8
 expect other-cache 5 "the lock is STALE: cache of .*m.json: lock has i8/token, here plain" "$tool" qualify "$one" --quick --cells 1 --lock "$lock"
 expect other-cache-words 5 'all: engine cache i8/token -> e4m3/tensor' "$tool" qualify "$one" --quick --cells 1 --lock "$lock" --kv-cache e4m3
-expect same-cache 0 '^PASS: 1 models, 4 cells' "$tool" qualify "$one" --quick --cells 1 --lock "$lock" --kv-cache i8/token:i8
+expect same-cache 0 '^PASS: 1 model, 4 cells' "$tool" qualify "$one" --quick --cells 1 --lock "$lock" --kv-cache i8/token:i8
 expect locked-plain 0 '4 new, 0 changed, 0 same of m.json' update "$one" 'plain' --kv-cache plain
 expect_python list '
 rows = json.loads(text)

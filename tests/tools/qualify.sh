@@ -23,19 +23,19 @@ expect md 0 '\| tiny.json \| text 0-3 \| [a-z0-9]+ QUALIFIED 2 x[0-9.]+ \| [a-z0
     "$tool" qualify "$one" --quick -o md
 expect md-by-v 0 '\| tiny.json \| text 0-3 \|' "$tool" qualify "$one" --quick --phases decode -v
 # at a terminal: first what it will do and how long, then a short table, worst first, and one line at the end
-expect announced 0 '^qualify: 1 models, 3 cells, 3 different problems; about [0-9]+ (s|min) on [0-9]+ threads$' \
+expect announced 0 '^qualify: 1 model, 3 cells, 3 different problems; about [0-9]+ (s|min) on [0-9]+ threads?$' \
     "$tool" qualify "$one" --quick --phases decode
 quiet() { "$@" 2>/dev/null; } # a shell of its own would speak of the locale
 expect_python summary '
 lines = text.splitlines()
 assert max(map(len, lines)) <= 80, lines
 assert lines[0].split() == ["model", "d"] and lines[1].split() == ["tiny", "Q"] and lines[2:4] == ["Q qualified", "one for each layer group; columns: decode"], lines
-assert lines[-1] == "PASS: 1 models, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
+assert lines[-1] == "PASS: 1 model, 3 cells, lock none; next: the whole matrix, without --quick", lines' \
     quiet "$tool" qualify "$one" --quick --phases decode
 # however many cores there are, the reference may be shared among threads
-expect one-cell 0 '^PASS: 1 models, 4 cells' "$tool" qualify "$one" --quick --cells 1
+expect one-cell 0 '^PASS: 1 model, 4 cells' "$tool" qualify "$one" --quick --cells 1
 expect_error bad-cells 2 "--cells is 'few': it must be a whole number" "$tool" qualify "$one" --cells few
-expect shared-reference 0 '^PASS: 1 models, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
+expect shared-reference 0 '^PASS: 1 model, 3 cells' "$tool" qualify "$one" --quick --phases decode --threads 3
 expect_python worst-first '
 lines = text.splitlines()
 assert lines[1].split() == ["wide", "R", "tiny", "Q"] and lines[2] == "Q qualified, R refused", lines
@@ -61,7 +61,7 @@ expect by-name 0 '^gpt2 +Q$' "$tool" qualify gpt2 --models "$models" --quick --p
 expect_error by-wrong-name 2 "model 'llama-3.2-1' is neither.*Did you mean llama-3.2-1b\?" "$tool" qualify llama-3.2-1 --models "$models"
 
 # nothing checked is not passed, whatever the format, and no lock comes of it
-expect nothing-checked 3 '^NOTHING CHECKED: 1 models, 0 cells, lock none; next: other --phases$' "$tool" qualify "$one" --phases multimodal
+expect nothing-checked 3 '^NOTHING CHECKED: 1 model, 0 cells, lock none; next: other --phases$' "$tool" qualify "$one" --phases multimodal
 expect nothing-checked-row 3 '^tiny +no such cells$' "$tool" qualify "$one" --phases multimodal
 expect nothing-checked-json 3 'nothing was checked: no layer has a cell of --phases multimodal' "$tool" qualify "$one" --phases multimodal -o json
 expect nothing-locked 3 '^NOTHING CHECKED: .*, lock .* not written;' "$tool" qualify "$one" --phases multimodal --lock "$scratch/nothing.lock" --update --reason x
@@ -118,10 +118,10 @@ cp "$lock" "$scratch/first.lock"
 expect lock-holds 0 'QUALIFIED' "$tool" qualify "$one" --quick --phases decode --lock "$lock"
 beside() { (cd "$scratch" && quiet "$@"); } # the lock, so that its name is short
 cp "$lock" "$scratch/a-longer-name.lock"
-expect lock-verdict 0 "^PASS: 1 models, 3 cells, lock t.lock; next: the whole matrix, without --quick$" \
+expect lock-verdict 0 "^PASS: 1 model, 3 cells, lock t.lock; next: the whole matrix, without --quick$" \
     beside "$tool" qualify "$one" --quick --phases decode --lock t.lock
 expect_python lock-verdict-80 '
-assert text.endswith("\nPASS: 1 models, 3 cells, lock a-longer-name.lock;\nnext: the whole matrix, without --quick\n"), text
+assert text.endswith("\nPASS: 1 model, 3 cells, lock a-longer-name.lock;\nnext: the whole matrix, without --quick\n"), text
 assert max(map(len, text.splitlines())) <= 80, text' beside "$tool" qualify "$one" --quick --phases decode --lock a-longer-name.lock
 expect stale-verdict 5 '^next: meant\? then --update|; next: meant\? then --update' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --declare engine=2
 expect lock-stale 5 'the lock is STALE: library declared: lock has none, here engine=2' "$tool" qualify "$one" --quick --phases decode --lock "$lock" --declare engine=2

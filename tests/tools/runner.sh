@@ -21,8 +21,8 @@ run() { # FAULT [OPTIONS...]
 }
 quiet() { "$@" 2>/dev/null; }
 
-expect right 0 'PASS: 1 models, 7 cells' run none
-expect no-estimate 0 '^qualify: 1 models, 7 cells, 7 different problems; how long that engine takes is not known$' run none
+expect right 0 'PASS: 1 model, 7 cells' run none
+expect no-estimate 0 '^qualify: 1 model, 7 cells, 7 different problems; how long that engine takes is not known$' run none
 expect noise-on-stdout 0 '^noise on stdout$' run none
 expect right-table 0 '\| tiny.json \| text 0 \| decode \| plain \| QUALIFIED 3 \| [0-9]+ % \| 100 B \| 0.001 ms \| kept \| kept \|  \|' run none -v
 expect_python right-lines '
@@ -86,8 +86,8 @@ expect_python twice '
 rows = [json.loads(line) for line in text.splitlines()]
 bad = [row["reason"] for row in rows if row["status"] != "QUALIFIED"]
 assert len(bad) >= 1 and all("without being asked" in x or "other bits" in x or "NaN" in x for x in bad), bad' quiet run twice -o jsonl
-expect bad-is-told 1 'FAIL: 1 models, 1 of 7 cells' run crash
-expect refused-is-told 3 'FAIL: 1 models, 1 of 7 cells' run refuse
+expect bad-is-told 1 'FAIL: 1 model, 1 of 7 cells' run crash
+expect refused-is-told 3 'FAIL: 1 model, 1 of 7 cells' run refuse
 
 # that cannot be started at all, or never again
 says() { # NAME EXIT_CODE PATTERN FAULT [OPTIONS...]: on stderr, with the runner's own noise
@@ -154,7 +154,7 @@ expect other-cells 2 'its cells were made otherwise: .*--cells: journal has all,
     --journal "$journal" --resume --runner "$hostile none '$scratch/mark'"
 
 # the example, in both dtypes
-expect example 0 'PASS: 1 models, 7 cells' "$tool" qualify "$model" --quick --runner "$example" --require contained,deterministic,empty
+expect example 0 'PASS: 1 model, 7 cells' "$tool" qualify "$model" --quick --runner "$example" --require contained,deterministic,empty
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16/24 bf16 causal softcap=5"}]}' >"$model"
 expect example-bf16 0 '  prefill    loops                QUALIFIED_FALLBACK ' "$tool" qualify "$model" --quick --runner "$example"
 printf '{"tileproof_model": 1, "groups": [{"layers": "0", "max_positions": 40, "problem": "h4/2 d16 f16 causal"}]}' >"$model"

@@ -183,6 +183,24 @@ for lines in (2000, 60000):
 print(json.dumps(sizes))
 END
 fi
+# a stop is heard within a line, between wrong lines, and where nothing comes any more
+cat >"$scratch/stop.py" <<'END'
+import signal, subprocess, sys
+tool, text, times = sys.argv[1], sys.argv[2].encode().decode("unicode_escape").encode(), int(sys.argv[3])
+child = subprocess.Popen([tool, "trace", "summary", "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+child.stdin.write(text * times)  # more than a pipe holds: it is reading
+child.stdin.flush()
+child.send_signal(signal.SIGTERM)
+try:
+    child.wait(20)
+except subprocess.TimeoutExpired:
+    child.kill()
+print(child.stderr.read().decode())
+sys.exit(child.wait())
+END
+expect stop-within-a-line 4 'stopped: no line was read' python3 "$scratch/stop.py" "$tool" '\0' 4000000
+expect stop-behind-wrong-lines 4 'stopped: the first [0-9]+ lines are no call' python3 "$scratch/stop.py" "$tool" 'x\n' 200000
+expect stop-behind-a-call 4 'stopped: the first [0-9]+ lines are summed up' python3 "$scratch/stop.py" "$tool" "$one\\n" 1000
 cat >"$scratch/terminal.py" <<'END'
 import os, pty, subprocess, sys, time
 tool, line = sys.argv[1:]

@@ -70,7 +70,7 @@ static tp_status check_q(const tp__kv_layer *is, const tp_cache_rows *rows, int6
     return tp__region_check_disjoint(&out, &in[1], error);
 }
 
-tp_status tp__kv_check_turn(const tp_cache *cache, int64_t layer, const tp_cache_rows *rows, int64_t all, tp_error *error) {
+tp_status tp__kv_check_rotation(const tp_cache *cache, int64_t layer, const tp_cache_rows *rows, int64_t all, tp_error *error) {
     const struct {
         const char *name;
         const void *data;
@@ -108,16 +108,17 @@ int64_t tp__kv_current_length(const tp_cache_rows *rows, int64_t all, int64_t ro
     return greatest + 1;
 }
 
-int64_t tp__kv_angles(tp__kv_turn *turn, const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token, int64_t length) {
+int64_t tp__kv_angles(tp__kv_rotation *rotation, const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token,
+                      int64_t length) {
     int64_t position[3];
     if (rows->cosines != NULL) {
-        turn->cosines = rows->cosines + row * rows->rotary->pairs;
-        turn->sines = rows->sines + row * rows->rotary->pairs;
+        rotation->cosines = rows->cosines + row * rows->rotary->pairs;
+        rotation->sines = rows->sines + row * rows->rotary->pairs;
         return -1;
     }
     position_of(rows, all, row, token, position);
-    tp__rope_angles(rows->rotary, length, position, turn->room[0], turn->room[1]);
-    turn->cosines = turn->room[0];
-    turn->sines = turn->room[1];
+    tp__rope_angles(rows->rotary, length, position, rotation->scratch[0], rotation->scratch[1]);
+    rotation->cosines = rotation->scratch[0];
+    rotation->sines = rotation->scratch[1];
     return position[0];
 }

@@ -119,6 +119,13 @@ TP_API int64_t tp_cache_slot(const tp_cache *cache, int64_t sequence);
 /* Slots up to the last one that is open: the batch of all sequences. */
 TP_API int64_t tp_cache_slots(const tp_cache *cache);
 
+/* Positions. The cache keeps the position of every token that it rotates, with sections its time, beside its page: it goes with
+   the token wherever that is shared, forked or copied. In every layer an append whose rows begin or go on in front of the last
+   position known before them is refused. tp_cache_truncate takes tokens back with their positions. Layers that are given
+   different positions for a token share the least of them. Not known are positions of tokens that came with cosines and sines,
+   without a rotary, or from a buffer that has none (it begins with tpcache1); what follows them is held against the last one
+   that is known. */
+
 /* New keys and values of one layer, and its q. The rows of all sequences lie behind one another, as in a packed tensor: first
    tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. A
    quantised layer loses something here and nowhere else: tp_cache_stats.loss. */
@@ -134,9 +141,10 @@ typedef struct tp_cache_rows {
     int64_t q_heads;
     const tp_rotary *rotary;  /* tileproof_rope.h, for the layer's head_dim_qk; NULL: no rotation */
     const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Those of a sequence (with
-                                 sections: their times) must not run backwards, neither here nor behind its last token */
+                                 sections: their times) must not run backwards: see Positions below */
     int64_t length;           /* by which dynamic and longrope rotate; 0: the greatest position of a sequence's rows here + 1 */
-    const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers */
+    const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers. Whether
+                                 their positions run backwards is not known */
     const float *q_norm, *k_norm; /* head_dim_qk weights of an RMS norm before the rotation; NULL: none */
     float norm_eps;           /* of both, finite and not negative */
     int32_t norm_one_plus;    /* 1: rows are multiplied by 1 + weight (Gemma), 0: by weight */
@@ -167,8 +175,9 @@ TP_API tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t
                                    void *shared_with, void *shared_lens, tp_error *error);
 
 /* Copies the tokens from `first` on out of the cache and into another sequence, of this cache or of one with the same layers;
-   page size and layout may differ. The buffer needs no alignment. tp_cache_copy_bytes: what it takes, -1 where there are no
-   such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or one that shares them again. */
+   page size and layout may differ. Positions go with them. The buffer needs no alignment. tp_cache_copy_bytes: what it
+   takes, -1 where there are no such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or
+   one that shares them again. */
 TP_API int64_t tp_cache_copy_bytes(const tp_cache *cache, int64_t sequence, int64_t first);
 TP_API tp_status tp_cache_copy_out(const tp_cache *cache, int64_t sequence, int64_t first, void *buffer, int64_t bytes,
                                    tp_error *error);

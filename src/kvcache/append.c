@@ -119,6 +119,12 @@ static void keep_token(const tp_cache *cache, const tp__kv_slot *slot, const way
     }
 }
 
+/* Of several layers' positions the least is kept, so that none of them is held against more than it was given. */
+static void place(const tp_cache *cache, const tp__kv_slot *slot, int64_t token, int64_t position) {
+    int64_t *kept = tp__kv_position(cache, slot, token);
+    if (position != TP__KV_NOWHERE && (*kept == TP__KV_NOWHERE || position < *kept)) *kept = position;
+}
+
 /* q goes to where it comes from. */
 static way way_of_q(const tp_cache_rows *rows, int64_t dim) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
@@ -137,17 +143,16 @@ static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *ro
     tp__kv_rotation rotation;
     for (int64_t i = 0, row = 0; i < rows->count; i++) {
         tp__kv_slot *slot = tp__kv_find(cache, rows->sequences[i]);
-        int64_t length = 0, position = -1;
+        int64_t length = 0;
         if (rows->rotary != NULL && rows->cosines == NULL)
             length = tp__kv_current_length(rows, all, row, slot->filled[layer], rows->tokens[i]);
         for (int64_t n = 0; n < rows->tokens[i]; n++, row++) {
             int64_t token = slot->filled[layer]++;
-            if (rows->rotary != NULL) position = tp__kv_angles(&rotation, rows, all, row, token, length);
+            if (rows->rotary != NULL) place(cache, slot, token, tp__kv_angles(&rotation, rows, all, row, token, length));
             keep_token(cache, slot, &k, rows, row, &rotation, token);
             if (v.to.data != NULL) keep_token(cache, slot, &v, rows, row, &rotation, token);
             if (rotates_q) put_token(&q, rows, row, &rotation, (char *)rows->q.data + row * q.to.token, NULL);
         }
-        if (position >= 0 && slot->filled[layer] > slot->placed) slot->placed = slot->filled[layer], slot->position = position;
     }
 }
 

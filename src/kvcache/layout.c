@@ -142,6 +142,7 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
         memset(cache->layers, 0, (size_t)(arena->base + arena->used - (char *)cache->layers));
         for (int64_t i = 0; i < o->sequences; i++) cache->slots[i].filled = filled + i * o->layer_count;
     }
+    cache->positions = TP_TAKE(arena, int64_t, tp__times(pages, o->page_size)); /* tp_cache_extend sets them */
     for (int64_t i = 0; i < o->layer_count; i++) {
         tp__kv_layer layer = layer_of(o, i);
         for (int part = 0; part < TP__KV_POOLS; part++)

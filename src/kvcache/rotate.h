@@ -19,7 +19,7 @@ tp_status tp__kv_check_rotation(const tp_cache *cache, int64_t layer, const tp_c
 
 /* By which dynamic and longrope go: the caller's, or that of the greatest position of the sequence's rows. */
 int64_t tp__kv_current_length(const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token, int64_t tokens);
-/* Returns the token's position, or -1 where only its angles are known. */
+/* Returns the token's position, or TP__KV_NOWHERE where only its angles are known. */
 int64_t tp__kv_angles(tp__kv_rotation *rotation, const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token,
                       int64_t length);
 

@@ -143,7 +143,7 @@ static void pages_stay_together(void **state) {
     uint64_t random = 1;
     int64_t sequences[SEQUENCES] = {0}, ends[SEQUENCES], tokens[SEQUENCES], open[SEQUENCES], neighbours = 0, breaks = 0, used = 0;
     options.layers = &layer, options.layer_count = 1, options.sequences = SEQUENCES, options.sequence_tokens = 2000;
-    options.bytes = 146000;
+    options.bytes = 564000; /* most of them positions: a token is two bytes */
     tp_cache *cache = make(&options);
     assert_true(stats_of(cache).pages > PAGES);
     for (int step = 0; step < STEPS; step++) {

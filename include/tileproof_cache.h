@@ -159,6 +159,8 @@ TP_API tp_status tp_cache_append(tp_cache *cache, int64_t layer, const tp_cache_
 TP_API tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *problem, tp_error *error);
 /* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, scales, tables, lengths, index_type.
    Pointers into the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay.
+   kv_loss is the greatest loss of any row of this layer so far, without rows in which a value was not finite; NULL where the
+   layer is not quantised.
    TP_INVALID where the layer lacks tokens of a sequence. */
 TP_API tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, int64_t count, tp_tensors *tensors,
                                   tp_error *error);
@@ -175,7 +177,7 @@ TP_API tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t
                                    void *shared_with, void *shared_lens, tp_error *error);
 
 /* Copies the tokens from `first` on out of the cache and into another sequence, of this cache or of one with the same layers;
-   page size and layout may differ. Positions go with them. The buffer needs no alignment. tp_cache_copy_bytes: what it
+   page size and layout may differ. Positions and losses go with them. The buffer needs no alignment. tp_cache_copy_bytes: what it
    takes, -1 where there are no such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or
    one that shares them again. */
 TP_API int64_t tp_cache_copy_bytes(const tp_cache *cache, int64_t sequence, int64_t first);
@@ -196,8 +198,12 @@ typedef struct tp_cache_stats {
     int64_t page_bytes, token_bytes;
     int64_t pages_copied;  /* since it was made: copies on write */
     int64_t refusals;      /* since it was made: calls refused because the pool was full */
-    double loss;           /* since it was made, of quantised layers: the greatest |value - stored| of any row that was appended,
-                              relative to its greatest |value|; infinity: a value was not finite. As tp_quantise says it */
+    double loss;           /* since it was made, of quantised layers: the greatest |value - stored| of any row that was appended
+                              or copied in, relative to its greatest |value|; infinity: a value was not finite. As
+                              tp_quantise says it */
+    double finite_loss;    /* the same without rows in which a value was not finite */
+    int64_t rows_not_finite; /* since it was made, of quantised layers: rows of k or v, of one token and head, that were appended
+                                with such a value */
 } tp_cache_stats;
 TP_API tp_status tp_cache_stats_read_sized(const tp_cache *cache, tp_cache_stats *stats, size_t size, tp_error *error);
 static inline tp_status tp_cache_stats_read(const tp_cache *cache, tp_cache_stats *stats, tp_error *error) {

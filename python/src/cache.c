@@ -281,7 +281,8 @@ PyObject *core_cache_stats(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (status != TP_OK) return none_or(status, &error);
     PyObject *text = buffer_text(&b, tp_cache_metrics_write(cache, buffer_append, &b));
     if (text == NULL) return NULL;
-    return Py_BuildValue("({sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sd}N)", COUNT(pages), COUNT(pages_used), COUNT(pages_shared),
-                         COUNT(tail_tokens), COUNT(sequences), COUNT(tokens), COUNT(neighbours), COUNT(breaks), COUNT(page_bytes),
-                         COUNT(token_bytes), COUNT(pages_copied), COUNT(refusals), "loss", stats.loss, text);
+    return Py_BuildValue("({sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sd,sd}N)", COUNT(pages), COUNT(pages_used),
+                         COUNT(pages_shared), COUNT(tail_tokens), COUNT(sequences), COUNT(tokens), COUNT(neighbours),
+                         COUNT(breaks), COUNT(page_bytes), COUNT(token_bytes), COUNT(pages_copied), COUNT(refusals),
+                         COUNT(rows_not_finite), "loss", stats.loss, "finite_loss", stats.finite_loss, text);
 }

@@ -194,7 +194,7 @@ class Cache:
         _core.cache_copy_in(self._cache, sequence, copied)
 
     def stats(self) -> Dict[str, Union[int, float]]:
-        """pages_used, pages_shared, tail_tokens, sequences, tokens, refusals, loss and more."""
+        """pages_used, pages_shared, tail_tokens, sequences, tokens, refusals, loss, finite_loss and more."""
         counts: Dict[str, Union[int, float]] = _core.cache_stats(self._cache)[0]
         return counts
 

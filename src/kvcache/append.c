@@ -2,6 +2,7 @@
 /* Rows of one layer, from the caller's packed tensors to the tokens that the layer lacks; normed and rotated on the way. */
 #include "kvcache/rotate.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "base/control.h"
@@ -80,13 +81,20 @@ typedef struct way {
     float scale;             /* of TP_SCALES_TENSOR */
 } way;
 
-/* All heads of one token; `to` may be where they come from. Returns what codes lose: tp__quantise_row. */
-static double put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_rotation *rotation, char *to,
+/* What codes lose: tp__quantise_row. */
+typedef struct lost {
+    double greatest;  /* of rows whose values are finite */
+    int64_t infinite; /* rows whose values are not */
+} lost;
+
+/* All heads of one token; `to` may be where they come from. */
+static lost put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_rotation *rotation, char *to,
                         char *scales) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
     const int as_it_is = rows->dtype == w->to.dtype && w->rotary == NULL && w->norm == NULL;
     float floats[TP__KV_DIM_MAX];
-    double worst = 0, loss = 0;
+    lost sum = {0, 0};
+    double loss = 0;
     for (int64_t h = 0; h < w->to.heads; h++, to += w->to.head, scales += w->scales.head) {
         const char *from = (const char *)w->from->data + (row * w->from->stride[1] + h * w->from->stride[2]) * element;
         if (as_it_is) {
@@ -101,22 +109,21 @@ static double put_token(const way *w, const tp_cache_rows *rows, int64_t row, co
             continue;
         }
         tp__quantise_row((tp_dtype)w->to.dtype, (tp_scales)w->to.scales, w->to.dim, floats, w->scale, to, scales, &loss);
-        if (loss > worst) worst = loss;
+        if (loss > DBL_MAX)
+            sum.infinite++;
+        else
+            sum.greatest = loss > sum.greatest ? loss : sum.greatest;
     }
-    return worst;
+    return sum;
 }
 
-/* The token of a slot; the greatest loss is noted. */
-static void keep_token(const tp_cache *cache, const tp__kv_slot *slot, const way *w, const tp_cache_rows *rows, int64_t row,
-                       const tp__kv_rotation *rotation, int64_t token) {
+/* The token of a slot; what it lost is noted. */
+static void keep_token(const tp_cache *cache, int64_t layer, const tp__kv_slot *slot, const way *w, const tp_cache_rows *rows,
+                       int64_t row, const tp__kv_rotation *rotation, int64_t token) {
     char *scales = w->scales.data != NULL ? tp__kv_row(cache, slot, &w->scales, token) : NULL;
-    double loss = put_token(w, rows, row, rotation, tp__kv_row(cache, slot, &w->to, token), scales);
-    uint64_t bits;
-    memcpy(&bits, &loss, sizeof bits);
-    uint_fast64_t max = atomic_load_explicit(cache->loss, memory_order_relaxed);
-    while (bits > max && !atomic_compare_exchange_weak_explicit(cache->loss, &max, bits, memory_order_relaxed,
-                                                                 memory_order_relaxed)) {
-    }
+    const lost sum = put_token(w, rows, row, rotation, tp__kv_row(cache, slot, &w->to, token), scales);
+    tp__kv_raise_loss(cache, layer, sum.greatest);
+    if (sum.infinite > 0) __atomic_fetch_add(cache->infinite, sum.infinite, __ATOMIC_RELAXED);
 }
 
 /* Of several layers' positions the least is kept, so that none of them is held against more than it was given. */
@@ -149,8 +156,8 @@ static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *ro
         for (int64_t n = 0; n < rows->tokens[i]; n++, row++) {
             int64_t token = slot->filled[layer]++;
             if (rows->rotary != NULL) place(cache, slot, token, tp__kv_angles(&rotation, rows, all, row, token, length));
-            keep_token(cache, slot, &k, rows, row, &rotation, token);
-            if (v.to.data != NULL) keep_token(cache, slot, &v, rows, row, &rotation, token);
+            keep_token(cache, layer, slot, &k, rows, row, &rotation, token);
+            if (v.to.data != NULL) keep_token(cache, layer, slot, &v, rows, row, &rotation, token);
             if (rotates_q) put_token(&q, rows, row, &rotation, (char *)rows->q.data + row * q.to.token, NULL);
         }
     }

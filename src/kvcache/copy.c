@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tokens out of the cache and back: a head, a row for each layer, then for each layer its k, its v and their scales,
- * [token][head][dim], whatever the pages were like, and then the tokens' positions. A buffer is checked as if a stranger had made
- * it. One of before positions were kept begins with tpcache1 and ends with the rows.
+ * [token][head][dim], whatever the pages were like, then the tokens' positions, and the greatest loss of each layer. A buffer is
+ * checked as if a stranger had made it. One of before these were kept begins with tpcache1 and ends with the rows.
  */
 #include "kvcache/kvcache.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct head {
@@ -22,7 +23,7 @@ static int64_t size_of_rows(const tp_cache *cache, int64_t tokens) {
 
 /* With what is behind them. */
 static int64_t size_of(const tp_cache *cache, int64_t tokens) {
-    return size_of_rows(cache, tokens) + tokens * (int64_t)sizeof(int64_t);
+    return size_of_rows(cache, tokens) + tokens * (int64_t)sizeof(int64_t) + cache->options.layer_count * (int64_t)sizeof(double);
 }
 
 int64_t tp_cache_copy_bytes(const tp_cache *cache, int64_t sequence, int64_t first) {
@@ -61,6 +62,10 @@ tp_status tp_cache_copy_out(const tp_cache *cache, int64_t sequence, int64_t fir
     to = move(cache, slot, first, to, 0);
     for (int64_t token = first; token < slot->length; token++, to += sizeof(int64_t))
         memcpy(to, tp__kv_position(cache, slot, token), sizeof(int64_t));
+    for (int64_t i = 0; i < h.layers; i++, to += sizeof(double)) {
+        const double loss = tp__kv_loss(cache, i);
+        memcpy(to, &loss, sizeof loss);
+    }
     return TP_OK;
 }
 
@@ -79,6 +84,16 @@ static tp_status check_positions(const tp_cache *cache, const tp__kv_slot *slot,
                    "a sequence that begins as the one did that it came from",
                    (long long)(h->first + i), (long long)position, (long long)last);
         last = 0; /* the others are as they were */
+    }
+    return TP_OK;
+}
+
+static tp_status check_losses(const char *losses, const head *h, tp_error *error) {
+    for (int64_t i = 0; i < h->layers; i++) {
+        double loss;
+        memcpy(&loss, losses + i * (int64_t)sizeof loss, sizeof loss);
+        TP_REQUIRE(loss >= 0 && isfinite(loss), error, TP_INVALID,
+                   "buffer's layer %lld has a loss of %g: it must be finite and not negative", (long long)i, loss);
     }
     return TP_OK;
 }
@@ -117,7 +132,10 @@ static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, co
                    tp_dtype_name((tp_dtype)ours->k_dtype), tp_dtype_name((tp_dtype)ours->v_dtype),
                    tp_scales_name((tp_scales)ours->k_scales), tp_scales_name((tp_scales)ours->v_scales));
     }
-    return rows_alone ? TP_OK : check_positions(cache, slot, buffer + size_of_rows(cache, h->tokens), h, error);
+    if (rows_alone) return TP_OK;
+    const char *positions = buffer + size_of_rows(cache, h->tokens);
+    TP_TRY(check_positions(cache, slot, positions, h, error));
+    return check_losses(positions + h->tokens * (int64_t)sizeof(int64_t), h, error);
 }
 
 tp_status tp_cache_copy_in(tp_cache *cache, int64_t sequence, const void *buffer, int64_t bytes, tp_error *error) {
@@ -128,9 +146,15 @@ tp_status tp_cache_copy_in(tp_cache *cache, int64_t sequence, const void *buffer
     TP_TRY(check_buffer(cache, slot, buffer, bytes, &h, error));
     TP_TRY(tp_cache_extend(cache, 1, &sequence, &h.tokens, error));
     char *rows = (char *)(uintptr_t)buffer + sizeof h + (size_t)h.layers * sizeof(tp_cache_layer);
-    const char *positions = move(cache, slot, h.first, rows, 1);
-    for (int64_t token = h.first; positions < (const char *)buffer + h.bytes; token++, positions += sizeof(int64_t))
-        memcpy(tp__kv_position(cache, slot, token), positions, sizeof(int64_t));
+    const char *from = move(cache, slot, h.first, rows, 1);
     for (int64_t i = 0; i < h.layers; i++) slot->filled[i] = slot->length;
+    if (from == (const char *)buffer + h.bytes) return TP_OK; /* of before these were kept */
+    for (int64_t token = h.first; token < slot->length; token++, from += sizeof(int64_t))
+        memcpy(tp__kv_position(cache, slot, token), from, sizeof(int64_t));
+    for (int64_t i = 0; i < h.layers; i++, from += sizeof(double)) {
+        double loss;
+        memcpy(&loss, from, sizeof loss);
+        tp__kv_raise_loss(cache, i, loss);
+    }
     return TP_OK;
 }

@@ -137,7 +137,8 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
     cache->holders = TP_TAKE(arena, int32_t, pages);
     cache->taken = TP_TAKE(arena, uint64_t, pages / 64 + 1);
     cache->counts = TP_TAKE(arena, int64_t, TP__KV_COUNTS);
-    cache->loss = TP_TAKE(arena, atomic_uint_fast64_t, 1);
+    cache->losses = TP_TAKE(arena, double, o->layer_count);
+    cache->infinite = TP_TAKE(arena, int64_t, 1);
     if (arena->base != NULL) {
         memset(cache->layers, 0, (size_t)(arena->base + arena->used - (char *)cache->layers));
         for (int64_t i = 0; i < o->sequences; i++) cache->slots[i].filled = filled + i * o->layer_count;

@@ -54,8 +54,9 @@ static tp_cache_stats stats_of(const tp_cache *cache) {
     s.sequences = cache->counts[TP__KV_OPEN];
     s.pages_copied = cache->counts[TP__KV_COPIED];
     s.refusals = cache->counts[TP__KV_REFUSALS];
-    uint64_t loss = atomic_load_explicit(cache->loss, memory_order_relaxed);
-    memcpy(&s.loss, &loss, sizeof s.loss);
+    for (int64_t i = 0; i < cache->options.layer_count; i++) s.finite_loss = fmax(s.finite_loss, tp__kv_loss(cache, i));
+    s.rows_not_finite = __atomic_load_n(cache->infinite, __ATOMIC_RELAXED);
+    s.loss = s.rows_not_finite > 0 ? INFINITY : s.finite_loss;
     look(cache, &s);
     pthread_mutex_unlock(cache->lock);
     return s;
@@ -87,6 +88,8 @@ static const struct {
     {"tileproof_cache_pages_copied_total", "counter", "Pages copied because a sequence went on in a shared one.",
      FIGURE(pages_copied)},
     {"tileproof_cache_refusals_total", "counter", "Calls refused because too few pages or slots were free.", FIGURE(refusals)},
+    {"tileproof_cache_rows_not_finite_total", "counter", "Rows of quantised layers appended with a value that is not finite.",
+     FIGURE(rows_not_finite)},
 };
 
 static void put_name(tp__emit *e, const tp_cache *cache, const char *name) {
@@ -116,5 +119,8 @@ tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *co
         tp__emit_text(&e, " %.9g\n", now.loss);
     else
         tp__emit_text(&e, " +Inf\n");
+    tp__emit_head(&e, "tileproof_cache_finite_loss", "gauge", "The same without rows in which a value is not finite.");
+    put_name(&e, cache, "tileproof_cache_finite_loss");
+    tp__emit_text(&e, " %.9g\n", now.finite_loss);
     return e.failed ? TP_INVALID : TP_OK;
 }

@@ -360,10 +360,13 @@ static void metrics_are_prometheus_text(void **state) {
         "# TYPE tileproof_cache_refusals_total counter\n",
         "_refusals_total{cache=\"a \\\"main\\\" one\"} 2\n",
         "# TYPE tileproof_cache_loss gauge\ntileproof_cache_loss{cache=\"a \\\"main\\\" one\"} 0.0",
+        "# TYPE tileproof_cache_finite_loss gauge\ntileproof_cache_finite_loss{cache=\"a \\\"main\\\" one\"} 0.0",
+        "# TYPE tileproof_cache_rows_not_finite_total counter\n"
+        "tileproof_cache_rows_not_finite_total{cache=\"a \\\"main\\\" one\"} 0\n",
     };
     for (int i = 0; i < COUNT(lines); i++)
         if (times_in(out->text, lines[i]) != 1) fail_msg("not there once: %s in %s", lines[i], out->text);
-    assert_int_equal(lines_of(out->text), 3 * 13);
+    assert_int_equal(lines_of(out->text), 3 * 15);
     *out = (sink){.stop_at = 3};
     assert_int_equal(tp_cache_metrics_write(cache, collect, out), TP_INVALID);
     assert_int_equal(out->pieces, 3);

@@ -209,8 +209,12 @@ TP_API tp_status tp_cache_stats_read_sized(const tp_cache *cache, tp_cache_stats
 static inline tp_status tp_cache_stats_read(const tp_cache *cache, tp_cache_stats *stats, tp_error *error) {
     return tp_cache_stats_read_sized(cache, stats, sizeof *stats, error);
 }
-/* The same as Prometheus text (version 0.0.4), to be written behind tp_metrics_write's. */
+/* The same as Prometheus text (version 0.0.4), to be written behind tp_metrics_write's: of one cache, or of several that have
+   different names (tp_cache_options.name). Texts of two calls must not be joined, because a family may stand in a text once.
+   count is in 1..64. TP_INVALID: two names are equal, or `write` failed. */
 TP_API tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie);
+TP_API tp_status tp_cache_metrics_write_all(const tp_cache *const *caches, int64_t count, tp_write write, void *cookie,
+                                            tp_error *error);
 
 #ifdef __cplusplus
 }

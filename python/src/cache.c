@@ -268,6 +268,26 @@ PyObject *core_cache_copy_in(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 /* ---- counts ---- */
 
+/* (caches): one text of them all. */
+PyObject *core_cache_metrics(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    const tp_cache *caches[64]; /* more are refused, and so is none */
+    buffer b = {0};
+    if (wrong_count("cache_metrics", count, 1)) return NULL;
+    Py_ssize_t all = PyTuple_Size(args[0]);
+    if (all < 0) return NULL;
+    for (Py_ssize_t i = 0; i < all && i < 64; i++) {
+        caches[i] = cache_of(PyTuple_GetItem(args[0], i));
+        if (caches[i] == NULL) return NULL;
+    }
+    tp_status status = tp_cache_metrics_write_all(caches, all, buffer_append, &b, &error);
+    PyObject *text = buffer_text(&b, TP_OK);
+    if (status == TP_OK || text == NULL) return text;
+    Py_DECREF(text);
+    return none_or(status, &error);
+}
+
 #define COUNT(field) #field, (long long)stats.field
 /* (counts, Prometheus text) */
 PyObject *core_cache_stats(PyObject *self, PyObject *const *args, Py_ssize_t count) {

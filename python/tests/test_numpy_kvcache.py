@@ -261,6 +261,16 @@ class Attention(unittest.TestCase):
             cache.extend(s, 65)
         self.assertIn('tileproof_cache_pages_used{cache="of a model"} 0', cache.metrics())
         self.assertIn("2 layers, 0 of", repr(cache))
+        other = Cache(model, bytes=1 << 20, sequences=3, dtype="float32", name="cross")
+        text = Cache.metrics_of([cache, other])
+        self.assertEqual(text.count("# TYPE tileproof_cache_pages_used gauge"), 1)
+        for name in ("of a model", "cross"):
+            self.assertIn(f'\ntileproof_cache_pages_used{{cache="{name}"}} 0\n', text)
+        with self.assertRaisesRegex(ValueError, r'caches\[0\] and caches\[1\] are both named "cross"'):
+            Cache.metrics_of([other, other])
+        for count in (0, 65):
+            with self.assertRaisesRegex(ValueError, f"count is {count}: it must be in 1..64"):
+                Cache.metrics_of([other] * count)
 
     def test_copies_between_caches(self):
         layer = CacheLayer(KV_HEADS, DIM, dtype="i4")

@@ -199,8 +199,13 @@ class Cache:
         return counts
 
     def metrics(self) -> str:
-        """The same as Prometheus text, to be written behind tileproof.metrics()."""
+        """The same as Prometheus text, to be written behind tileproof.metrics(). Texts of several caches must not be joined: metrics_of()."""
         return _core.cache_stats(self._cache)[1]
+
+    @staticmethod
+    def metrics_of(caches: Sequence[Cache]) -> str:
+        """One text of several caches, such as one more for cross layers. Their names must differ."""
+        return _core.cache_metrics(tuple(x._cache for x in caches))
 
     def __repr__(self) -> str:
         counts = self.stats()

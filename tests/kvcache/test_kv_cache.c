@@ -287,9 +287,9 @@ static void attention_reads_it(void **state) {
                 for (int64_t n = 0; n < m->length; n++)
                     for (int64_t h = 0; h < is->kv_heads; h++) {
                         float row[KV_ROW];
-                        kv_stored(layer, 0, m->stamps[n], h, row);
+                        kv_stored(layer, 0, m, n, h, row);
                         memcpy(keys + (n * is->kv_heads + h) * is->head_dim_qk, row, (size_t)is->head_dim_qk * sizeof *row);
-                        kv_stored(layer, !is->latent, m->stamps[n], h, row);
+                        kv_stored(layer, !is->latent, m, n, h, row);
                         memcpy(values + (n * is->kv_heads + h) * is->head_dim_v, row, (size_t)is->head_dim_v * sizeof *row);
                     }
                 tp_tensors p;

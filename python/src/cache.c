@@ -85,7 +85,7 @@ static int read_options(PyObject *const *args, tp_cache_options *options, tp_cac
         if (model == NULL ||
             (!Py_IsNone(args[7]) && stored("dtype", args[7], Py_None, &all.k_dtype, &all.k_scales, &all.k_scale) != 0))
             return -1;
-        int dtype = Py_IsNone(args[7]) || all.k_scales != TP_SCALES_NONE ? 0 : all.k_dtype;
+        int dtype = Py_IsNone(args[7]) ? 0 : all.k_scales != TP_SCALES_NONE ? TP_BF16 : all.k_dtype; /* codes take its place */
         tp_status status =
             tp_cache_from_model(model, TP_PART_TEXT, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
         if (status != TP_OK) return raise_status(status, &error);

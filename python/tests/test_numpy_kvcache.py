@@ -259,6 +259,15 @@ class Attention(unittest.TestCase):
         s = cache.open()
         with self.assertRaisesRegex(ValueError, "64"):
             cache.extend(s, 65)
+        scheme = '{"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": false, "symmetric": true}'
+        lossy = proof.Model(
+            '{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 64, '
+            f'"quantization_config": {{"quant_method": "compressed-tensors", "kv_cache_scheme": {scheme}}}}}', "lossy.json"
+        )  # fmt: skip
+        with self.assertRaisesRegex(ValueError, "dtype is not said, and the file of lossy.json wants keys and values kept as e4m3/tensor"):
+            Cache.plan(lossy, bytes=1 << 20, sequences=3)
+        token = {dtype: Cache.plan(lossy, bytes=1 << 20, sequences=3, dtype=dtype)["token_bytes"] for dtype in ("bfloat16", "e4m3")}
+        self.assertEqual(token, {"bfloat16": 2 * 2 * 32 * 2, "e4m3": 2 * 2 * (32 + 4)})
         self.assertIn('tileproof_cache_pages_used{cache="of a model"} 0', cache.metrics())
         self.assertIn("2 layers, 0 of", repr(cache))
         other = Cache(model, bytes=1 << 20, sequences=3, dtype="float32", name="cross")

@@ -120,8 +120,8 @@ TP_API int64_t tp_cache_slot(const tp_cache *cache, int64_t sequence);
 TP_API int64_t tp_cache_slots(const tp_cache *cache);
 
 /* Positions. The cache keeps the position of every token that it rotates, with sections its time, beside its page: it goes with
-   the token wherever that is shared, forked or copied. In every layer an append whose rows begin or go on in front of the last
-   position known before them is refused. tp_cache_truncate takes tokens back with their positions. Layers that are given
+   the token wherever that is shared, forked or copied. In every layer an append is refused where a row lies in front of the last
+   position that is known before it. tp_cache_truncate takes tokens back with their positions. Layers that are given
    different positions for a token share the least of them. Not known are positions of tokens that came with cosines and sines,
    without a rotary, or from a buffer that has none (it begins with tpcache1); what follows them is held against the last one
    that is known. */
@@ -141,7 +141,7 @@ typedef struct tp_cache_rows {
     int64_t q_heads;
     const tp_rotary *rotary;  /* tileproof_rope.h, for the layer's head_dim_qk; NULL: no rotation */
     const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Those of a sequence (with
-                                 sections: their times) must not run backwards: see Positions below */
+                                 sections: their times) must not run backwards: Positions, above */
     int64_t length;           /* by which dynamic and longrope rotate; 0: the greatest position of a sequence's rows here + 1 */
     const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers. Whether
                                  their positions run backwards is not known */

@@ -89,7 +89,7 @@ typedef struct lost {
 
 /* All heads of one token; `to` may be where they come from. */
 static lost put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_rotation *rotation, char *to,
-                        char *scales) {
+                      char *scales) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
     const int as_it_is = rows->dtype == w->to.dtype && w->rotary == NULL && w->norm == NULL;
     float floats[TP__KV_DIM_MAX];

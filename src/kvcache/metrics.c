@@ -122,8 +122,9 @@ static void put_families(tp__emit *e, const tp_cache *const *caches, const tp_ca
             tp__emit_text(e, " %lld\n", (long long)figure);
         }
     }
-    tp__emit_head(e, "tileproof_cache_loss", "gauge", "Of quantised layers, the greatest error of an appended element, relative "
-                                                      "to the greatest of its row.");
+    tp__emit_head(e, "tileproof_cache_loss", "gauge",
+                  "Of quantised layers, the greatest error of an appended element, relative "
+                  "to the greatest of its row.");
     for (int64_t c = 0; c < count; c++) put_loss(e, caches[c], "tileproof_cache_loss", now[c].loss);
     tp__emit_head(e, "tileproof_cache_finite_loss", "gauge", "The same without rows in which a value is not finite.");
     for (int64_t c = 0; c < count; c++) put_loss(e, caches[c], "tileproof_cache_finite_loss", now[c].finite_loss);

@@ -421,8 +421,9 @@ static void metrics_of_several_caches(void **state) {
                  {caches, 1, NULL, "write is NULL"},
                  {caches, 0, collect, "count is 0: it must be in 1..64"},
                  {caches, 65, collect, "count is 65: it must be in 1..64"},
-                 {caches, 4, collect, "caches[0] and caches[3] are both named \"self\": their series would be the same; "
-                                      "tp_cache_options.name tells them apart"}};
+                 {caches, 4, collect,
+                  "caches[0] and caches[3] are both named \"self\": their series would be the same; "
+                  "tp_cache_options.name tells them apart"}};
     for (int i = 0; i < COUNT(wrong); i++) {
         assert_int_equal(tp_cache_metrics_write_all(wrong[i].caches, wrong[i].count, wrong[i].write, out, &error), TP_INVALID);
         assert_string_equal(error.text, wrong[i].says);

@@ -84,7 +84,9 @@ static tp_cache_stats stats_of(const tp_cache *cache) {
     return stats;
 }
 
-static double loss_of(const tp_cache *cache) { return stats_of(cache).loss; }
+static double loss_of(const tp_cache *cache) {
+    return stats_of(cache).loss;
+}
 
 /* A layer's own, as calls find it. */
 static const double *kv_loss(const tp_cache *cache, int layer, tp_tensors *t) {

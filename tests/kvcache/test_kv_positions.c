@@ -163,7 +163,9 @@ static void behind_what_was_copied(void **state) {
     }
 }
 
-static void put(char *buffer, int64_t at, int64_t value) { memcpy(buffer + at, &value, sizeof value); }
+static void put(char *buffer, int64_t at, int64_t value) {
+    memcpy(buffer + at, &value, sizeof value);
+}
 
 /* A buffer's positions are a stranger's, and may be missing. */
 static void buffers(void **state) {
@@ -252,9 +254,12 @@ static void its_memory_is_counted(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_every_layer),       cmocka_unit_test(behind_a_truncation), cmocka_unit_test(behind_what_is_shared),
-        cmocka_unit_test(behind_what_was_copied), cmocka_unit_test(buffers),           cmocka_unit_test(what_is_not_known),
-        cmocka_unit_test(its_memory_is_counted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_every_layer),
+                                       cmocka_unit_test(behind_a_truncation),
+                                       cmocka_unit_test(behind_what_is_shared),
+                                       cmocka_unit_test(behind_what_was_copied),
+                                       cmocka_unit_test(buffers),
+                                       cmocka_unit_test(what_is_not_known),
+                                       cmocka_unit_test(its_memory_is_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

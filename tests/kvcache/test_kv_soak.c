@@ -213,8 +213,7 @@ static void move_one(client *c) {
     if (went_well(c, tp_cache_open(c->other, &there.sequence, &error), &error)) {
         if (went_well(c, tp_cache_copy_in(c->other, there.sequence, buffer, bytes, &error), &error)) {
             c->moved++;
-            if (there.length < KV_TOKENS &&
-                went_well(c, tp_cache_extend(c->other, 1, &there.sequence, &one, &error), &error)) {
+            if (there.length < KV_TOKENS && went_well(c, tp_cache_extend(c->other, 1, &there.sequence, &one, &error), &error)) {
                 client elsewhere = {.cache = c->other, .random = c->random};
                 there.stamps[there.length] = c->stamp++;
                 place_new(c, &there, there.length++, 1, KV_POSITION);
@@ -266,9 +265,8 @@ static void abuse_one(client *c) {
 }
 
 static void run(client *c) {
-    static void (*const operations[])(client *) = {open_one,  close_one, share_one, share_one, grow_some, grow_some,
-                                                   grow_some, grow_some, grow_some, cut_one,   swap_one,  abuse_one,
-                                                   move_one,  attend_some};
+    static void (*const operations[])(client *) = {open_one,  close_one, share_one, share_one, grow_some, grow_some, grow_some,
+                                                   grow_some, grow_some, cut_one,   swap_one,  abuse_one, move_one,  attend_some};
     for (int64_t n = 0; n < c->operations; n++) {
         operations[next(c, sizeof operations / sizeof operations[0])](c);
         kv_model *model = any_open(c);
@@ -379,8 +377,10 @@ static void soak_alone(int64_t page_size, int layout, int index_type, int64_t op
     tp_cache_stats_read(cache, &stats, NULL);
     int64_t copies = page_size > 1 ? operations / 200 : 0; /* a page of one token is never shared in part */
     char did[256];
-    snprintf(did, sizeof did, "%lld refused, %lld swapped, %lld pages copied, %lld moved, %lld backwards, %lld attended, %lld "
-             "shared", (long long)c.refused, (long long)c.swapped, (long long)stats.pages_copied, (long long)c.moved,
+    snprintf(did, sizeof did,
+             "%lld refused, %lld swapped, %lld pages copied, %lld moved, %lld backwards, %lld attended, %lld "
+             "shared",
+             (long long)c.refused, (long long)c.swapped, (long long)stats.pages_copied, (long long)c.moved,
              (long long)c.backwards, (long long)c.attended, (long long)c.shared);
     const int64_t few = operations / 100;
     KV_CHECK(operations < 1000 || (c.refused > few && c.swapped > few && c.moved > few && c.backwards > few && c.attended > few &&

@@ -30,7 +30,8 @@ static void make_rotaries(void) {
         pairs_of[layer] = options.dims / 2;
         for (int64_t p = 0; p < KV_POSITIONS; p++)
             KV_CHECK(tp_rope_angles(rotary[layer], 1, 1, (const int64_t[]){p, p, p}, 0, cosines[layer][p], sines[layer][p],
-                                    NULL) == TP_OK, "angles");
+                                    NULL) == TP_OK,
+                     "angles");
     }
 }
 
@@ -378,7 +379,8 @@ void kv_attend(tp_context *context, const tp_cache *cache, kv_model *const *mode
     t.batch = count, t.k_pages = table, t.kv_lens = arrays;
     t.shared_with = arrays + (size_t)count * unit, t.shared_lens = arrays + 2 * (size_t)count * unit;
     KV_CHECK(tp_cache_prefixes(cache, 0, count, sequences, arrays + (size_t)count * unit, arrays + 2 * (size_t)count * unit,
-                               &error) == TP_OK, "%s", error.text);
+                               &error) == TP_OK,
+             "%s", error.text);
     KV_CHECK(tp_attention(context, &problem, NULL, &t, NULL, &error) == TP_OK, "%s", error.text);
     for (int64_t i = 0; i < count; i++)
         for (int64_t h = 0; h < heads; h++) {

@@ -112,9 +112,9 @@ static void place_new(client *c, kv_model *m, int64_t from, int64_t tokens, int 
 static void go_back(client *c, kv_model *m, int layer, int64_t at) {
     tp_error error = TP_ERROR_INIT;
     const int64_t last = kv_last_position(m, at), one = 1;
+    if (last == 0 || at >= m->length) return;
     const int16_t position = m->positions[at];
     const uint8_t way = m->ways[at];
-    if (last == 0 || at >= m->length) return;
     m->positions[at] = (int16_t)(last - 1 - (int64_t)next(c, (uint64_t)last));
     m->ways[at] = KV_POSITION;
     KV_CHECK(kv_append(c->cache, layer, 1, &m, &at, &one, TP_F32, &error) == TP_INVALID && strstr(error.text, "run backwards"),

@@ -292,8 +292,15 @@ static void release(void *user, void *memory, size_t bytes) {
 
 /* ---- memory of the process ---- */
 
+/* Sanitizers keep what was freed. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 }; /* which keep what was freed */
+enum { SANITIZED = 1 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
 #else
 enum { SANITIZED = 0 };
 #endif
@@ -304,9 +311,11 @@ typedef struct memory {
 
 static memory memory_now(void) {
     memory now = {0, 0};
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
     struct mallinfo2 all = mallinfo2();
     now.allocated = (int64_t)(all.uordblks + all.hblkhd);
+#endif
 #endif
     FILE *file = fopen("/proc/self/statm", "r");
     long long pages = 0;

@@ -514,6 +514,10 @@ typedef struct tp_tensors {
        ignored. Otherwise data is NULL: q8_0 has scales inside its blocks. Strides of k and v in q8_0 count bytes, those in i4 are
        even. A scale that is not finite makes its elements NaN. latent: v's scales are those of k that its elements have. */
     tp_tensor k_scales, v_scales;
+    /* What this k and v lost when they were stored: the greatest error of any row relative to its greatest |value|, as
+       tp_quantise says it. The call copies the number to its receipt, and does nothing else with it. It is read at that moment,
+       and may be raised by other threads: tp_cache_tensors points to its layer's. NULL: not said. */
+    const double *kv_loss;                    /* of host memory: finite, not negative                */
 } tp_tensors;
 
 /* Packs a mask of bytes, [rows][keys] with row_stride bytes from row to row, not 0 meaning visible, into
@@ -859,8 +863,9 @@ struct tp_receipt {
     int64_t workspace_bytes;      /* of the workspace given, what this run used                */
     int64_t time_ns;              /* wall time of the run                                      */
     int32_t planned;              /* tp_attention: 1 when the decision was made anew, 0 cached */
-    int32_t lossy;                /* 0: k and v are as they were given to the cache. Otherwise 1 << tp_dtype of k, v or both:
-                                     what is lost lies in the codes; what is computed is exact for them   */
+    int32_t lossy;                /* 0: k and v are floats. They are as they were given, unless a cache rounded them to its
+                                     dtype: tp_cache_append takes f32 to a layer of f16 or bf16, too. Otherwise 1 << tp_dtype
+                                     of k, v or both: what is lost lies in the codes; what is computed is exact for them */
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
     int64_t panels_conservative;  /* of panels_full and panels_partial, those that a bias may hide altogether: its
                                      -inf is only seen while a panel is computed               */
@@ -875,6 +880,7 @@ struct tp_receipt {
     int64_t function_calls[40];
     int64_t pairs_shared;         /* cascade: of pairs_visible, those of keys that were read once for several sequences; such
                                      keys count once in bytes_compulsory, too                  */
+    double kv_loss;               /* tp_tensors.kv_loss at the time of the call; 0: it was not said, or nothing was lost */
 };
 TP_API void tp_receipt_init_sized(tp_receipt *receipt, size_t size);
 static inline void tp_receipt_init(tp_receipt *receipt) { tp_receipt_init_sized(receipt, sizeof *receipt); }

@@ -119,6 +119,13 @@ TP_API int64_t tp_cache_slot(const tp_cache *cache, int64_t sequence);
 /* Slots up to the last one that is open: the batch of all sequences. */
 TP_API int64_t tp_cache_slots(const tp_cache *cache);
 
+/* Positions. The cache keeps the position of every token that it rotates, with sections its time, beside its page: it goes with
+   the token wherever that is shared, forked or copied. In every layer an append is refused where a row lies in front of the last
+   position that is known before it. tp_cache_truncate takes tokens back with their positions. Layers that are given
+   different positions for a token share the least of them. Not known are positions of tokens that came with cosines and sines,
+   without a rotary, or from a buffer that has none (it begins with tpcache1); what follows them is held against the last one
+   that is known. */
+
 /* New keys and values of one layer, and its q. The rows of all sequences lie behind one another, as in a packed tensor: first
    tokens[0] rows of sequences[0], and so on. They become the tokens that the layer does not have yet, the earliest first. A
    quantised layer loses something here and nowhere else: tp_cache_stats.loss. */
@@ -133,11 +140,11 @@ typedef struct tp_cache_rows {
     tp_tensor q;              /* in and out, of `dtype`, rows and strides as k's; apart from k and v. data NULL: no q here */
     int64_t q_heads;
     const tp_rotary *rotary;  /* tileproof_rope.h, for the layer's head_dim_qk; NULL: no rotation */
-    const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Positions of a
-                                 sequence (with sections: their times) must not decrease, also not compared with its last
-                                 stored token */
+    const int64_t *positions; /* [rows], with sections [3][rows]; NULL: a token's index in its sequence. Those of a sequence (with
+                                 sections: their times) must not decrease: Positions, above */
     int64_t length;           /* by which dynamic and longrope rotate; 0: the greatest position of a sequence's rows here + 1 */
-    const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers */
+    const float *cosines, *sines; /* instead of positions: [rows][tp_rope_pairs] of tp_rope_angles, once for all layers. Whether
+                                 their positions run backwards is not known */
     const float *q_norm, *k_norm; /* head_dim_qk weights of an RMS norm before the rotation; NULL: none */
     float norm_eps;           /* of both, finite and not negative */
     int32_t norm_one_plus;    /* 1: rows are multiplied by 1 + weight (Gemma), 0: by weight */
@@ -152,6 +159,8 @@ TP_API tp_status tp_cache_append(tp_cache *cache, int64_t layer, const tp_cache_
 TP_API tp_status tp_cache_problem(const tp_cache *cache, int64_t layer, tp_problem *problem, tp_error *error);
 /* What it knows of the tensors of the slots first..first+count-1: batch, kv_len, k, v, scales, tables, lengths, index_type.
    Pointers into the cache; they stay as they are for its life, so one call for each layer is enough where first and count stay.
+   kv_loss is the greatest loss of any row of this layer so far, without rows in which a value was not finite; NULL where the
+   layer is not quantised.
    TP_INVALID where the layer lacks tokens of a sequence. */
 TP_API tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, int64_t count, tp_tensors *tensors,
                                   tp_error *error);
@@ -168,8 +177,9 @@ TP_API tp_status tp_cache_prefixes(const tp_cache *cache, int64_t first, int64_t
                                    void *shared_with, void *shared_lens, tp_error *error);
 
 /* Copies the tokens from `first` on out of the cache and into another sequence, of this cache or of one with the same layers;
-   page size and layout may differ. The buffer needs no alignment. tp_cache_copy_bytes: what it takes, -1 where there are no
-   such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or one that shares them again. */
+   page size and layout may differ. Positions and losses go with them. The buffer needs no alignment. tp_cache_copy_bytes: what it
+   takes, -1 where there are no such tokens. tp_cache_copy_in appends to a sequence of exactly `first` tokens: an empty one, or
+   one that shares them again. */
 TP_API int64_t tp_cache_copy_bytes(const tp_cache *cache, int64_t sequence, int64_t first);
 TP_API tp_status tp_cache_copy_out(const tp_cache *cache, int64_t sequence, int64_t first, void *buffer, int64_t bytes,
                                    tp_error *error);
@@ -188,15 +198,23 @@ typedef struct tp_cache_stats {
     int64_t page_bytes, token_bytes;
     int64_t pages_copied;  /* since it was made: copies on write */
     int64_t refusals;      /* since it was made: calls refused because the pool was full */
-    double loss;           /* since it was made, of quantised layers: the greatest |value - stored| of any row that was appended,
-                              relative to its greatest |value|; infinity: a value was not finite. As tp_quantise says it */
+    double loss;           /* since it was made, of quantised layers: the greatest |value - stored| of any row that was appended
+                              or copied in, relative to its greatest |value|; infinity: a value was not finite. As
+                              tp_quantise says it */
+    double finite_loss;    /* the same without rows in which a value was not finite */
+    int64_t rows_not_finite; /* since it was made, of quantised layers: rows of k or v, of one token and head, that were appended
+                                with such a value */
 } tp_cache_stats;
 TP_API tp_status tp_cache_stats_read_sized(const tp_cache *cache, tp_cache_stats *stats, size_t size, tp_error *error);
 static inline tp_status tp_cache_stats_read(const tp_cache *cache, tp_cache_stats *stats, tp_error *error) {
     return tp_cache_stats_read_sized(cache, stats, sizeof *stats, error);
 }
-/* The same as Prometheus text (version 0.0.4), to be written behind tp_metrics_write's. */
+/* The same as Prometheus text (version 0.0.4), to be written behind tp_metrics_write's: of one cache, or of several that have
+   different names (tp_cache_options.name). Texts of two calls must not be joined, because a family may stand in a text once.
+   count is in 1..64. TP_INVALID: two names are equal, or `write` failed. */
 TP_API tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie);
+TP_API tp_status tp_cache_metrics_write_all(const tp_cache *const *caches, int64_t count, tp_write write, void *cookie,
+                                            tp_error *error);
 
 #ifdef __cplusplus
 }

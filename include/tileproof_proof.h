@@ -656,7 +656,8 @@ TP_API tp_status tp_capacity_work_at(const tp_capacity *capacity, int group, int
 
 /* A cache of this model (tileproof_cache.h): writes a row for each layer of the part, by its number in the model, to layers,
    which has room for so many (TP_MODEL_MAX_LAYERS is always enough), and sets layers, layer_count, same and, if the file says it,
-   sequence_tokens of the options. dtype 0: the file's, and bf16 where it names none. Groups may differ in heads, dims and dtype.
+   sequence_tokens of the options. dtype 0: the file's, and bf16 where it names none; TP_INVALID where the file names a lossy
+   format (tp_model.cache), because that is nobody's choice yet. Groups may differ in heads, dims and dtype.
    Layers with latents keep those; with a window, every token; out of scope, or with the keys of an earlier layer, nothing.
    tp_cache_format_layers then makes a quantised cache of them.
    TP_PART_CROSS: a second cache, of the encoder's keys. TP_UNSUPPORTED: no layer of the part generates. */

@@ -32,6 +32,12 @@ tp_status tp_cache_from_model(const tp_model *model, tp_part part, tp_dtype dtyp
         return tp__proof_fail(error, TP_INVALID, "part is %d: it must be TP_PART_TEXT (0) or TP_PART_CROSS (3)", (int)part);
     if (dtype && dtype != TP_F32 && dtype != TP_F16 && dtype != TP_BF16)
         return tp__proof_fail(error, TP_UNSUPPORTED, "dtype is %s: a cache keeps f32, f16 or bf16", tp_dtype_name(dtype));
+    if (!dtype && *model->cache)
+        return tp__proof_fail(error, TP_INVALID,
+                              "dtype is not said, and the file of %.150s wants keys and values kept as %s "
+                              "(quantization_config.kv_cache_scheme), which loses something: name the dtype of a plain cache; "
+                              "tp_cache_format_layers makes a quantised one of it",
+                              model->label, model->cache);
     for (int i = 0; i < model->group_count; i++) {
         const tp_layer_group *group = model->groups[i];
         if (group->part != (int32_t)part || !group->layer_count) continue;

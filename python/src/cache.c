@@ -162,6 +162,8 @@ static int read_model(PyObject *const *args, tp_cache_options *options, tp_cache
             model->label, model->cache);
         return -1;
     }
+    for (int i = 0; dtype == 0 && model->cache[0] != 0 && i < model->group_count; i++) /* the format is said: its own, or codes */
+        if (model->groups[i]->part == (int32_t)part) dtype = model->groups[i]->dtype != 0 ? model->groups[i]->dtype : TP_BF16;
     tp_status status = tp_cache_from_model(model, part, (tp_dtype)dtype, layers, TP_MODEL_MAX_LAYERS, options, &error);
     if (status == TP_OK) status = tp_cache_format_layers(format, layers, options->layer_count, &error);
     if (status != TP_OK) return raise_status(status, &error);
@@ -353,6 +355,26 @@ PyObject *core_cache_copy_in(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 /* ---- counts ---- */
 
+/* (caches): one text of them all. */
+PyObject *core_cache_metrics(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    tp_error error = TP_ERROR_INIT;
+    const tp_cache *caches[64]; /* more are refused, and so is none */
+    buffer b = {0};
+    if (wrong_count("cache_metrics", count, 1)) return NULL;
+    Py_ssize_t all = PyTuple_Size(args[0]);
+    if (all < 0) return NULL;
+    for (Py_ssize_t i = 0; i < all && i < 64; i++) {
+        caches[i] = cache_of(PyTuple_GetItem(args[0], i));
+        if (caches[i] == NULL) return NULL;
+    }
+    tp_status status = tp_cache_metrics_write_all(caches, all, buffer_append, &b, &error);
+    PyObject *text = buffer_text(&b, TP_OK);
+    if (status == TP_OK || text == NULL) return text;
+    Py_DECREF(text);
+    return none_or(status, &error);
+}
+
 #define COUNT(field) #field, (long long)stats.field
 /* (counts, Prometheus text) */
 PyObject *core_cache_stats(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -366,7 +388,8 @@ PyObject *core_cache_stats(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (status != TP_OK) return none_or(status, &error);
     PyObject *text = buffer_text(&b, tp_cache_metrics_write(cache, buffer_append, &b));
     if (text == NULL) return NULL;
-    return Py_BuildValue("({sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sd}N)", COUNT(pages), COUNT(pages_used), COUNT(pages_shared),
-                         COUNT(tail_tokens), COUNT(sequences), COUNT(tokens), COUNT(neighbours), COUNT(breaks), COUNT(page_bytes),
-                         COUNT(token_bytes), COUNT(pages_copied), COUNT(refusals), "loss", stats.loss, text);
+    return Py_BuildValue("({sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sL,sd,sd}N)", COUNT(pages), COUNT(pages_used),
+                         COUNT(pages_shared), COUNT(tail_tokens), COUNT(sequences), COUNT(tokens), COUNT(neighbours),
+                         COUNT(breaks), COUNT(page_bytes), COUNT(token_bytes), COUNT(pages_copied), COUNT(refusals),
+                         COUNT(rows_not_finite), "loss", stats.loss, "finite_loss", stats.finite_loss, text);
 }

@@ -86,6 +86,8 @@ class Model:
     def check(self, sequences, q, tokens, **options):
         out, receipt = self.cache.attention(1, sequences, q, tokens=tokens, causal=True, return_receipt=True, **options)
         self.test.assertEqual(bool(receipt.lossy), any((x or "float32") not in FLOATS for x in (self.layer.dtype, self.layer.v_dtype)))
+        self.test.assertEqual(receipt.kv_loss, self.cache.stats()["finite_loss"])  # one layer keeps rows
+        self.test.assertEqual(f", loss {receipt.kv_loss:.3g}\n" in repr(receipt), receipt.kv_loss > 0)
         at, tolerance = 0, 6e-6 if out.dtype == np.float32 else 0.03
         for s, n in zip(sequences, tokens):
             k, v = self.rows[s]
@@ -150,6 +152,7 @@ class Soak(unittest.TestCase):
                     stats = model.cache.stats()
                     self.assertEqual((stats["sequences"], stats["tokens"]), (len(model.rows), sum(len(x[0]) for x in model.rows.values())))
                     self.assertEqual(stats["loss"] > 0, any(x not in FLOATS for x in (layer.dtype, layer.v_dtype or layer.dtype)))
+                    self.assertEqual((stats["finite_loss"], stats["rows_not_finite"]), (stats["loss"], 0))
                     for s in list(model.rows):
                         model.cache.close(s)
                     self.assertEqual(model.cache.stats()["pages_used"], 0)
@@ -262,6 +265,16 @@ class Attention(unittest.TestCase):
             cache.extend(s, 65)
         self.assertIn('tileproof_cache_pages_used{cache="of a model"} 0', cache.metrics())
         self.assertIn("2 layers, 0 of", repr(cache))
+        other = Cache(model, bytes=1 << 20, sequences=3, dtype="float32", name="cross")
+        text = Cache.metrics_of([cache, other])
+        self.assertEqual(text.count("# TYPE tileproof_cache_pages_used gauge"), 1)
+        for name in ("of a model", "cross"):
+            self.assertIn(f'\ntileproof_cache_pages_used{{cache="{name}"}} 0\n', text)
+        with self.assertRaisesRegex(ValueError, r'caches\[0\] and caches\[1\] are both named "cross"'):
+            Cache.metrics_of([other, other])
+        for count in (0, 65):
+            with self.assertRaisesRegex(ValueError, f"count is {count}: it must be in 1..64"):
+                Cache.metrics_of([other] * count)
 
     def test_formats_of_models_are_those_of_layers(self):
         text = '{"tileproof_model": 1, "groups": [{"layers": "0-1", "max_positions": 64, "problem": "h4/2 d32 f32 causal"}]}'
@@ -315,6 +328,21 @@ class Attention(unittest.TestCase):
         other.copy_in(b, one.copy_out(a))
         q = np.random.default_rng(2).standard_normal((1, HEADS, DIM)).astype(np.float32)
         self.assertTrue((one.attention(0, a, q) == other.attention(0, b, q)).all())
+        losses = [c.attention(0, s, q, return_receipt=True)[1].kv_loss for c, s in ((one, a), (other, b))]
+        self.assertTrue(losses[0] == losses[1] and 1 / 28 < losses[0] <= 1 / 13)  # of i4
+
+    def test_a_loss_outlives_what_is_not_finite(self):
+        cache = Cache([CacheLayer(KV_HEADS, DIM, dtype="i8"), CacheLayer(KV_HEADS, DIM, dtype="i4")], bytes=1 << 20, sequences=2, tokens=50)
+        s, x = cache.open(), np.random.default_rng(4).standard_normal((3, KV_HEADS, DIM)).astype(np.float32)
+        cache.extend(s, 3)
+        x[1, 0, 5] = np.nan
+        for layer in range(2):
+            cache.append(layer, s, x, x)
+        stats, q = cache.stats(), np.ones((1, HEADS, DIM), np.float32)
+        self.assertEqual((stats["loss"], stats["rows_not_finite"]), (np.inf, 4))
+        losses = [cache.attention(layer, s, q, return_receipt=True)[1].kv_loss for layer in range(2)]
+        self.assertTrue(0 < losses[0] < 1 / 200 < losses[1] == stats["finite_loss"] < 1 / 12)
+        self.assertEqual(tileproof.attention(q[None], q[None], q[None], return_receipt=True)[1].kv_loss, 0)
 
 
 class Refusals(unittest.TestCase):

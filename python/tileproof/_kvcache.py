@@ -219,13 +219,18 @@ class Cache:
         _core.cache_copy_in(self._cache, sequence, copied)
 
     def stats(self) -> Dict[str, Union[int, float]]:
-        """pages_used, pages_shared, tail_tokens, sequences, tokens, refusals, loss and more."""
+        """pages_used, pages_shared, tail_tokens, sequences, tokens, refusals, loss, finite_loss and more."""
         counts: Dict[str, Union[int, float]] = _core.cache_stats(self._cache)[0]
         return counts
 
     def metrics(self) -> str:
-        """The same as Prometheus text, to be written behind tileproof.metrics()."""
+        """The same as Prometheus text, to be written behind tileproof.metrics(). Texts of several caches must not be joined: metrics_of()."""
         return _core.cache_stats(self._cache)[1]
+
+    @staticmethod
+    def metrics_of(caches: Sequence[Cache]) -> str:
+        """One text of several caches, such as one more for cross layers. Their names must differ."""
+        return _core.cache_metrics(tuple(x._cache for x in caches))
 
     def __repr__(self) -> str:
         counts = self.stats()

@@ -49,12 +49,15 @@ class Receipt(_Report):
     `rewrites` lists what was done to the request before it ran, such as a copy of a tensor whose last dimension is not
     contiguous; it is empty for most calls.
 
+    `kv_loss`: what the rows of a quantised cache lost at most, where `Cache` knows it, as `quantise` says it; otherwise 0.
+
     Most receipts are never read: text and JSON are made of the library's own struct when they are first asked for.
     """
 
     kernel: str
     fallback: bool
     problem: str
+    kv_loss: float
     scores_written: int
     time_ns: int
     rewrites: tuple[str, ...] = ()
@@ -74,7 +77,7 @@ class Receipt(_Report):
         return self.__dict__[name]
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"rewrites": list(self.rewrites)}
+        return {"kv_loss": 0.0} | super().to_dict() | {"rewrites": list(self.rewrites)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _receipt_again, (self._text, self._fields, self.rewrites)

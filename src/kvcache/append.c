@@ -2,6 +2,7 @@
 /* Rows of one layer, from the caller's packed tensors to the tokens that the layer lacks; normed and rotated on the way. */
 #include "kvcache/rotate.h"
 
+#include <float.h>
 #include <string.h>
 
 #include "base/control.h"
@@ -67,7 +68,7 @@ static tp_status check(const tp_cache *cache, int64_t layer, const tp_cache_rows
     TP_TRY(status);
     if (*all > 0) TP_TRY(tp__kv_check_tensor("rows.k", &rows->k, rows->dtype, error));
     if (*all > 0 && !is->is.latent) TP_TRY(tp__kv_check_tensor("rows.v", &rows->v, rows->dtype, error));
-    return tp__kv_check_turn(cache, layer, rows, *all, error);
+    return tp__kv_check_rotation(cache, layer, rows, *all, error);
 }
 
 /* Where one row of all heads comes from, what happens to it on the way, and the shape of where it goes. */
@@ -80,12 +81,20 @@ typedef struct way {
     float scale;             /* of TP_SCALES_TENSOR */
 } way;
 
-/* All heads of one token; `to` may be where they come from. Returns what codes lose: tp__quantise_row. */
-static double put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_turn *turn, char *to, char *scales) {
+/* What codes lose: tp__quantise_row. */
+typedef struct lost {
+    double greatest;  /* of rows whose values are finite */
+    int64_t infinite; /* rows whose values are not */
+} lost;
+
+/* All heads of one token; `to` may be where they come from. */
+static lost put_token(const way *w, const tp_cache_rows *rows, int64_t row, const tp__kv_rotation *rotation, char *to,
+                      char *scales) {
     const int64_t element = (int64_t)tp_dtype_bytes((tp_dtype)rows->dtype);
     const int as_it_is = rows->dtype == w->to.dtype && w->rotary == NULL && w->norm == NULL;
     float floats[TP__KV_DIM_MAX];
-    double worst = 0, loss = 0;
+    lost sum = {0, 0};
+    double loss = 0;
     for (int64_t h = 0; h < w->to.heads; h++, to += w->to.head, scales += w->scales.head) {
         const char *from = (const char *)w->from->data + (row * w->from->stride[1] + h * w->from->stride[2]) * element;
         if (as_it_is) {
@@ -94,28 +103,33 @@ static double put_token(const way *w, const tp_cache_rows *rows, int64_t row, co
         }
         tp__to_floats(rows->dtype, from, w->to.dim, floats);
         tp__rope_norm(w->norm, rows->norm_eps, rows->norm_one_plus, 1, w->to.dim, floats);
-        if (w->rotary != NULL) tp__rope_turn(w->rotary, turn->cosines, turn->sines, 1, floats);
+        if (w->rotary != NULL) tp__rope_turn(w->rotary, rotation->cosines, rotation->sines, 1, floats);
         if (w->to.scales == TP_SCALES_NONE) {
             tp__from_floats((int32_t)w->to.dtype, floats, w->to.dim, to);
             continue;
         }
         tp__quantise_row((tp_dtype)w->to.dtype, (tp_scales)w->to.scales, w->to.dim, floats, w->scale, to, scales, &loss);
-        if (loss > worst) worst = loss;
+        if (loss > DBL_MAX)
+            sum.infinite++;
+        else
+            sum.greatest = loss > sum.greatest ? loss : sum.greatest;
     }
-    return worst;
+    return sum;
 }
 
-/* The token of a slot; the greatest loss is noted. */
-static void keep_token(const tp_cache *cache, const tp__kv_slot *slot, const way *w, const tp_cache_rows *rows, int64_t row,
-                       const tp__kv_turn *turn, int64_t token) {
+/* The token of a slot; what it lost is noted. */
+static void keep_token(const tp_cache *cache, int64_t layer, const tp__kv_slot *slot, const way *w, const tp_cache_rows *rows,
+                       int64_t row, const tp__kv_rotation *rotation, int64_t token) {
     char *scales = w->scales.data != NULL ? tp__kv_row(cache, slot, &w->scales, token) : NULL;
-    double loss = put_token(w, rows, row, turn, tp__kv_row(cache, slot, &w->to, token), scales);
-    uint64_t bits;
-    memcpy(&bits, &loss, sizeof bits);
-    uint_fast64_t max = atomic_load_explicit(cache->loss, memory_order_relaxed);
-    while (bits > max && !atomic_compare_exchange_weak_explicit(cache->loss, &max, bits, memory_order_relaxed,
-                                                                 memory_order_relaxed)) {
-    }
+    const lost sum = put_token(w, rows, row, rotation, tp__kv_row(cache, slot, &w->to, token), scales);
+    tp__kv_raise_loss(cache, layer, sum.greatest);
+    if (sum.infinite > 0) __atomic_fetch_add(cache->infinite, sum.infinite, __ATOMIC_RELAXED);
+}
+
+/* Of several layers' positions the least is kept, so that none of them is held against more than it was given. */
+static void place(const tp_cache *cache, const tp__kv_slot *slot, int64_t token, int64_t position) {
+    int64_t *kept = tp__kv_position(cache, slot, token);
+    if (position != TP__KV_NOWHERE && (*kept == TP__KV_NOWHERE || position < *kept)) *kept = position;
 }
 
 /* q goes to where it comes from. */
@@ -132,21 +146,20 @@ static void append(const tp_cache *cache, int64_t layer, const tp_cache_rows *ro
     const way k = {&rows->k, rows->rotary, rows->k_norm, is->pool[TP__KV_K], is->pool[TP__KV_K_SCALES], is->is.k_scale};
     const way v = {&rows->v, NULL, NULL, is->pool[TP__KV_V], is->pool[TP__KV_V_SCALES], is->is.v_scale};
     const way q = way_of_q(rows, is->is.head_dim_qk);
-    const int turns_q = rows->q.data != NULL && (rows->rotary != NULL || rows->q_norm != NULL);
-    tp__kv_turn turn;
+    const int rotates_q = rows->q.data != NULL && (rows->rotary != NULL || rows->q_norm != NULL);
+    tp__kv_rotation rotation;
     for (int64_t i = 0, row = 0; i < rows->count; i++) {
         tp__kv_slot *slot = tp__kv_find(cache, rows->sequences[i]);
-        int64_t length = 0, position = -1;
+        int64_t length = 0;
         if (rows->rotary != NULL && rows->cosines == NULL)
             length = tp__kv_current_length(rows, all, row, slot->filled[layer], rows->tokens[i]);
         for (int64_t n = 0; n < rows->tokens[i]; n++, row++) {
             int64_t token = slot->filled[layer]++;
-            if (rows->rotary != NULL) position = tp__kv_angles(&turn, rows, all, row, token, length);
-            keep_token(cache, slot, &k, rows, row, &turn, token);
-            if (v.to.data != NULL) keep_token(cache, slot, &v, rows, row, &turn, token);
-            if (turns_q) put_token(&q, rows, row, &turn, (char *)rows->q.data + row * q.to.token, NULL);
+            if (rows->rotary != NULL) place(cache, slot, token, tp__kv_angles(&rotation, rows, all, row, token, length));
+            keep_token(cache, layer, slot, &k, rows, row, &rotation, token);
+            if (v.to.data != NULL) keep_token(cache, layer, slot, &v, rows, row, &rotation, token);
+            if (rotates_q) put_token(&q, rows, row, &rotation, (char *)rows->q.data + row * q.to.token, NULL);
         }
-        if (position >= 0 && slot->filled[layer] > slot->placed) slot->placed = slot->filled[layer], slot->position = position;
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache is one block of memory: this struct, layers, slots, tables, pages' holders, and then the pools, one of k and one of v
- * for each layer. layout.c lays it out, pages.c hands pages out, sequences.c moves them between slots, and append.c and copy.c
- * write and read rows.
+ * A cache is one block of memory: this struct, layers, slots, tables, pages' holders, positions of tokens, and then the pools,
+ * one of k and one of v for each layer. layout.c lays it out, pages.c hands pages out, sequences.c moves them between slots, and
+ * append.c and copy.c write and read rows.
  *
  * Which tokens of a page may be written without a lock: those of the one slot that holds it, and of a page that several hold,
  * those behind everything that was shared. share() takes tokens that every layer has, append() writes only tokens that its layer
@@ -42,7 +42,6 @@ typedef struct tp__kv_slot {
     int64_t generation;           /* sequences that it has had */
     int64_t length;               /* changes under the lock; its user may read it without */
     int64_t *filled;              /* [layers] tokens that a layer has */
-    int64_t placed, position;     /* how many tokens had been rotated, and the position of the last of them; 0: none is known */
     int32_t listed, copies;       /* within one call: named before; needs a copy of its last page */
 } tp__kv_slot;
 
@@ -59,9 +58,14 @@ struct tp_cache {
     int32_t *holders; /* [pages] slots whose table has the page; 0: free */
     uint64_t *taken;  /* a bit a page */
     int64_t *counts;  /* the three below, which functions on a const cache raise too */
-    atomic_uint_fast64_t *loss; /* without the lock: the bits of the greatest, which are ordered as it is */
     int64_t free_pages;
+    /* without it: raised by whoever appends, read by anybody */
+    double *losses;    /* [layers] the greatest of rows whose values are finite */
+    int64_t *infinite; /* rows that had a value that is not */
+    /* without it, as rows are */
+    int64_t *positions; /* [pages][page_size] of tokens, the least that a layer was given; TP__KV_NOWHERE: not known */
 };
+#define TP__KV_NOWHERE ((int64_t)-1)
 enum { TP__KV_OPEN = 0, TP__KV_COPIED = 1, TP__KV_REFUSALS = 2, TP__KV_COUNTS = 3 };
 
 static inline int64_t tp__kv_pages(const tp_cache *cache, int64_t tokens) {
@@ -87,6 +91,27 @@ static inline int64_t tp__kv_page(const tp_cache *cache, const tp__kv_slot *slot
 static inline char *tp__kv_row(const tp_cache *cache, const tp__kv_slot *slot, const tp__kv_pool *pool, int64_t token) {
     int64_t size = cache->options.page_size;
     return pool->data + tp__kv_page(cache, slot, token / size) * pool->page + token % size * pool->token;
+}
+
+static inline int64_t *tp__kv_position(const tp_cache *cache, const tp__kv_slot *slot, int64_t token) {
+    int64_t size = cache->options.page_size;
+    return &cache->positions[tp__kv_page(cache, slot, token / size) * size + token % size];
+}
+
+/* The last position that is known in front of this token; 0: there is none. */
+int64_t tp__kv_last_position(const tp_cache *cache, const tp__kv_slot *slot, int64_t token);
+
+static inline double tp__kv_loss(const tp_cache *cache, int64_t layer) {
+    double loss;
+    __atomic_load(&cache->losses[layer], &loss, __ATOMIC_RELAXED);
+    return loss;
+}
+
+static inline void tp__kv_raise_loss(const tp_cache *cache, int64_t layer, double loss) {
+    double greatest = tp__kv_loss(cache, layer);
+    while (loss > greatest &&
+           !__atomic_compare_exchange(&cache->losses[layer], &greatest, &loss, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
 }
 
 /* NULL: not open. */

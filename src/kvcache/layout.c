@@ -139,11 +139,13 @@ static tp_cache *lay_out(const tp_cache_options *o, tp__arena *arena, int64_t pa
     cache->holders = TP_TAKE(arena, int32_t, pages);
     cache->taken = TP_TAKE(arena, uint64_t, pages / 64 + 1);
     cache->counts = TP_TAKE(arena, int64_t, TP__KV_COUNTS);
-    cache->loss = TP_TAKE(arena, atomic_uint_fast64_t, 1);
+    cache->losses = TP_TAKE(arena, double, o->layer_count);
+    cache->infinite = TP_TAKE(arena, int64_t, 1);
     if (arena->base != NULL) {
         memset(cache->layers, 0, (size_t)(arena->base + arena->used - (char *)cache->layers));
         for (int64_t i = 0; i < o->sequences; i++) cache->slots[i].filled = filled + i * o->layer_count;
     }
+    cache->positions = TP_TAKE(arena, int64_t, tp__times(pages, o->page_size)); /* tp_cache_extend sets them */
     for (int64_t i = 0; i < o->layer_count; i++) {
         tp__kv_layer layer = layer_of(o, i);
         for (int part = 0; part < TP__KV_POOLS; part++)

@@ -55,8 +55,9 @@ static tp_cache_stats stats_of(const tp_cache *cache) {
     s.sequences = cache->counts[TP__KV_OPEN];
     s.pages_copied = cache->counts[TP__KV_COPIED];
     s.refusals = cache->counts[TP__KV_REFUSALS];
-    uint64_t loss = atomic_load_explicit(cache->loss, memory_order_relaxed);
-    memcpy(&s.loss, &loss, sizeof s.loss);
+    for (int64_t i = 0; i < cache->options.layer_count; i++) s.finite_loss = fmax(s.finite_loss, tp__kv_loss(cache, i));
+    s.rows_not_finite = __atomic_load_n(cache->infinite, __ATOMIC_RELAXED);
+    s.loss = s.rows_not_finite > 0 ? INFINITY : s.finite_loss;
     look(cache, &s);
     pthread_mutex_unlock(cache->lock);
     return s;
@@ -69,6 +70,8 @@ tp_status tp_cache_stats_read_sized(const tp_cache *cache, tp_cache_stats *stats
     tp__struct_out(stats, size, &now, sizeof now);
     return TP_OK;
 }
+
+enum { CACHES = 64 }; /* whose figures lie on the stack */
 
 #define FIGURE(field) offsetof(tp_cache_stats, field)
 static const struct {
@@ -88,6 +91,8 @@ static const struct {
     {"tileproof_cache_pages_copied_total", "counter", "Pages copied because a sequence went on in a shared one.",
      FIGURE(pages_copied)},
     {"tileproof_cache_refusals_total", "counter", "Calls refused because too few pages or slots were free.", FIGURE(refusals)},
+    {"tileproof_cache_rows_not_finite_total", "counter", "Rows of quantised layers appended with a value that is not finite.",
+     FIGURE(rows_not_finite)},
 };
 
 static void put_name(tp__emit *e, const tp_cache *cache, const char *name) {
@@ -99,24 +104,54 @@ static void put_name(tp__emit *e, const tp_cache *cache, const char *name) {
     tp__emit_text(e, "}");
 }
 
-tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie) {
-    TP__IN_DEFAULT_FENV; /* numbers are printed by the rounding mode */
-    if (cache == NULL || write == NULL) return TP_INVALID;
-    tp__emit e = {write, cookie, 0, 0};
-    tp_cache_stats now = stats_of(cache);
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
-        int64_t figure;
-        memcpy(&figure, (const char *)&now + families[i].offset, sizeof figure);
-        tp__emit_head(&e, families[i].name, families[i].type, families[i].help);
-        put_name(&e, cache, families[i].name);
-        tp__emit_text(&e, " %lld\n", (long long)figure);
-    }
-    tp__emit_head(&e, "tileproof_cache_loss", "gauge", "Of quantised layers, the greatest error of an appended element, relative "
-                                                       "to the greatest of its row.");
-    put_name(&e, cache, "tileproof_cache_loss");
-    if (now.loss < INFINITY)
-        tp__emit_text(&e, " %.9g\n", now.loss);
+static void put_loss(tp__emit *e, const tp_cache *cache, const char *name, double loss) {
+    put_name(e, cache, name);
+    if (loss < INFINITY)
+        tp__emit_text(e, " %.9g\n", loss);
     else
-        tp__emit_text(&e, " +Inf\n");
-    return e.failed ? TP_INVALID : TP_OK;
+        tp__emit_text(e, " +Inf\n");
+}
+
+/* A family's samples stand together under one head. */
+static void put_families(tp__emit *e, const tp_cache *const *caches, const tp_cache_stats *now, int64_t count) {
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        tp__emit_head(e, families[i].name, families[i].type, families[i].help);
+        for (int64_t c = 0; c < count; c++) {
+            int64_t figure;
+            memcpy(&figure, (const char *)&now[c] + families[i].offset, sizeof figure);
+            put_name(e, caches[c], families[i].name);
+            tp__emit_text(e, " %lld\n", (long long)figure);
+        }
+    }
+    tp__emit_head(e, "tileproof_cache_loss", "gauge",
+                  "Of quantised layers, the greatest error of an appended element, relative "
+                  "to the greatest of its row.");
+    for (int64_t c = 0; c < count; c++) put_loss(e, caches[c], "tileproof_cache_loss", now[c].loss);
+    tp__emit_head(e, "tileproof_cache_finite_loss", "gauge", "The same without rows in which a value is not finite.");
+    for (int64_t c = 0; c < count; c++) put_loss(e, caches[c], "tileproof_cache_finite_loss", now[c].finite_loss);
+}
+
+tp_status tp_cache_metrics_write_all(const tp_cache *const *caches, int64_t count, tp_write write, void *cookie,
+                                     tp_error *error) {
+    TP__IN_DEFAULT_FENV; /* numbers are printed by the rounding mode */
+    tp_cache_stats now[CACHES];
+    TP_REQUIRE(caches != NULL && write != NULL, error, TP_INVALID, "%s is NULL", caches == NULL ? "caches" : "write");
+    TP_REQUIRE(count >= 1 && count <= CACHES, error, TP_INVALID, "count is %lld: it must be in 1..%d", (long long)count, CACHES);
+    for (int64_t i = 0; i < count; i++) {
+        TP_REQUIRE(caches[i] != NULL, error, TP_INVALID, "caches[%lld] is NULL", (long long)i);
+        for (int64_t j = 0; j < i; j++)
+            TP_REQUIRE(strcmp(caches[i]->name, caches[j]->name) != 0, error, TP_INVALID,
+                       "caches[%lld] and caches[%lld] are both named \"%s\": their series would be the same; "
+                       "tp_cache_options.name tells them apart",
+                       (long long)j, (long long)i, caches[i]->name);
+    }
+    tp__emit e = {write, cookie, 0, 0};
+    for (int64_t i = 0; i < count; i++) now[i] = stats_of(caches[i]);
+    put_families(&e, caches, now, count);
+    TP_REQUIRE(!e.failed, error, TP_INVALID, "write said stop: the text is not whole");
+    return TP_OK;
+}
+
+tp_status tp_cache_metrics_write(const tp_cache *cache, tp_write write, void *cookie) {
+    return tp_cache_metrics_write_all(&cache, 1, write, cookie, NULL);
 }

@@ -18,10 +18,18 @@ static void position_of(const tp_cache_rows *rows, int64_t all, int64_t row, int
     for (int i = 0; i < 3; i++) position[i] = rows->positions != NULL ? rows->positions[i * step + row] : token;
 }
 
+int64_t tp__kv_last_position(const tp_cache *cache, const tp__kv_slot *slot, int64_t token) {
+    while (token > 0) {
+        int64_t position = *tp__kv_position(cache, slot, --token);
+        if (position != TP__KV_NOWHERE) return position;
+    }
+    return 0;
+}
+
 /* The rows of one sequence begin at `row` of all. */
-static tp_status check_positions(const tp__kv_slot *slot, int64_t layer, const tp_cache_rows *rows, int64_t all, int64_t row,
-                                 int64_t tokens, tp_error *error) {
-    int64_t token = slot->filled[layer], last = token > 0 && token == slot->placed ? slot->position : 0;
+static tp_status check_positions(const tp_cache *cache, const tp__kv_slot *slot, int64_t layer, const tp_cache_rows *rows,
+                                 int64_t all, int64_t row, int64_t tokens, tp_error *error) {
+    int64_t token = slot->filled[layer], last = tokens > 0 ? tp__kv_last_position(cache, slot, token) : 0;
     for (int64_t n = 0; n < tokens; n++) {
         int64_t position[3];
         position_of(rows, all, row + n, token + n, position);
@@ -50,7 +58,7 @@ static tp_status check_rotary(const tp_cache *cache, int64_t layer, const tp_cac
     TP_REQUIRE(rows->cosines == NULL || rows->positions == NULL, error, TP_INVALID,
                "rows.positions are given beside cosines and sines: one of them must go");
     for (int64_t i = 0; i < rows->count && rows->cosines == NULL; row += rows->tokens[i++])
-        TP_TRY(check_positions(tp__kv_find(cache, rows->sequences[i]), layer, rows, all, row, rows->tokens[i], error));
+        TP_TRY(check_positions(cache, tp__kv_find(cache, rows->sequences[i]), layer, rows, all, row, rows->tokens[i], error));
     return TP_OK;
 }
 
@@ -70,7 +78,7 @@ static tp_status check_q(const tp__kv_layer *is, const tp_cache_rows *rows, int6
     return tp__region_check_disjoint(&out, &in[1], error);
 }
 
-tp_status tp__kv_check_turn(const tp_cache *cache, int64_t layer, const tp_cache_rows *rows, int64_t all, tp_error *error) {
+tp_status tp__kv_check_rotation(const tp_cache *cache, int64_t layer, const tp_cache_rows *rows, int64_t all, tp_error *error) {
     const struct {
         const char *name;
         const void *data;
@@ -108,16 +116,17 @@ int64_t tp__kv_current_length(const tp_cache_rows *rows, int64_t all, int64_t ro
     return greatest + 1;
 }
 
-int64_t tp__kv_angles(tp__kv_turn *turn, const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token, int64_t length) {
+int64_t tp__kv_angles(tp__kv_rotation *rotation, const tp_cache_rows *rows, int64_t all, int64_t row, int64_t token,
+                      int64_t length) {
     int64_t position[3];
     if (rows->cosines != NULL) {
-        turn->cosines = rows->cosines + row * rows->rotary->pairs;
-        turn->sines = rows->sines + row * rows->rotary->pairs;
-        return -1;
+        rotation->cosines = rows->cosines + row * rows->rotary->pairs;
+        rotation->sines = rows->sines + row * rows->rotary->pairs;
+        return TP__KV_NOWHERE;
     }
     position_of(rows, all, row, token, position);
-    tp__rope_angles(rows->rotary, length, position, turn->room[0], turn->room[1]);
-    turn->cosines = turn->room[0];
-    turn->sines = turn->room[1];
+    tp__rope_angles(rows->rotary, length, position, rotation->scratch[0], rotation->scratch[1]);
+    rotation->cosines = rotation->scratch[0];
+    rotation->sines = rotation->scratch[1];
     return position[0];
 }

@@ -81,8 +81,6 @@ tp_status tp_cache_share(tp_cache *cache, int64_t from, int64_t tokens, int64_t 
     pthread_mutex_unlock(cache->lock);
     if (status != TP_OK) return status;
     for (int64_t i = 0; i < cache->options.layer_count; i++) slot->filled[i] = tokens;
-    slot->placed = old->placed == tokens ? tokens : 0;
-    slot->position = old->position;
     return TP_OK;
 }
 
@@ -94,6 +92,8 @@ tp_status tp_cache_fork(tp_cache *cache, int64_t from, int64_t *sequence, tp_err
 
 /* The tokens that the slot has in this page, to its copy. */
 static void copy_page(const tp_cache *cache, int64_t from, int64_t to, int64_t tokens) {
+    const int64_t size = cache->options.page_size;
+    memcpy(&cache->positions[to * size], &cache->positions[from * size], (size_t)tokens * sizeof *cache->positions);
     for (int64_t i = 0; i < cache->options.layer_count; i++)
         for (int part = 0; part < TP__KV_POOLS; part++) {
             const tp__kv_pool *pool = &cache->layers[i].pool[part];
@@ -145,6 +145,7 @@ static void grow(tp_cache *cache, tp__kv_slot *slot, int64_t tokens) {
             shared = -1;
         }
     }
+    for (int64_t n = 0; n < tokens; n++) *tp__kv_position(cache, slot, slot->length + n) = TP__KV_NOWHERE;
     set_length(cache, slot, slot->length + tokens);
 }
 
@@ -190,7 +191,6 @@ static void cut(tp_cache *cache, tp__kv_slot *slot, int64_t tokens) {
     }
     set_length(cache, slot, tokens);
     for (int64_t i = 0; i < cache->options.layer_count; i++) slot->filled[i] = tp__min(slot->filled[i], tokens);
-    if (slot->placed > tokens) slot->placed = 0;
 }
 
 tp_status tp_cache_truncate(tp_cache *cache, int64_t sequence, int64_t tokens, tp_error *error) {

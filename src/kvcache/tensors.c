@@ -79,6 +79,7 @@ tp_status tp_cache_tensors(const tp_cache *cache, int64_t layer, int64_t first, 
         tensors->v_scales = is->is.latent ? tensors->k_scales
                                           : scales_of(&is->pool[TP__KV_V_SCALES], is->is.v_scales, &is->is.v_scale);
     }
+    if (TP_HAS(tensors, kv_loss)) tensors->kv_loss = quantised ? &cache->losses[layer] : NULL;
     tensors->k_pages = (const char *)cache->table + first * cache->capacity.page_slots * index;
     tensors->v_pages = NULL;
     tensors->kv_lens = (const char *)cache->lens + first * index;

@@ -2,6 +2,7 @@
 /* The tensors of one call: their defaults, where a sequence lies, and what every run checks. */
 #include "problem/sequence.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/structs.h"
@@ -221,6 +222,17 @@ static tp_status check_places(const tp_tensors *t, int device, tp_error *error) 
     return TP_OK;
 }
 
+/* Other threads may raise it. */
+static tp_status check_loss(const tp_tensors *t, tp_error *error) {
+    double loss = 0;
+    TP_REQUIRE((uintptr_t)t->kv_loss % sizeof loss == 0, error, TP_INVALID,
+               "kv_loss is %p: it must be aligned to a double of 8 bytes", (const void *)t->kv_loss);
+    if (t->kv_loss != NULL) __atomic_load(t->kv_loss, &loss, __ATOMIC_RELAXED);
+    TP_REQUIRE(loss >= 0 && isfinite(loss), error, TP_INVALID,
+               "*kv_loss is %g: it must be finite and not negative; kv_loss NULL says nothing", loss);
+    return TP_OK;
+}
+
 tp_status tp__tensors_check(const tp_problem *problem, const tp_tensors *tensors, tp_error *error) {
     return tp__tensors_check_on(problem, tensors, TP_CPU, error);
 }
@@ -232,6 +244,7 @@ tp_status tp__tensors_check_on(const tp_problem *problem, const tp_tensors *tens
     TP_REQUIRE(t->index_type == TP_I32 || t->index_type == TP_I64, error, TP_INVALID,
                "index_type is %d: it must be TP_I32 (0) or TP_I64 (1)", t->index_type);
     TP_TRY(tp__tags_check(t->tags, error));
+    TP_TRY(check_loss(t, error));
     TP_REQUIRE(t->batch >= 0 && t->batch <= problem->batch, error, TP_INVALID,
                "batch is %lld: it must be in 0..%lld, the problem's batch", (long long)t->batch,
                (long long)problem->batch);

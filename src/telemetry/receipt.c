@@ -132,6 +132,7 @@ void tp__receipt_begin(tp_receipt *receipt, const tp_problem *problem, const tp_
     receipt->arithmetic = decision->arithmetic;
     if (problem->k_scales != 0) receipt->lossy |= 1 << problem->k_dtype;
     if (problem->v_scales != 0) receipt->lossy |= 1 << problem->v_dtype;
+    if (tensors->kv_loss != NULL) __atomic_load(tensors->kv_loss, &receipt->kv_loss, __ATOMIC_RELAXED);
 }
 
 void tp__receipt_fill(tp_receipt *receipt, const tp_problem *problem, const tp_tensors *tensors,

@@ -31,7 +31,9 @@ static void write_text(tp__emit *e, const tp_receipt *r) {
     if (on_device(r)) tp__emit_text(e, "device           %s\n", r->device);
     if (r->status != TP_OK) tp__emit_text(e, "status           %s\n", tp_status_name((tp_status)r->status));
     char loss[48];
-    tp__emit_text(e, "numerics         %s, %s\n", r->numerics_id, loss_of(r, loss));
+    tp__emit_text(e, "numerics         %s, %s", r->numerics_id, loss_of(r, loss));
+    if (r->kv_loss != 0) tp__emit_text(e, ", loss %.3g", r->kv_loss);
+    tp__emit_text(e, "\n");
     const char *function;
     int64_t calls;
     for (int i = 0; tp_receipt_function(r, i, &function, &calls); i++)
@@ -67,6 +69,7 @@ static void write_json(tp__emit *e, const tp_receipt *r) {
     tp__json_bool(e, "lossy", r->lossy);
     char loss[48];
     tp__json_string(e, "stored", loss_of(r, loss));
+    if (r->kv_loss != 0) tp__json_number(e, "kv_loss", r->kv_loss);
     tp__json_bool(e, "rewrite_padded_v", (r->rewrites & TP_REWRITE_PADDED_V) != 0);
     tp__json_open(e, "functions", '{');
     const char *function;

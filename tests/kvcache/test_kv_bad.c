@@ -333,6 +333,24 @@ static void buffers_of_strangers(void **state) {
     assert_int_equal(tp_cache_copy_in(h.cache, to, buffer, bytes, NULL), TP_OK);
     h.b.length = 20;
     kv_verify(h.cache, &h.b);
+    /* behind the rows, positions and losses: any bits are taken or refused, and rows stay what they are */
+    const int64_t behind = bytes - 11 * (int64_t)sizeof(int64_t) - KV_LAYERS * (int64_t)sizeof(double);
+    int taken = 0, refused = 0;
+    for (int64_t i = behind; i < bytes; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            assert_int_equal(tp_cache_truncate(h.cache, to, 9, NULL), TP_OK);
+            buffer[i] ^= (char)(1 << bit);
+            tp_error error = TP_ERROR_INIT;
+            tp_status status = tp_cache_copy_in(h.cache, to, buffer, bytes, &error);
+            if (status == TP_OK)
+                taken++, kv_verify(h.cache, &h.b);
+            else if (status != TP_INVALID || strncmp(error.text, "buffer's ", 9) != 0)
+                fail_msg("byte %d: %s", (int)i, error.text);
+            else
+                refused++;
+            buffer[i] ^= (char)(1 << bit);
+        }
+    assert_true(taken > 0 && refused > 0);
     free(buffer);
     tp_cache_destroy(h.cache);
 }

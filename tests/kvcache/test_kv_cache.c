@@ -143,7 +143,7 @@ static void pages_stay_together(void **state) {
     uint64_t random = 1;
     int64_t sequences[SEQUENCES] = {0}, ends[SEQUENCES], tokens[SEQUENCES], open[SEQUENCES], neighbours = 0, breaks = 0, used = 0;
     options.layers = &layer, options.layer_count = 1, options.sequences = SEQUENCES, options.sequence_tokens = 2000;
-    options.bytes = 146000;
+    options.bytes = 564000; /* most of them positions: a token is two bytes */
     tp_cache *cache = make(&options);
     assert_true(stats_of(cache).pages > PAGES);
     for (int step = 0; step < STEPS; step++) {
@@ -287,9 +287,9 @@ static void attention_reads_it(void **state) {
                 for (int64_t n = 0; n < m->length; n++)
                     for (int64_t h = 0; h < is->kv_heads; h++) {
                         float row[KV_ROW];
-                        kv_stored(layer, 0, m->stamps[n], h, row);
+                        kv_stored(layer, 0, m, n, h, row);
                         memcpy(keys + (n * is->kv_heads + h) * is->head_dim_qk, row, (size_t)is->head_dim_qk * sizeof *row);
-                        kv_stored(layer, !is->latent, m->stamps[n], h, row);
+                        kv_stored(layer, !is->latent, m, n, h, row);
                         memcpy(values + (n * is->kv_heads + h) * is->head_dim_v, row, (size_t)is->head_dim_v * sizeof *row);
                     }
                 tp_tensors p;
@@ -360,10 +360,13 @@ static void metrics_are_prometheus_text(void **state) {
         "# TYPE tileproof_cache_refusals_total counter\n",
         "_refusals_total{cache=\"a \\\"main\\\" one\"} 2\n",
         "# TYPE tileproof_cache_loss gauge\ntileproof_cache_loss{cache=\"a \\\"main\\\" one\"} 0.0",
+        "# TYPE tileproof_cache_finite_loss gauge\ntileproof_cache_finite_loss{cache=\"a \\\"main\\\" one\"} 0.0",
+        "# TYPE tileproof_cache_rows_not_finite_total counter\n"
+        "tileproof_cache_rows_not_finite_total{cache=\"a \\\"main\\\" one\"} 0\n",
     };
     for (int i = 0; i < COUNT(lines); i++)
         if (times_in(out->text, lines[i]) != 1) fail_msg("not there once: %s in %s", lines[i], out->text);
-    assert_int_equal(lines_of(out->text), 3 * 13);
+    assert_int_equal(lines_of(out->text), 3 * 15);
     *out = (sink){.stop_at = 3};
     assert_int_equal(tp_cache_metrics_write(cache, collect, out), TP_INVALID);
     assert_int_equal(out->pieces, 3);
@@ -377,10 +380,67 @@ static void metrics_are_prometheus_text(void **state) {
     free(out);
 }
 
+/* Several caches are one text: each family has one head, and a line for each of them. */
+static void metrics_of_several_caches(void **state) {
+    (void)state;
+    enum { CACHES = 65 };
+    tp_error error = TP_ERROR_INIT;
+    tp_cache_options options = kv_options(8, TP_CACHE_NHD, TP_I32, 2, 3);
+    const tp_cache *caches[CACHES];
+    tp_cache *made[3];
+    static const char *const names[3] = {"self", NULL, "cross"};
+    for (int i = 0; i < 3; i++) {
+        options.name = names[i];
+        caches[i] = made[i] = make(&options);
+    }
+    kv_model a = open_one(made[2]);
+    GOOD(kv_grow(made[2], &a, 12, 1, &error));
+    sink *out = sink_new();
+    GOOD(tp_cache_metrics_write_all(caches, 3, collect, out, &error));
+    static const char *const lines[] = {
+        "# TYPE tileproof_cache_tokens gauge\ntileproof_cache_tokens{cache=\"self\"} 0\ntileproof_cache_tokens 0\n"
+        "tileproof_cache_tokens{cache=\"cross\"} 12\n",
+        "\ntileproof_cache_loss{cache=\"self\"} 0\ntileproof_cache_loss 0\ntileproof_cache_loss{cache=\"cross\"} 0.0",
+        "\ntileproof_cache_finite_loss{cache=\"self\"} 0\ntileproof_cache_finite_loss "
+        "0\ntileproof_cache_finite_loss{cache=\"cross\"} 0.0",
+    };
+    for (int i = 0; i < COUNT(lines); i++)
+        if (times_in(out->text, lines[i]) != 1) fail_msg("not there once: %s in %s", lines[i], out->text);
+    assert_int_equal(lines_of(out->text), 5 * 15);
+    *out = (sink){.stop_at = 40};
+    assert_int_equal(tp_cache_metrics_write_all(caches, 3, collect, out, &error), TP_INVALID);
+    assert_string_equal(error.text, "write said stop: the text is not whole");
+    *out = (sink){.stop_at = 0};
+    for (int i = 3; i < CACHES; i++) caches[i] = caches[0];
+    const struct {
+        const tp_cache *const *caches;
+        int64_t count;
+        tp_write write;
+        const char *says;
+    } wrong[] = {{NULL, 1, collect, "caches is NULL"},
+                 {caches, 1, NULL, "write is NULL"},
+                 {caches, 0, collect, "count is 0: it must be in 1..64"},
+                 {caches, 65, collect, "count is 65: it must be in 1..64"},
+                 {caches, 4, collect,
+                  "caches[0] and caches[3] are both named \"self\": their series would be the same; "
+                  "tp_cache_options.name tells them apart"}};
+    for (int i = 0; i < COUNT(wrong); i++) {
+        assert_int_equal(tp_cache_metrics_write_all(wrong[i].caches, wrong[i].count, wrong[i].write, out, &error), TP_INVALID);
+        assert_string_equal(error.text, wrong[i].says);
+    }
+    caches[1] = NULL;
+    assert_int_equal(tp_cache_metrics_write_all(caches, 2, collect, out, &error), TP_INVALID);
+    assert_string_equal(error.text, "caches[1] is NULL");
+    assert_int_equal(out->pieces, 0); /* refused before anything was written */
+    for (int i = 0; i < 3; i++) tp_cache_destroy(made[i]);
+    free(out);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_capacity_is_said_first), cmocka_unit_test(pages_are_neighbours),
-                                       cmocka_unit_test(pages_stay_together),        cmocka_unit_test(copies_on_write),
-                                       cmocka_unit_test(attention_reads_it),         cmocka_unit_test(copies_move_between_caches),
-                                       cmocka_unit_test(metrics_are_prometheus_text)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_capacity_is_said_first),  cmocka_unit_test(pages_are_neighbours),
+        cmocka_unit_test(pages_stay_together),         cmocka_unit_test(copies_on_write),
+        cmocka_unit_test(attention_reads_it),          cmocka_unit_test(copies_move_between_caches),
+        cmocka_unit_test(metrics_are_prometheus_text), cmocka_unit_test(metrics_of_several_caches)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

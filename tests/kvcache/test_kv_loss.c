@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What append loses in a quantised layer, element by element; rows of zeros, infinities and NaN; the greatest loss in stats. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/call.h"
@@ -77,10 +78,33 @@ static tp_cache *make(int layout, int64_t *sequence, int64_t tokens) {
     return cache;
 }
 
-static double loss_of(const tp_cache *cache) {
+static tp_cache_stats stats_of(const tp_cache *cache) {
     tp_cache_stats stats;
     assert_int_equal(tp_cache_stats_read(cache, &stats, NULL), TP_OK);
-    return stats.loss;
+    return stats;
+}
+
+static double loss_of(const tp_cache *cache) {
+    return stats_of(cache).loss;
+}
+
+/* A layer's own, as calls find it. */
+static const double *kv_loss(const tp_cache *cache, int layer, tp_tensors *t) {
+    tp_problem problem;
+    tp_problem_init(&problem);
+    tp_tensors_init(t, &problem, NULL, NULL, NULL, NULL);
+    assert_int_equal(tp_cache_tensors(cache, layer, 0, 1, t, NULL), TP_OK);
+    return t->kv_loss;
+}
+
+static int gather(void *cookie, const char *bytes, size_t size) {
+    strncat(cookie, bytes, size);
+    return 0;
+}
+
+static void write_to(const tp_receipt *receipt, tp_format format, char *text) {
+    text[0] = '\0';
+    assert_int_equal(tp_receipt_write(receipt, format, gather, text), TP_OK);
 }
 
 static float number(int64_t i, int64_t token) {
@@ -93,7 +117,8 @@ static void elements_keep_their_bounds(void **state) {
     for (int run = 0; run < 6; run++) {
         const int dtype = (int[]){TP_F32, TP_F16, TP_BF16}[run % 3];
         int64_t sequence;
-        double greatest_loss = 0;
+        double greatest_loss = 0, loss_of_layers[LAYERS] = {0};
+        tp_tensors t;
         tp_cache *cache = make(run / 3, &sequence, TOKENS);
         assert_true(loss_of(cache) == 0);
         for (int layer = 0; layer < LAYERS; layer++) {
@@ -120,12 +145,17 @@ static void elements_keep_their_bounds(void **state) {
                                      scales[x]);
                         most = fmax(most, fabs(given)), off = fmax(off, fabs(given - values[x]));
                     }
-                    greatest_loss = fmax(greatest_loss, most > 0 ? off / most : 0);
+                    loss_of_layers[layer] = fmax(loss_of_layers[layer], most > 0 ? off / most : 0);
                 }
+            greatest_loss = fmax(greatest_loss, loss_of_layers[layer]);
         }
+        for (int layer = 0; layer < LAYERS; layer++)
+            if (*kv_loss(cache, layer, &t) != loss_of_layers[layer])
+                fail_msg("layer %d: a loss of %g, not %g", layer, *t.kv_loss, loss_of_layers[layer]);
         /* the greatest is of values beyond what the tensor's scale of v holds, 1.75, whose greatest is 4 at most */
         if (loss_of(cache) != greatest_loss || !(greatest_loss > 0.5 && greatest_loss <= 1 - 1.75 / 4))
             fail_msg("a loss of %g, not %g", loss_of(cache), greatest_loss);
+        assert_true(stats_of(cache).finite_loss == greatest_loss && stats_of(cache).rows_not_finite == 0);
         tp_cache_destroy(cache);
     }
 }
@@ -139,6 +169,8 @@ static void special_rows(void **state) {
             const float value = (float[]){0, NAN, INFINITY, -INFINITY}[special];
             const int64_t heads = layers[layer].kv_heads;
             int64_t sequence;
+            double others = 0;
+            tp_tensors t;
             tp_cache *cache = make(TP_CACHE_HND, &sequence, 2);
             memset(rows, 0, sizeof rows);
             for (int part = 0; part < 2 && special; part++) {
@@ -156,16 +188,139 @@ static void special_rows(void **state) {
                     for (int64_t x = 0; x < DIM; x++) {
                         int blocks = kind == TP_SCALES_GROUP || kind == TP_SCALES_Q8_0;
                         int spoilt = special && row == heads && (codes == TP_E4M3 ? x == 40 : blocks ? x >= GROUP : 1);
+                        if (!special || row != heads)
+                            others = fmax(others, special ? fabs((double)rows[part][row * DIM + x] - values[x]) : 0);
                         if (spoilt != !!isnan(values[x]) || (!special && values[x] != 0))
                             fail_msg("layer %d, part %d, special %d, row %d, element %d: %g", layer, part, special, (int)row,
                                      (int)x, values[x]);
                     }
                 }
+            /* rows beside it are still measured, and such rows are counted */
+            tp_cache_stats stats = stats_of(cache);
+            assert_int_equal(stats.rows_not_finite, special ? 2 - layers[layer].latent : 0);
+            assert_true(stats.finite_loss == *kv_loss(cache, layer, &t) && stats.finite_loss < 1);
+            assert_true((stats.finite_loss > 0) == (others > 0));
             tp_cache_destroy(cache);
         }
 }
 
+/* The loss of the layer that a call reads is on its receipt, as it is then: in the struct, in its text and in its JSON. */
+static void receipts_say_it(void **state) {
+    (void)state;
+    enum { Q_HEADS = 4 };
+    static float rows[2][TOKENS * HEADS * DIM], q[Q_HEADS * DIM], o[Q_HEADS * DIM];
+    static char text[1 << 14];
+    int64_t sequence, more = 1;
+    double before = 0;
+    tp_problem problem;
+    tp_tensors t;
+    tp_error error = TP_ERROR_INIT;
+    tp_cache *cache = make(TP_CACHE_NHD, &sequence, 3);
+    for (int64_t i = 0; i < 3 * HEADS * DIM; i++) rows[0][i] = rows[1][i] = i % DIM == 0 ? 127 : i % DIM == 9 ? 0.25f : 1;
+    append(cache, sequence, 0, TP_F32, rows[0], rows[1], 3);
+    append(cache, sequence, 1, TP_F32, rows[0], rows[1], 3);
+    tp_problem_init(&problem);
+    problem.q_heads = Q_HEADS, problem.q_len = 1, problem.q_dtype = problem.o_dtype = TP_F32;
+    for (int step = 0; step < 3; step++) {
+        tp_receipt receipt;
+        tp_receipt_init(&receipt);
+        if (step == 1) { /* a greater one, after the tensors were asked for */
+            for (int64_t i = 0; i < HEADS * DIM; i++) rows[0][i] = 127.5f * (float)(i % DIM == 0 ? 2 : 1);
+            assert_int_equal(tp_cache_extend(cache, 1, &sequence, &more, NULL), TP_OK);
+            append(cache, sequence, 0, TP_F32, rows[0], rows[1], 1);
+        } else {
+            if (step == 2) append(cache, sequence, 1, TP_F32, rows[1], rows[1], 1);
+            assert_int_equal(tp_cache_problem(cache, step / 2, &problem, NULL), TP_OK);
+            problem.q_heads = Q_HEADS, problem.q_len = 1;
+            tp_tensors_init(&t, &problem, q, NULL, NULL, o);
+            assert_int_equal(tp_cache_tensors(cache, step / 2, 0, 1, &t, NULL), TP_OK);
+        }
+        if (tp_attention(call_context(), &problem, NULL, &t, &receipt, &error) != TP_OK) fail_msg("%s", error.text);
+        assert_true(receipt.kv_loss == *t.kv_loss && receipt.lossy != 0 && receipt.kv_loss != before);
+        assert_true(step != 1 || receipt.kv_loss > before);
+        before = receipt.kv_loss;
+        char expected[64];
+        write_to(&receipt, TP_TEXT, text);
+        snprintf(expected, sizeof expected, ", lossy:%s, loss %.3g\n", step < 2 ? "i8" : "e4m3,i4", receipt.kv_loss);
+        if (strstr(text, expected) == NULL) fail_msg("%s is not in\n%s", expected, text);
+        write_to(&receipt, TP_JSON, text);
+        snprintf(expected, sizeof expected, "\"kv_loss\":%.17g,", receipt.kv_loss);
+        if (strstr(text, expected) == NULL) fail_msg("%s is not in\n%s", expected, text);
+    }
+    /* not said; of an older program; said wrongly */
+    const double said = 0.25, wrong[] = {-1, NAN, INFINITY};
+    tp_receipt receipt;
+    tp_receipt_init(&receipt);
+    t.kv_loss = NULL;
+    assert_int_equal(tp_attention(call_context(), &problem, NULL, &t, &receipt, &error), TP_OK);
+    assert_true(receipt.kv_loss == 0);
+    write_to(&receipt, TP_TEXT, text);
+    assert_null(strstr(text, "loss "));
+    write_to(&receipt, TP_JSON, text);
+    assert_null(strstr(text, "kv_loss"));
+    t.kv_loss = &said;
+    assert_int_equal(tp_attention(call_context(), &problem, NULL, &t, &receipt, &error), TP_OK);
+    assert_true(receipt.kv_loss == 0.25);
+    t.struct_size = offsetof(tp_tensors, kv_loss);
+    assert_int_equal(tp_attention(call_context(), &problem, NULL, &t, &receipt, &error), TP_OK);
+    assert_true(receipt.kv_loss == 0);
+    assert_int_equal(tp_cache_tensors(cache, 1, 0, 1, &t, NULL), TP_OK);
+    assert_ptr_equal(t.kv_loss, &said); /* not written */
+    t.struct_size = sizeof t;
+    for (int i = 0; i < COUNT(wrong); i++) {
+        t.kv_loss = &wrong[i];
+        assert_int_equal(tp_attention(call_context(), &problem, NULL, &t, &receipt, &error), TP_INVALID);
+        assert_non_null(strstr(error.text, ": it must be finite and not negative; kv_loss NULL says nothing"));
+    }
+    t.kv_loss = (const double *)(const void *)((const char *)wrong + 4);
+    assert_int_equal(tp_attention(call_context(), &problem, NULL, &t, &receipt, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "it must be aligned to a double of 8 bytes"));
+    tp_cache_destroy(cache);
+}
+
+/* Losses go with what is copied, and layers that lose nothing have none to tell. */
+static void copies_have_it(void **state) {
+    (void)state;
+    static float rows[2][TOKENS * HEADS * DIM];
+    static char buffer[1 << 15];
+    int64_t from, to, bytes;
+    tp_tensors t;
+    tp_error error = TP_ERROR_INIT;
+    tp_cache *cache = make(TP_CACHE_NHD, &from, 5), *other = make(TP_CACHE_HND, &to, 0);
+    for (int64_t i = 0; i < 5 * HEADS * DIM; i++) rows[0][i] = number(i, 5), rows[1][i] = number(i + 999, 5);
+    for (int layer = 0; layer < LAYERS; layer++) append(cache, from, layer, TP_F32, rows[0], rows[1], 5);
+    bytes = tp_cache_copy_bytes(cache, from, 0);
+    assert_true(bytes > 0 && bytes < (int64_t)sizeof buffer);
+    assert_int_equal(tp_cache_copy_out(cache, from, 0, buffer, bytes, NULL), TP_OK);
+    for (int i = 0; i < 3; i++) { /* a stranger's */
+        const double wrong = (double[]){-1, NAN, INFINITY}[i];
+        double sound;
+        memcpy(&sound, buffer + bytes - 8, 8);
+        memcpy(buffer + bytes - 8, &wrong, 8);
+        assert_int_equal(tp_cache_copy_in(other, to, buffer, bytes, &error), TP_INVALID);
+        assert_non_null(strstr(error.text, "buffer's layer 3 has a loss of "));
+        memcpy(buffer + bytes - 8, &sound, 8);
+    }
+    assert_true(loss_of(other) == 0);
+    assert_int_equal(tp_cache_copy_in(other, to, buffer, bytes, NULL), TP_OK);
+    assert_true(loss_of(other) == loss_of(cache) && loss_of(cache) > 0);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        double own = *kv_loss(cache, layer, &t);
+        assert_true(*kv_loss(other, layer, &t) == own && own > 0);
+    }
+    tp_cache_destroy(cache);
+    tp_cache_destroy(other);
+    tp_cache_layer plain = {1, DIM, DIM, TP_BF16, TP_BF16, 0, 0, 0, 0, 0, 0};
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    options.layers = &plain, options.layer_count = 1, options.bytes = 1 << 20, options.sequences = 1, options.sequence_tokens = 9;
+    assert_int_equal(tp_cache_create(&options, &cache, NULL), TP_OK);
+    assert_int_equal(tp_cache_open(cache, &from, NULL), TP_OK);
+    assert_null(kv_loss(cache, 0, &t));
+    tp_cache_destroy(cache);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(elements_keep_their_bounds), cmocka_unit_test(special_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(elements_keep_their_bounds), cmocka_unit_test(special_rows),
+                                       cmocka_unit_test(receipts_say_it), cmocka_unit_test(copies_have_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,7 +256,7 @@ static void refusals(void **state) {
     rows.rotary = sections; /* height and width may run backwards */
     assert_int_equal(tp_cache_append(cache, 0, &rows, NULL), TP_OK);
     memcpy(before, qkv, sizeof qkv);
-    /* behind what the layer has; a fork knows it, a truncation forgets it */
+    /* behind what the layer has; a fork knows it, and a truncation takes it back: test_kv_positions.c has the rest */
     int64_t forked;
     rows = sound;
     assert_int_equal(tp_cache_append(cache, 1, &rows, NULL), TP_OK);

@@ -77,6 +77,13 @@ drilled kernel "$best"
 for file in "$scratch"/{before,new-served,new-refused,stale,canary}.prom; do
     expect "$(basename "$file")-check-metrics" 0 '' check_metrics "$file"
 done
+# two caches are one text; a text of each, joined, is none
+expect caches-check-metrics 0 '' check_metrics "$scratch/caches.prom"
+for name in 'self \"a\"' cross; do
+    report "caches-$name" "$(grep -qF "tileproof_cache_loss{cache=\"$name\"} +Inf" "$scratch/caches.prom" && echo 1)" \
+        "$(cat "$scratch/caches.prom")"
+done
+expect joined-check-metrics 1 'second HELP line' check_metrics "$scratch/joined.prom"
 state() { # STATE EXPECT...
     local name=$1 word
     shift

@@ -3,7 +3,8 @@
  * A server of two models, in each state of an incident: what the library says of itself then is what the alerts of ops/ get.
  * Of 250 calls one is of the model `small`; its new revision has a head dim that no fused kernel serves.
  *
- *     ops_server write DIR    the metrics of each state, as DIR/STATE.prom
+ *     ops_server write DIR    the metrics of each state, as DIR/STATE.prom; DIR/caches.prom of a context with two KV caches, and
+ *                             DIR/joined.prom, which is wrong: a text of each
  *     ops_server serve        metrics by HTTP on 127.0.0.1, whose port it prints; each request of them is preceded by some calls.
  *                             A line on standard input, old or new, says which revision of `small` is served; its end ends all
  */
@@ -16,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tileproof_cache.h"
 #include "tileproof_proof.h"
 
 #define VERSIONS "server=1.0"
@@ -198,6 +200,44 @@ static void write_state(const struct state *s, const char *folder) {
     tp_context_destroy(context);
 }
 
+/* ---- KV caches ---- */
+
+/* One token of numbers is in it, of which one is not a number. */
+static tp_cache *new_cache(const char *name) {
+    tp_cache_layer layer = {1, 32, 32, TP_I8, TP_I8, 0, 0, TP_SCALES_TOKEN, TP_SCALES_TOKEN, 0, 0};
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    tp_cache_rows rows = TP_CACHE_ROWS_INIT;
+    tp_error error = TP_ERROR_INIT;
+    tp_cache *cache;
+    float k[32] = {1, 2, 3}, v[32] = {0, __builtin_nanf("")};
+    int64_t sequence, one = 1;
+    options.layers = &layer, options.layer_count = 1, options.bytes = 1 << 16, options.sequences = 2;
+    options.sequence_tokens = 64, options.name = name;
+    check(tp_cache_create(&options, &cache, &error), &error);
+    check(tp_cache_open(cache, &sequence, &error), &error);
+    check(tp_cache_extend(cache, 1, &sequence, &one, &error), &error);
+    rows.dtype = TP_F32, rows.count = 1, rows.sequences = &sequence, rows.tokens = &one, rows.k.data = k, rows.v.data = v;
+    check(tp_cache_append(cache, 0, &rows, &error), &error);
+    return cache;
+}
+
+static void write_caches(const char *folder) {
+    tp_cache *caches[2] = {new_cache("self \"a\""), new_cache("cross")};
+    tp_context *context = new_context(TP_SERVE);
+    tp_error error = TP_ERROR_INIT;
+    for (int joined = 0; joined < 2; joined++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s.prom", folder, joined ? "joined" : "caches");
+        FILE *file = fopen(path, "w");
+        if (!file || tp_metrics_write(context, to_file, file) != TP_OK) exit(1);
+        if (!joined) check(tp_cache_metrics_write_all((const tp_cache *const *)caches, 2, to_file, file, &error), &error);
+        for (int i = 0; joined && i < 2; i++) check(tp_cache_metrics_write(caches[i], to_file, file), &error);
+        if (fclose(file)) exit(1);
+    }
+    tp_context_destroy(context);
+    for (int i = 0; i < 2; i++) tp_cache_destroy(caches[i]);
+}
+
 /* ---- HTTP ---- */
 
 static void answer(tp_context *context, int connection) {
@@ -260,6 +300,7 @@ int main(int count, char **arguments) {
     }
     set_up();
     for (size_t i = 0; writes && i < sizeof states / sizeof *states; i++) write_state(&states[i], arguments[2]);
+    if (writes) write_caches(arguments[2]);
     if (!writes) serve();
     for (int i = 0; i < MODELS; i++) tp_model_destroy(model[i]);
     tp_lock_destroy(good);

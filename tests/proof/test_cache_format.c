@@ -466,6 +466,20 @@ static void schemes_of_files(void **state) {
     assert_string_equal(error.text,
                         "cache is not said, and the file of model.json wants keys and values kept as e4m3/tensor "
                         "(quantization_config.kv_cache_scheme), which loses something: it must be that, or plain");
+    /* nor does a cache become plain in silence */
+    static tp_cache_layer rows[TP_MODEL_MAX_LAYERS];
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    assert_int_equal(tp_cache_from_model(model, TP_PART_TEXT, (tp_dtype)0, rows, TP_MODEL_MAX_LAYERS, &options, &error),
+                     TP_INVALID);
+    assert_string_equal(error.text,
+                        "dtype is not said, and the file of model.json wants keys and values kept as e4m3/tensor "
+                        "(quantization_config.kv_cache_scheme), which loses something: name the dtype of a plain cache; "
+                        "tp_cache_format_layers makes a quantised one of it");
+    assert_int_equal(tp_cache_from_model(model, TP_PART_TEXT, TP_BF16, rows, TP_MODEL_MAX_LAYERS, &options, &error), TP_OK);
+    assert_true(rows[0].k_dtype == TP_BF16 && rows[0].k_scales == TP_SCALES_NONE && options.layer_count > 0);
+    assert_int_equal(tp_cache_format_layers(model->cache, rows, options.layer_count, &error), TP_OK);
+    assert_true(rows[0].k_dtype == TP_E4M3 && rows[0].v_scales == TP_SCALES_TENSOR);
+    assert_int_equal(tp_cache_from_model(none, TP_PART_TEXT, (tp_dtype)0, rows, TP_MODEL_MAX_LAYERS, &options, &error), TP_OK);
     q = cells_with(model, "plain", 1);
     assert_null(strchr(tp_qualification_cell(q, 0)->problem, '>'));
     tp_qualification_destroy(q);

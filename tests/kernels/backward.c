@@ -130,6 +130,7 @@ void test_backward(struct trial *t) {
     b.tile.v_found = tile_pack(t, tile, tile->v, tile->dv, 0, &packed), b.v = packed;
     b.tile.k_found |= tile_pack(t, tile, tile->k, tile->d, 1, &packed), b.k_rows = packed;
     b.tile.s = output_floats(t, rows * lds), b.tile.lds = lds, b.ds = output_floats(t, rows * lds);
+    for (int64_t i = 0; i < rows * lds; i++) b.tile.s[i] = b.ds[i] = NAN; /* as a tile before may have left them */
     if (t->bench || !one_in(t, 8)) b.dq = started(t, rows, tile->ldq, tile->d, &g.dq);
     if (t->bench || !one_in(t, 8)) b.dk = started(t, tile->block, tile->ldq, tile->d, &g.dk);
     if (t->bench || !one_in(t, 8)) b.dv = started(t, tile->block, ldo, tile->dv, &g.dv);

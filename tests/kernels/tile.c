@@ -7,13 +7,14 @@
 static void make_visibility(struct trial *t, struct tile *tile, int empty) {
     int uniform = one_in(t, 3), holes = !t->bench && one_in(t, 3);
     int64_t words = up(tile->block, 64) / 64;
+    int64_t end = t->bench || !one_in(t, 3) ? tile->keys : 1 + roll_below(t, tile->keys); /* keys behind that no row sees */
     tile->lo = input(t, tile->rows, sizeof *tile->lo);
     tile->hi = input(t, tile->rows, sizeof *tile->hi);
     tile->bits = holes ? input(t, tile->rows * words, sizeof *tile->bits) : NULL;
     tile->bit_words = words;
     for (int64_t i = 0; i < tile->rows; i++) {
-        int64_t lo = uniform || t->bench || one_in(t, 3) ? 0 : roll_below(t, tile->keys);
-        int64_t hi = uniform || t->bench || one_in(t, 3) ? tile->keys : lo + 1 + roll_below(t, tile->keys - lo);
+        int64_t lo = uniform || t->bench || one_in(t, 3) ? 0 : roll_below(t, end);
+        int64_t hi = uniform || t->bench || one_in(t, 3) ? end : lo + 1 + roll_below(t, end - lo);
         if (empty && one_in(t, 6)) lo = hi = 0;
         tile->lo[i] = (int32_t)lo;
         tile->hi[i] = (int32_t)hi;

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from . import _core
 from ._reports import Receipt
-from ._api import Array, _most_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
+from ._api import Array, _dtype_name, _most_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
 class FallbackWarning(UserWarning):
@@ -71,6 +71,8 @@ def _check(query: Array, key: Array, value: Array, attn_mask: Optional[Array], i
             raise ValueError(f"{name} must be a tensor of at least two dimensions: (..., tokens, head dim)")
     if attn_mask is not None and is_causal:
         raise ValueError("attn_mask and is_causal are both given: is_causal must be False with a mask")
+    if len({_dtype_name(getattr(x, "dtype", "")) for x in (query, key, value)}) > 1:
+        raise TypeError(f"query is {query.dtype}, key {key.dtype} and value {value.dtype}: they must have one dtype; tileproof.attention takes any mix")
     q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) == 4:
         return False
@@ -95,7 +97,7 @@ def _run(
     def call(fallback: str) -> Any:
         return _core.attention(
             query, key, value, None, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
-            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, None, _most_threads(query),
+            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, None, None, threads, p_dtype, dropout_p, seed, 0, None, _most_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0

@@ -54,6 +54,18 @@ class Values(unittest.TestCase):
                 most = 8 * max(LIMIT[x.dtype], LIMIT[of_q])  # d_o is rounded to the dtype of o
                 self.assertLess((x.grad.double() - y.grad).abs().max().item(), most * max(1, y.grad.abs().max().item()))
 
+    def test_dropout_of_everything_leaves_zeros(self):
+        for grad in (False, True):
+            x = torch.randn(1, 2, 4, 16, requires_grad=grad)
+            out = sdpa(x, x, x, dropout_p=1.0)
+            self.assertTrue(torch.equal(out.detach(), F.scaled_dot_product_attention(x, x, x, dropout_p=1.0).detach()))
+            if grad:
+                out.sum().backward()
+                self.assertTrue((x.grad == 0).all())
+        for p in (1.5, -0.1):
+            with self.assertRaisesRegex(ValueError, f"dropout_p is {p}"):
+                sdpa(x, x, x, dropout_p=p)
+
     def test_sdpa_takes_one_dtype_as_pytorch_does(self):
         q, k, v = (torch.randn(1, 2, 4, 16) for _ in range(3))
         for given in ((q, k.half(), v), (q, k, v.bfloat16()), (q.half(), k, v)):

@@ -145,7 +145,7 @@ def scaled_dot_product_attention(
     """torch.nn.functional.scaled_dot_product_attention by its meaning: (..., heads, tokens, head dim), causal from the top
     left, a bool mask (True: visible) or a float one that is added, a row that sees no key gives 0. NumPy or PyTorch.
 
-    dropout_p drops whatever the mode of a model; its random numbers are this library's, seeded by NumPy's or PyTorch's
+    dropout_p, from 0 to 1, drops whatever the mode of a model; its random numbers are this library's, seeded by NumPy's or PyTorch's
     generator. A fallback to a slower path is served with a FallbackWarning. Where q, k and v are bfloat16, probabilities may be
     rounded to it before they meet v, as PyTorch's own function does.
 
@@ -163,6 +163,8 @@ def scaled_dot_product_attention(
                 return out
         except (ValueError, _core.Error):
             pass  # asked again below, by the names of the arguments and with what a fallback asks for
+    if dropout_p == 1:  # nothing is left, as in PyTorch
+        return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa) * 0
     if hasattr(query, "requires_grad") and _needs_torch(query, key, value, attn_mask):
         from ._torch_ops import _sdpa_traced
 

@@ -176,6 +176,8 @@ def _arguments(
     tags: Optional[tuple[Any, ...]] = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What the op takes, from the words of tileproof.attention."""
+    if q.device.type == "meta":  # with its gradient as without: the op would give a meta tensor
+        raise ValueError("q cannot be read: it must be a dense tensor on the CPU (it is on meta; FakeTensorMode gives shapes)")
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)

@@ -149,7 +149,8 @@ class Restarted:
             return ChunksOfDocuments(piece.ids(self.positions), piece.size)
         if isinstance(piece, Padding):
             return Padding(self._at_positions(piece.seen))
-        return dataclasses.replace(piece, ids=self._at_positions(piece.ids))
+        made: Documents = dataclasses.replace(piece, ids=self._at_positions(piece.ids))
+        return made
 
     def _at_positions(self, by_position: Tensor) -> Tensor:
         return by_position.expand(len(self.positions), -1).gather(1, self.positions)

@@ -296,6 +296,18 @@ class Documents(Front):
         self.assertIn("LlamaForCausalLM: ", done.stdout)
         self.assertIn("0 refused, 0 masks by array", done.stdout)
 
+    def test_the_lines_of_the_guide(self):
+        """As they stand there, in a process of their own."""
+        guide = (ROOT / "docs/transformers.md").read_text()
+        told = run(guide.split("```python\n")[1].split("```")[0])
+        self.assertRegex(told, "LlamaForCausalLM: 2 calls of attention by tileproof in 2 layers, 0 refused, 0 masks by array")
+        self.assertIn("prefill b1 h8/8 q10 k10 d16 f32 causal", told)
+
+    def test_what_the_guide_prints_begins_as_the_example_does(self):
+        printed = (ROOT / "docs/transformers.md").read_text().split("```text\n")[1].splitlines()
+        example = (ROOT / "python/examples/transformers_report.py").read_text()
+        self.assertTrue(printed[0].startswith("generated [[") and 'print("generated", ' in example)
+
     def test_the_same_model_under_the_watcher(self):
         example = str(ROOT / "python/examples/transformers_report.py")
         done = subprocess.run([sys.executable, "-m", "tileproof.watch", example], capture_output=True, text=True)

@@ -56,6 +56,16 @@ class Reference(unittest.TestCase):
         tree = tileproof.reference(q, k, v, mask=tileproof.Mask.window(2, 0))
         np.testing.assert_array_equal(tree.out, tileproof.reference(q, k, v, window=(2, 0)).out)
 
+    def test_options_that_few_calls_have(self):
+        q, k, v = qkv()
+        k8, scales, _ = tileproof.quantise(k, "i8")
+        for keys, options in ((k, dict(q_scale=(0.5, 2, 0))), (k8, dict(k_scales=scales))):
+            found = tileproof.reference(q, keys, v, **options)
+            s, h, r = found.rows.T
+            out = tileproof.attention(q, keys, v, **options)[s, r, h]
+            self.assertTrue((abs(out - found.out) <= found.bound[:, None]).all())
+            self.assertGreater(abs(out - tileproof.attention(q, k, v)[s, r, h]).max(), 1e-4)
+
     def test_bad_input(self):
         q, k, v = qkv()
         for options, kind, text in (
@@ -85,6 +95,8 @@ class Merge(unittest.TestCase):
                 self.assertLess(abs(a - b).max(), 2e-6 if len(states) > 1 else 1e-30)
             spread = [(np.repeat(o, 2, -1)[..., ::2], np.repeat(x, 2, -1)[..., ::2]) for o, x in states]
             np.testing.assert_array_equal(tileproof.merge(*spread, layout=layout)[0], out)
+            apart = [(np.concatenate((o, o), -1)[..., :24], x) for o, x in states]  # rows with something between them
+            np.testing.assert_array_equal(tileproof.merge(*apart, layout=layout)[0], out)
         q, k, v = qkv("thd", n=5)
         cu = np.array([0, 3, 10])
         states = [tileproof.attention(q, k * s, v, layout="thd", cu_seqlens_q=cu, return_lse=True) for s in (1, -1)]

@@ -55,6 +55,7 @@ static int check_forward(backward *b) {
 
 static int open_inputs(backward *b, PyObject *const *args) {
     if (call_open(&b->call, args, NULL) != 0) return -1;
+    b->call.choice.strategy = NULL; /* it is the forward call's: backward has one */
     if (view_open(&b->o, "out", args[BACK_O]) != 0 ||
         view_open(&b->lse, "lse", args[BACK_LSE]) != 0)
         return -1;

@@ -80,20 +80,9 @@ static int open_latent(call *c, PyObject *codes) {
     return codes_latent(c);
 }
 
-static int check_dtypes(const call *c) {
-    for (int i = IN_K; i <= IN_V; i++)
-        if (!is_codes(c->in[i].dtype) && c->in[i].dtype != c->in[IN_Q].dtype) {
-            PyErr_Format(PyExc_TypeError, "%s is %s and q %s: q, k and v must have one dtype", c->in[i].name,
-                         c->in[i].dtype->name, c->in[IN_Q].dtype->name);
-            return -1;
-        }
-    return 0;
-}
-
 static int check_shapes(const call *c) {
     const view *k = &c->in[IN_K], *v = &c->in[IN_V];
     const char *const words[] = {c->kv_paged ? "pages" : "sequences", "tokens", "heads"};
-    if (check_dtypes(c) != 0) return -1;
     for (int i = 0; i < 3; i++)
         if (same("v", size_of(c->kv_layout, v, i), words[i], "k", size_of(c->kv_layout, k, i)) != 0) return -1;
     int64_t dim = c->dim[IN_Q], of_k = c->dim[IN_K];
@@ -110,13 +99,13 @@ static int check_sequences(const call *c) {
 }
 
 static void fill(call *c) {
-    const view *q = &c->in[IN_Q], *k = &c->in[IN_K];
+    const view *q = &c->in[IN_Q], *k = &c->in[IN_K], *v = &c->in[IN_V];
     const code_format *const *format = c->format;
     tp_problem *p = &c->problem;
     tp_tensors *t = &c->tensors;
     p->q_dtype = p->o_dtype = q->dtype->code;
-    p->k_dtype = format[0] != NULL ? format[0]->dtype : p->q_dtype;
-    p->v_dtype = p->latent ? p->k_dtype : format[1] != NULL ? format[1]->dtype : p->q_dtype;
+    p->k_dtype = format[0] != NULL ? format[0]->dtype : k->dtype->code;
+    p->v_dtype = p->latent ? p->k_dtype : format[1] != NULL ? format[1]->dtype : v->dtype->code;
     p->k_scales = c->kind[0];
     p->v_scales = p->latent ? c->kind[0] : c->kind[1];
     p->q_layout = c->layout == LAYOUT_THD ? TP_PACKED : TP_BATCH;
@@ -167,7 +156,7 @@ static int open_cached(call *c, PyObject *const *args) {
     return arrays_open(c, args, 0) != 0 ? -1 : scores_open(c, args);
 }
 
-int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
+int call_open(call *c, PyObject *const *args, const dtype_row *const *dtypes) {
     static const tp_choice choice = TP_CHOICE_INIT;
     static const char *const names[] = {"q", "k", "v"};
     tp_problem_init(&c->problem);
@@ -179,15 +168,16 @@ int call_open(call *c, PyObject *const *args, const dtype_row *dtype) {
     if (is_batch(args[ARG_k])) return open_cached(c, args);
     for (int i = IN_Q; i <= IN_V; i++) {
         int part = i == IN_V && c->problem.latent;
-        const dtype_row *of_shape = part ? NULL : shape_dtype(args, i, dtype);
+        const dtype_row *of_shape = part ? NULL : shape_dtype(args, i, dtypes != NULL ? dtypes[i] : NULL);
         if (of_shape == NULL && PyErr_Occurred()) return -1;
         if ((part ? open_latent(c, args[ARG_codes]) : open_tensor(c, i, names[i], args[ARG_q + i], of_shape)) != 0) return -1;
         if (i != IN_Q && !part && codes_open(c, i == IN_V, args[ARG_codes]) != 0) return -1;
     }
     if (check_shapes(c) != 0) return -1;
     fill(c);
+    if (dtypes != NULL) c->problem.o_dtype = dtypes[3]->code;
     if (lengths_read(c, args) != 0 || check_sequences(c) != 0) return -1;
-    if (arrays_open(c, args, dtype != NULL) != 0) return -1;
+    if (arrays_open(c, args, dtypes != NULL) != 0) return -1;
     return scores_open(c, args);
 }
 
@@ -231,7 +221,7 @@ int call_outputs(call *c, PyObject *out) {
     for (int i = 0; i < q->ndim; i++) shape[i] = q->shape[i];
     shape[q->ndim - 1] = c->problem.head_dim_v;
     if (Py_IsNone(out)) {
-        if (view_allocate(&c->out, "out", q, q->dtype, q->ndim, shape, &c->out_object) != 0) return -1;
+        if (view_allocate(&c->out, "out", q, dtype_of_code(c->problem.o_dtype), q->ndim, shape, &c->out_object) != 0) return -1;
     } else {
         c->out_object = Py_NewRef(out);
         if (view_open(&c->out, "out", out) != 0 || check_out(c, shape) != 0) return -1;

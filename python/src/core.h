@@ -15,6 +15,7 @@
  *     call.c      all of it as tp_problem and tp_tensors
  *     run.c       attention; backward.c: its gradients; plan.c: plan and explain
  *     sdpa.c      scaled_dot_product_attention of PyTorch's tensors, where nothing is special about the call
+ *     oracle.c    the double reference with its bounds, and merge
  *     context.c   a context for each crew of threads, made anew after fork
  *     openmp.c    PyTorch's threads
  *     proof.h     tileproof.proof; rotary.h, cache.h: Rotary, Cache
@@ -140,9 +141,9 @@ typedef struct call {
     int64_t bits_shape[4]; /* of the mask without shared dims, keys counted whole */
 } call;
 
-/* dtype is for shapes without tensors; NULL otherwise. On failure an exception is set; close all
+/* dtypes, of q, k, v and o, are for shapes without tensors; NULL otherwise. On failure an exception is set; close all
  * the same. */
-int call_open(call *c, PyObject *const *args, const dtype_row *dtype);
+int call_open(call *c, PyObject *const *args, const dtype_row *const *dtypes);
 int call_outputs(call *c, PyObject *out);
 tp_status call_materialise(call *c, tp_error *error); /* copies and bits; needs no GIL */
 void call_close(call *c);

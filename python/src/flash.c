@@ -170,11 +170,12 @@ static int check_places(const append *a) {
             return -1;
         }
         if (new > 0 && has_angles(&a->turn, first + new - 1) != 0) return -1;
-        for (int64_t i = 0; i < new; i++) {
-            int64_t page = page_of(a, s, first + i);
+        for (int64_t i = 0; new > 0 && i < first + new; i += size) {
+            int64_t page = page_of(a, s, i);
             if (page >= 0 && page < a->cache.shape[0]) continue;
-            PyErr_Format(PyExc_RuntimeError, "the page of a new token is %lld: it must be in 0..%lld, pages of the cache",
-                         (long long)page, (long long)a->cache.shape[0] - 1);
+            PyErr_Format(PyExc_RuntimeError, "the page of %s is %lld: it must be in 0..%lld, pages of the cache",
+                         i + size > first ? "a new token" : "a token before the new ones", (long long)page,
+                         (long long)a->cache.shape[0] - 1);
             return -1;
         }
     }

@@ -142,21 +142,26 @@ static int seeds(call *c, PyObject *const *args) {
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int choice(call *c, PyObject *fallback, PyObject *kernel) {
+/* None, or a text, which lives as long as the arguments. */
+static int text_or_none(const char *name, PyObject *value, const char *what, const char **out) {
+    if (Py_IsNone(value)) return 0;
+    *out = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+    if (*out != NULL) return 0;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be %s or None", name, value, what);
+    return -1;
+}
+
+static int choice(call *c, PyObject *const *args) {
     static const char *const policies[] = {
         [TP_REFUSE] = "refuse", [TP_PERMIT] = "permit", [TP_SERVE] = "serve", [TP_LOCKED] = "locked", NULL};
-    int policy = word("fallback", fallback, policies, "\"refuse\", \"permit\", \"serve\" or \"locked\"");
+    int policy = word("fallback", args[ARG_fallback], policies, "\"refuse\", \"permit\", \"serve\" or \"locked\"");
     if (policy < 0) return -1;
     c->choice.policy = policy;
-    if (!Py_IsNone(kernel)) {
-        c->choice.kernel = PyUnicode_Check(kernel) ? PyUnicode_AsUTF8AndSize(kernel, NULL) : NULL;
-        if (c->choice.kernel == NULL) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "kernel is %R: it must be a name or None", kernel);
-            return -1;
-        }
-    }
-    return 0;
+    if (text_or_none("kernel", args[ARG_kernel], "a name", &c->choice.kernel) != 0 ||
+        text_or_none("strategy", args[ARG_strategy], "\"prefill\", \"decode\"", &c->choice.strategy) != 0)
+        return -1;
+    return text_or_none("disable", args[ARG_disable], "names of kernels, \"a,b\",", &c->choice.disable);
 }
 
 /* None, or (model, layer, request), each None where it is not said. */
@@ -224,6 +229,6 @@ int options_read(call *c, PyObject *const *args) {
     if (flag("indices_sorted", args[ARG_indices_sorted], &c->sorted) != 0) return -1;
     if (flag("return_lse", args[ARG_return_lse], &c->return_lse) != 0) return -1;
     if (flag("return_receipt", args[ARG_return_receipt], &c->return_receipt) != 0) return -1;
-    if (choice(c, args[ARG_fallback], args[ARG_kernel]) != 0 || tags(c, args[ARG_tags]) != 0) return -1;
+    if (choice(c, args) != 0 || tags(c, args[ARG_tags]) != 0) return -1;
     return threads(c, args[ARG_threads], args[ARG_max_threads]);
 }

@@ -2,7 +2,6 @@
 /* Explain, and plans for loops. A plan is a capsule; it is made anew in a forked child. */
 #include "core.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +9,8 @@
 
 typedef struct plan {
     tp_problem problem;
-    tp_choice choice; /* its kernel is a copy of this struct's own */
-    char kernel[96];
+    tp_choice choice; /* its texts are copies of this struct's own */
+    char *texts;
     crew crew;
     shared_context *shared;
     tp_plan *plan;
@@ -47,6 +46,7 @@ static int make(plan *p) {
 
 static void destroy(plan *p) {
     unmake(p);
+    free(p->texts);
     free(p);
 }
 
@@ -54,20 +54,32 @@ static void capsule_gone(PyObject *capsule) {
     destroy(PyCapsule_GetPointer(capsule, CAPSULE));
 }
 
-static const dtype_row *dtype_argument(PyObject *name) {
+/* "bf16", or "f32:bf16:bf16->f32": of q, k, v and o, which is q's where it is not said. */
+static int dtypes_argument(PyObject *name, const dtype_row *dtypes[4]) {
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    const dtype_row *row = text != NULL ? dtype_of_name(text) : NULL;
-    if (row != NULL && row->code <= TP_BF16) return row;
+    char copy[80] = "", *parts[4], *next = copy;
+    int count = 0, fits = text != NULL && strlen(text) < sizeof copy;
+    if (fits) strcpy(copy, text);
+    char *of_o = strstr(copy, "->");
+    if (of_o != NULL) *of_o = '\0', of_o += 2;
+    for (parts[count++] = next; count < 4 && (next = strchr(next, ':')) != NULL; parts[count++] = next) *next++ = '\0';
+    fits &= count == 1 || count == 3;
+    for (int i = 0; fits && i < 3; i++) dtypes[i] = dtype_of_name(parts[count == 1 ? 0 : i]);
+    dtypes[3] = fits && of_o != NULL ? dtype_of_name(of_o) : dtypes[0];
+    for (int i = 0; fits && i < 4; i++) fits = dtypes[i]->code <= TP_BF16;
+    if (fits) return 0;
+    PyErr_Clear();
     PyErr_Format(PyExc_TypeError,
-                 "dtype is %R: it must be \"float32\", \"float16\" or \"bfloat16\"", name);
-    return NULL;
+                 "dtype is %R: it must be \"float32\", \"float16\" or \"bfloat16\", or these of q, k, v and o, as in "
+                 "\"f32:bf16:bf16->f32\"", name);
+    return -1;
 }
 
 /* Arguments of a call, with shapes for tensors; then the dtype. */
 static int open_shapes(call *c, PyObject *const *args, Py_ssize_t count, const char *function) {
     if (wrong_count(function, count, ARG_COUNT + 1)) return -1;
-    const dtype_row *dtype = dtype_argument(args[ARG_COUNT]);
-    return dtype == NULL ? -1 : call_open(c, args, dtype);
+    const dtype_row *dtypes[4] = {NULL};
+    return dtypes_argument(args[ARG_COUNT], dtypes) != 0 ? -1 : call_open(c, args, dtypes);
 }
 
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -89,6 +101,21 @@ PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count) 
     return result;
 }
 
+/* Those of the choice, which are the arguments' own until here. */
+static int keep_texts(plan *p) {
+    const char **const texts[] = {&p->choice.kernel, &p->choice.strategy, &p->choice.disable};
+    size_t size = 1;
+    for (int i = 0; i < 3; i++) size += *texts[i] != NULL ? strlen(*texts[i]) + 1 : 0;
+    char *to = p->texts = malloc(size);
+    for (int i = 0; i < 3 && to != NULL; i++) {
+        if (*texts[i] == NULL) continue;
+        size = strlen(*texts[i]) + 1;
+        *texts[i] = memcpy(to, *texts[i], size);
+        to += size;
+    }
+    return to != NULL ? 0 : (PyErr_NoMemory(), -1);
+}
+
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     call c = {0};
@@ -100,11 +127,7 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count) {
         p->problem = c.problem;
         p->choice = c.choice;
         p->crew = crew_of_any_size(c.threads, c.max_threads);
-        if (c.choice.kernel != NULL) {
-            snprintf(p->kernel, sizeof p->kernel, "%s", c.choice.kernel);
-            p->choice.kernel = p->kernel;
-        }
-        if (make(p) == 0) capsule = PyCapsule_New(p, CAPSULE, capsule_gone);
+        if (keep_texts(p) == 0 && make(p) == 0) capsule = PyCapsule_New(p, CAPSULE, capsule_gone);
         if (capsule == NULL) destroy(p);
     }
     call_close(&c);
@@ -151,9 +174,9 @@ static PyObject *run(plan *p, call *c, PyObject *const *args) {
     tp_receipt receipt;
     tp_exec exec = TP_EXEC_INIT;
     void *own;
-    if (call_open(c, args, NULL) != 0 || call_outputs(c, args[ARG_out]) != 0 ||
-        check_same(c, p) != 0)
-        return NULL;
+    if (call_open(c, args, NULL) != 0) return NULL;
+    c->problem.o_dtype = p->problem.o_dtype; /* a new tensor is of this dtype, one that is given has its own */
+    if (call_outputs(c, args[ARG_out]) != 0 || check_same(c, p) != 0) return NULL;
     exec.workspace = take_workspace(p, &own);
     exec.workspace_size = p->workspace_size;
     if (exec.workspace == NULL) return PyErr_NoMemory();

@@ -108,15 +108,24 @@ static int check_sign(const view *v) {
     return -1;
 }
 
+/* The first line, of which the rest says where in the type's own sources it happened. */
+static PyObject *first_line(PyObject *text) {
+    PyObject *lines = text != NULL ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *line = lines != NULL && PyList_Size(lines) > 0 ? Py_NewRef(PyList_GetItem(lines, 0)) : NULL;
+    Py_XDECREF(lines);
+    return line;
+}
+
 /* A meta or sparse tensor: what the type's own function says, with the argument's name and the rule. */
 static int unreadable(const view *v) {
     PyObject *type = NULL, *value = NULL, *traceback = NULL;
     PyErr_Fetch(&type, &value, &traceback);
-    PyObject *text = value != NULL ? PyObject_Str(value) : NULL;
+    PyObject *whole = value != NULL ? PyObject_Str(value) : NULL, *text = first_line(whole);
     const char *said = text != NULL ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
     PyErr_Clear();
     PyErr_Format(PyExc_ValueError, "%s cannot be read: it must be a dense tensor on the CPU (%.80s)", v->name,
                  said != NULL ? said : "DLPack");
+    Py_XDECREF(whole);
     Py_XDECREF(text);
     Py_XDECREF(type);
     Py_XDECREF(value);

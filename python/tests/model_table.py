@@ -76,13 +76,15 @@ REFUSED = {
         jetmoe""",
     "it has not been compared yet": """
         audio-spectrogram-transformer bart blip_2_qformer bros cohere_compass_vision cosmos3_edge_text
-        cosmos3_edge_vision cvt decision_transformer dinat dinov3_vit dpr embedding_gemma2_text ernie4_5_vl_moe_text
-        esmc eurobert exaone4_5_vision fun_asr_nano_encoder gemma4_assistant glm5_next_text glm5_next_vision
-        glm_image_text glm_image_vision glm_image_vqmodel glm_ocr_text glm_ocr_vision glmasr_encoder glpn gte hiera
-        higgs_audio_v2 hubert hunyuan_vl_text hunyuan_vl_vision hy_v4 jina_embeddings_v3 kimi_k25_vision lasr_encoder
-        levit lilt lxmert mgp-str mimi minicpm_ocr_vision minicpmv4_7_vision minimax_m3_vl_text mistral_large4_text mlcd
-        mlcd_vision_model mobilebert mobilevitv2 modernbert molmo2_text molmo2_vision moss_transcribe_diarize_audio
-        muse_glimmer_assistant muse_glimmer_text muse_glimmer_vision muse_spark_audio muse_spark_text muse_spark_vision
+        cosmos3_edge_vision cvt decision_transformer dinat dinov3_vit dots3_note_audio_encoder dots3_note_text
+        dots3_note_vision_encoder dpr embedding_gemma2_text ernie4_5_vl_moe_text esmc eurobert exaone4_5_vision
+        fun_asr_nano_encoder gemma4_assistant glm5_next_text glm5_next_vision glm_image_text glm_image_vision
+        glm_image_vqmodel glm_ocr_text glm_ocr_vision glmasr_encoder glpn granite_docling_text granite_docling_vision
+        gte hiera higgs_audio_v2 hubert hunyuan_vl_text hunyuan_vl_vision hy_v4 inkling2_text inkling2_vision internlm3
+        iquestcoder jev jina_embeddings_v3 kimi_k25_vision lasr_encoder levit lfm3 lfm3_vl_vision lilt lxmert mgp-str
+        mimi minicpm_ocr_vision minicpmv4_7_vision minimax_m3_vl_text mistral_large4_text mlcd mlcd_vision_model
+        mobilebert mobilevitv2 modernbert molmo2_text molmo2_vision moss_transcribe_diarize_audio muse_glimmer_assistant
+        muse_glimmer_text muse_glimmer_vision muse_spark_audio muse_spark_text muse_spark_vision
         nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization_audio neomme
         nomic_bert openai_privacy_filter patchtsmixer patchtst perceiver pixio pocket_tts_audio_tokenizer pvt pvt_v2
         qianfan_ocr_vision qwen3_asr_encoder qwen4_exp_text qwen4_exp_vision radio sam2_hiera_det_model segformer sew
@@ -101,28 +103,28 @@ REFUSED = {
         EvollaModel aimv2 align altclip bark blip blip-2 blt bridgetower canary chameleon chinese_clip chmv2 clap clip
         clipseg clvp cohere_asr cohere_compass colmodernvbert colpali colqwen2 conditional_detr cosmos3_edge
         cosmos3_omni csm d_fine dab-detr deepseek_ocr2 deepseek_ocr2_vision deepseek_vl_hybrid deformable_detr deimv2
-        depth_anything depth_pro detr dia diffusion_gemma dpt edgetam edgetam_video edgetam_vision_model
+        depth_anything depth_pro detr dia diffusion_gemma dots3_note dpt edgetam edgetam_video edgetam_vision_model
         embedding_gemma2 emu3 encoder-decoder ernie4_5_vl_moe esm esmfold2 evolla exaone4_5 fast_vlm
         fastspeech2_conformer_with_hifigan flava florence2 fun_asr_nano fuyu gemma3n gemma4_unified
         gemma4_unified_assistant git glm5_next glm_image glm_ocr glmasr glmga got_ocr2 gradium_phonon_tts
-        granite4_vision granite_speech granite_speech5_ctc granite_speech_plus grounding-dino groupvit
-        higgs_audio_v2_tokenizer hunyuan_vl hyperclovax_vision_v2 idefics idefics2 instructblip instructblipvideo janus
-        kimi_k25 kosmos-2 kosmos-2.5 kyutai_speech_to_text lasr_ctc lfm2_vl lightglue lw_detr mask2former maskformer
-        metaclip_2 minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl mistral_large4 mllama mm-grounding-dino modernvbert
-        molmo2 moonshine_streaming moshi moss_transcribe_diarize muse_glimmer muse_spark musicflamingo musicgen
-        musicgen_melody nemo_speechlm nemotron3_5_asr nemotron3_5_transcribe_audio nemotron3_diarization
-        nemotron_asr_streaming nemotron_h_omni neucodec omdet-turbo oneformer owlv2 owlvit paddleocr_vl parakeet_ctc
-        parakeet_rnnt parakeet_tdt pe_audio pe_audio_encoder pe_audio_video pe_audio_video_encoder pe_video
-        pe_video_encoder perception_lm phi4_multimodal pi0 pix2struct pocket_tts pp_chart2table pp_doclayout_v2
-        pp_doclayout_v3 pp_doclayout_v4 pp_formulanet pp_ocrv5_mobile_det pp_ocrv5_mobile_rec pp_ocrv5_server_det
-        pp_ocrv5_server_rec pp_ocrv6_medium_det pp_ocrv6_small_det pp_ocrv6_small_rec pp_ocrv6_tiny_rec
-        prompt_depth_anything qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_5_omni_token2wav qwen3_asr
-        qwen3_omni_moe qwen3_omni_moe_thinker qwen4_exp rf_detr rt_detr rt_detr_v2 sam sam2 sam2_video sam2_vision_model
-        sam3 sam3_lite_text sam3_tracker sam3_tracker_video sam3_video sam3_vision_model sam_hq sapiens2 shieldgemma2
-        siglip siglip2 slanet slanext speech-encoder-decoder step3p7 superglue t5gemma t5gemma2 t5gemma2_encoder
-        table-transformer tipsv2 tipsv2_dpt tvp ultravbert unlimited_ocr unlimited_ocr_vision upernet uvdoc vibevoice
-        vibevoice_asr video_llama_3 video_llava videoprism vision-encoder-decoder vision-text-dual-encoder vitmatte
-        vitpose voxtral_realtime xclip xcodec xcodec2 zoedepth""",
+        granite4_vision granite_docling granite_speech granite_speech5_ctc granite_speech_plus grounding-dino groupvit
+        higgs_audio_v2_tokenizer hunyuan_vl hyperclovax_vision_v2 idefics idefics2 inkling2 instructblip
+        instructblipvideo janus kimi_k25 kosmos-2 kosmos-2.5 kyutai_speech_to_text lasr_ctc lfm2_vl lfm3_vl lightglue
+        lw_detr mask2former maskformer metaclip_2 minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl mistral_large4
+        mllama mm-grounding-dino modernvbert molmo2 moonshine_streaming moshi moss_transcribe_diarize muse_glimmer
+        muse_spark musicflamingo musicgen musicgen_melody nemo_speechlm nemotron3_5_asr nemotron3_5_transcribe_audio
+        nemotron3_diarization nemotron_asr_streaming nemotron_h_omni neucodec omdet-turbo oneformer owlv2 owlvit
+        paddleocr_vl parakeet_ctc parakeet_rnnt parakeet_tdt pe_audio pe_audio_encoder pe_audio_video
+        pe_audio_video_encoder pe_video pe_video_encoder perception_lm phi4_multimodal pi0 pix2struct pocket_tts
+        pp_chart2table pp_doclayout_v2 pp_doclayout_v3 pp_doclayout_v4 pp_formulanet pp_ocrv5_mobile_det
+        pp_ocrv5_mobile_rec pp_ocrv5_server_det pp_ocrv5_server_rec pp_ocrv6_medium_det pp_ocrv6_small_det
+        pp_ocrv6_small_rec pp_ocrv6_tiny_rec prompt_depth_anything qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker
+        qwen2_5_omni_token2wav qwen3_asr qwen3_omni_moe qwen3_omni_moe_thinker qwen4_exp rf_detr rt_detr rt_detr_v2 sam
+        sam2 sam2_video sam2_vision_model sam3 sam3_lite_text sam3_tracker sam3_tracker_video sam3_video
+        sam3_vision_model sam_hq sapiens2 shieldgemma2 siglip siglip2 slanet slanext speech-encoder-decoder step3p7
+        superglue t5gemma t5gemma2 t5gemma2_encoder table-transformer tipsv2 tipsv2_dpt tvp ultravbert unlimited_ocr
+        unlimited_ocr_vision upernet uvdoc vibevoice vibevoice_asr video_llama_3 video_llava videoprism
+        vision-encoder-decoder vision-text-dual-encoder vitmatte vitpose voxtral_realtime xclip xcodec xcodec2 zoedepth""",
     "one stack of layers runs several times, with a prefix that is not in the file": """
         hrm_text""",
     "the mask is computed from the values": """

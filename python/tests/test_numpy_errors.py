@@ -29,7 +29,6 @@ class Errors(unittest.TestCase):
         self.refused(TypeError, "q is float64: it must be float32, float16 or bfloat16", q.astype(float), k, v)
         self.refused(TypeError, "v is int32", q, k, v.astype(np.int32))
         self.refused(TypeError, "v is complex64|v is of an unknown dtype", q, k, v.astype(np.complex64))
-        self.refused(TypeError, "k is float16 and q float32: q, k and v must have one dtype", q, k.astype(np.float16), v)
         self.refused(TypeError, "unknown dtype", q.astype(">f4"), k, v)
         self.refused(TypeError, "unknown dtype", np.zeros((2, 5, 4, 16), [("x", "f4")]), k, v)
         self.refused(TypeError, "", np.zeros((2, 5, 4, 16), "M8[s]"), k, v)
@@ -70,6 +69,10 @@ class Errors(unittest.TestCase):
             (dict(threads=10**30), ValueError, "threads"),
             (dict(threads=2.0), TypeError, "threads"),
             (dict(kernel=7), TypeError, "kernel is 7"),
+            (dict(strategy=7), TypeError, 'strategy is 7: it must be "prefill", "decode" or None'),
+            (dict(strategy="both"), ValueError, "strategy is 'both': it must be prefill or decode"),
+            (dict(disable=["math"]), TypeError, 'disable is .*: it must be names of kernels, "a,b", or None'),
+            (dict(disable="nosuch"), ValueError, "disable names 'nosuch'"),
             (dict(kernel="nosuch"), (ValueError, tileproof.Error), "nosuch"),
         ):
             self.refused(kind, text, q, k, v, **options)

@@ -54,6 +54,44 @@ class Reports(unittest.TestCase):
         for bad in (dict(dtype="float64"), dict(dtype="float32", out=1), dict(dtype="float32", nosuch=1)):
             with self.assertRaises(TypeError):
                 tileproof.explain((1, 2, 1, 8), (1, 2, 1, 8), **bad)
+        for word in ("f32:bf16", "f32:bf16:i8", "f32:f32:f32:f32", "f32->", "->f32", "bf16->f64", "f32" + ":" * 90):
+            with self.assertRaisesRegex(TypeError, 'or these of q, k, v and o, as in "f32:bf16:bf16->f32"'):
+                tileproof.explain((1, 2, 1, 8), (1, 2, 1, 8), dtype=word)
+
+    def test_dtypes_of_each(self):
+        shape = (1, 2, 1, 8)
+        for dtype, text in (
+            ("f32:bf16:f16->bf16", "f32:bf16:f16->bf16"), ("float16:f16:float16", "f16"), ("bf16->f32", "bf16->f32"),
+        ):  # fmt: skip
+            self.assertEqual(tileproof.explain(shape, shape, dtype=dtype).problem, f"prefill b1 h1/1 q2 k2 d8 {text}")
+        half = zeros(*shape).astype(np.float16)
+        for k, v, text in ((half, None, "f32:f16:f16->f32"), (half, zeros(*shape), "f32:f16:f32->f32"), (shape, half, "f32:f32:f16->f32")):
+            self.assertEqual(tileproof.explain(zeros(*shape), k, v).problem, f"prefill b1 h1/1 q2 k2 d8 {text}")
+        plan = tileproof.plan(shape, shape, dtype="f32:f16:f16->f16")
+        self.assertEqual(plan.run(zeros(*shape), half, half).dtype, np.float16)
+        with self.assertRaisesRegex(ValueError, "only lengths may differ"):
+            plan.run(zeros(*shape), half, zeros(*shape))
+
+    def test_strategy_and_disable(self):
+        q, k = zeros(1, 4, 4, 16), zeros(1, 40, 2, 16)
+        for strategy, decode in ((None, True), ("decode", True), ("prefill", False)):
+            options = dict(strategy=strategy, kernel="generic", fallback="permit")
+            self.assertEqual(tileproof.explain(q, k, **options).decode, decode)
+            _, receipt = tileproof.attention(q, k, k, return_receipt=True, **options)
+            self.assertEqual(any("_pack_k_" in x for x in receipt.functions), not decode)
+            plan = tileproof.plan(q, k, **options)
+            self.assertEqual(plan.decision.decode, decode)
+            self.assertEqual(plan.run(q, k, k, return_receipt=True)[1].kernel, "generic")
+        best = tileproof.explain(q, k).kernel
+        names = ",".join(x for x in tileproof.kernels if x not in ("generic", "math"))
+        made = "".join([names, ""])  # a plan keeps a text of its own
+        plan = tileproof.plan(q, k, disable=made, fallback="permit")
+        del made
+        self.assertEqual(plan.run(q, k, k, return_receipt=True)[1].kernel, "generic")
+        self.assertEqual(tileproof.attention(q, k, k, disable=best, fallback="permit", return_receipt=True)[1].kernel == best, False)
+        for name in ("strategy", "disable"):
+            with self.assertRaisesRegex(TypeError, f"'{name}' is an option of the plan"):
+                plan.run(q, k, k, **{name: "decode"})
         for bad in ((1, -2, 1, 8), (2**40, 2**40, 1, 8), (1, 2, 8), (1,) * 12):
             with self.assertRaises(ValueError):
                 tileproof.explain(bad, (1, 2, 1, 8), dtype="float32")
@@ -112,7 +150,7 @@ class Documents(unittest.TestCase):
         self.assertLessEqual({"page_table", "v_page_table", "indices", "q_positions", "kv_positions"}, names & set(_core.arrays))
 
     def test_docstrings_run(self):
-        for module in (tileproof, tileproof._api, tileproof._kvcache, tileproof._mask, tileproof._quantise, tileproof._rotary, tileproof._sdpa, tileproof._telemetry):
+        for module in (tileproof, tileproof._api, tileproof._kvcache, tileproof._mask, tileproof._oracle, tileproof._quantise, tileproof._rotary, tileproof._sdpa, tileproof._telemetry):
             result = doctest.testmod(module)
             self.assertGreater(result.attempted, 2)
             self.assertEqual(result.failed, 0)

@@ -85,6 +85,11 @@ class Sdpa(unittest.TestCase):
             warnings.simplefilter("error")
             sdpa(wide[..., :64], wide[..., :64], wide[..., :64])
 
+    def test_dropout_of_everything(self):
+        q = data(1, 2, 4, 8)
+        self.assertTrue((sdpa(q, q, q, None, 1.0) == 0).all())
+        self.assertEqual(sdpa(*3 * [q.astype(np.float16)], dropout_p=1.0).dtype, np.float16)
+
     def test_bad_input(self):
         q = data(1, 2, 4, 8)
         for args, kind in (
@@ -92,7 +97,7 @@ class Sdpa(unittest.TestCase):
             ((q[0, 0, 0], q, q), ValueError),
             ((q.astype(float), q, q), TypeError),
             ((q, q, q, "mask"), (TypeError, ValueError, AttributeError)),
-            ((q, q, q, None, 1.0), ValueError),
+            ((q, q, q, None, 1.5), ValueError),
             ((q, q, q, None, -0.5), ValueError),
             ((q, q, q, np.ones((4, 5), bool)), ValueError),
         ):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values against the definition in float64: dtypes, layouts, strides, masks, lengths."""
+import itertools
 import unittest
 
 import numpy as np
@@ -37,6 +38,15 @@ class Values(unittest.TestCase):
         for dtype in DTYPES:
             for d, dv in ((1, 1), (8, 24), (64, 64), (80, 33), (128, 128)):
                 self.check(*qkv(d=d, dv=dv, dtype=dtype))
+
+    def test_each_of_q_k_and_v_in_a_dtype_of_its_own(self):
+        own = np.random.default_rng(21)  # others draw what they drew
+        for of_q, of_k, of_v in itertools.product(DTYPES, repeat=3):
+            q, k, v = (own.standard_normal((2, n, h, 32)).astype(x) for n, h, x in ((9, 4, of_q), (13, 2, of_k), (13, 2, of_v)))
+            self.check(q, k, v)
+            wide = np.empty(q.shape, np.float32)
+            tileproof.attention(q, k, v, out=wide)
+            self.assertLess(reference.error(wide, reference.batch(q, k, v)[0]), reference.TOLERANCE["float32"])
 
     def test_bfloat16_of_ml_dtypes(self):
         if ml_dtypes is None:

@@ -125,13 +125,16 @@ class Devices(unittest.TestCase):
         documents, trained = tileproof.Mask.documents, x.clone().requires_grad_()
         for call, name in (
             (lambda: tileproof.attention(x.to("meta"), x, x), "q"),
+            (lambda: tileproof.attention(*3 * [x.to("meta").requires_grad_()]), "q"),
+            (lambda: tileproof.scaled_dot_product_attention(*3 * [x.to("meta").requires_grad_()]), "q"),
             (lambda: tileproof.attention(x, x.to("meta"), x), "k"),
             (lambda: tileproof.attention(x, x, x, mask=documents(ids.to("meta"))), "kv_documents"),
             (lambda: tileproof.attention(x, x, x, mask=documents(ids.to_sparse())), "kv_documents"),
             (lambda: tileproof.scaled_dot_product_attention(x, x, x.to("meta")), "v"),
         ):
-            with self.assertRaisesRegex(ValueError, f"{name} cannot be read: it must be a dense tensor on the CPU"):
+            with self.assertRaisesRegex(ValueError, f"{name} cannot be read: it must be a dense tensor on the CPU") as caught:
                 call()
+            self.assertNotIn("\n", str(caught.exception))
         for named, name in ((dict(mask=documents(ids.to("meta"))), "kv_documents"), (dict(kv_lens=ids.to("meta")[:1]), "kv_lens")):
             with self.assertRaisesRegex(ValueError, f"{name} is on meta and q on cpu: all tensors must be on one device"):
                 tileproof.attention(trained, x, x, **named)

@@ -33,7 +33,11 @@ def used(**given):
     return lambda: interface._flash_attn_varlen_forward(*FLAT, *LENGTHS, 0.0, None, False, **given)
 
 
+CACHED = []  # arguments of every refused call with a cache
+
+
 def cache(q=Q, room=ROOM, **given):
+    CACHED.append((q, room, given))
     return lambda: fa.flash_attn_with_kvcache(q, *room, **given)
 
 
@@ -44,6 +48,24 @@ def paged(**given):
 def rotary(**given):
     return cache(**{"k": NEW[0], "v": NEW[1], "cache_seqlens": AT, "rotary_cos": COS, "rotary_sin": COS, **given})
 
+
+NAN = float("nan")
+NUMBERS = [
+    (dict(window_size=(1, 2, 3)), r"window_size is \(1, 2, 3\): it must be two integers"),
+    (dict(window_size=(1.5, 2)), r"window_size is \(1.5, 2\): it must be two integers"),
+    (dict(window_size=None), "window_size is None: it must be two integers"),
+    (dict(window_size=(2**40, 0)), "window_size is .*: its sides must be below 2"),
+    (dict(softcap=NAN), "softcap is nan: it must be finite"),
+    (dict(softcap="x"), "softcap is 'x': it must be a number"),
+    (dict(softcap=1e39), r"softcap is 1e\+39: it must be finite"),
+    (dict(softmax_scale=NAN), "softmax_scale is nan: it must be finite"),
+    (dict(softmax_scale="x"), "softmax_scale is 'x': it must be a number"),
+    (dict(softmax_scale=3e38), r"softmax_scale is 3e\+38: it must be finite, and at most 2.3e\+38"),
+    (dict(alibi_slopes=torch.tensor([0.5, NAN, 0.5, 0.5])), "alibi_slopes is .*nan.*: all of it must be finite"),
+    (dict(alibi_slopes=torch.ones(4).half()), "alibi_slopes is torch.float16: it must be float32"),
+    (dict(alibi_slopes=torch.ones(2)), r"alibi_slopes has shape \(2,\): it must be \(4,\) or \(2, 4\)"),
+    (dict(alibi_slopes=torch.ones(4, device="meta")), "alibi_slopes is on meta"),
+]  # of every function
 
 REFUSED = [
     (dense(Q.to("meta"), K, V), r"q is on meta: .* on the CPU; move it there \(q.cpu\(\)\)"),
@@ -60,9 +82,6 @@ REFUSED = [
     (dense(Q[:1], K, V), r"k has shape \(2, 6, 2, 16\): it must be \(1, 6, 2, 16\)"),
     (dense(Q[:, :, :3], K, V), "q has 3 heads and k 2"),
     (dense(Q, K[:, :, :0], V[:, :, :0]), "q has 4 heads and k 0"),
-    (dense(alibi_slopes=torch.ones(4).half()), "alibi_slopes is torch.float16: it must be float32"),
-    (dense(alibi_slopes=torch.ones(2)), r"alibi_slopes has shape \(2,\): it must be \(4,\) or \(2, 4\)"),
-    (dense(alibi_slopes=torch.ones(4, device="meta")), "alibi_slopes is on meta"),
     (dense(dropout_p=1.0), "dropout_p is 1.0"),
     (dense(dropout_p=-0.1), "dropout_p is -0.1"),
     (dense(dropout_p=0.1, softcap=3.0), "softcap is 3.0 and dropout_p 0.1"),
@@ -81,6 +100,10 @@ REFUSED = [
     (used(seqused_k=torch.tensor([6, 7]).int()), r"seqused_k is 7: it must be in 0..6"),
     (used(seqused_k=AT.long()), "seqused_k is torch.int64"),
     (used(leftpad_k=AT[:1]), r"leftpad_k has shape \(1,\): it must be \(2,\)"),
+    (used(leftpad_k=AT - 4), "leftpad_k is -3: it must be at least 0"),
+    (lambda: interface._flash_attn_varlen_forward(
+        FLAT[0], *POOL, *LENGTHS, 0.0, None, False, block_table=TABLE, leftpad_k=AT), "block_table and leftpad_k are both given"),
+    *((make(**given), text) for make in (dense, cache) for given, text in NUMBERS),
     (varlen(FLAT[0], *ROOM, *LENGTHS, block_table=TABLE), "a page of the cache has 8 tokens: it must be a multiple of 256"),
     (varlen(FLAT[0], *POOL, *LENGTHS, block_table=TABLE.long()), "block_table is torch.int64"),
     (varlen(FLAT[0], *POOL, *LENGTHS, block_table=TABLE[:1]), r"block_table has shape \(1, 1\): it must be \(2, 1\)"),
@@ -99,6 +122,7 @@ REFUSED = [
     (cache(cache_batch_idx=AT - 2), r"cache_batch_idx is -1: it must be in 0..1"),
     (cache(cache_batch_idx=AT.long()), "cache_batch_idx is torch.int64"),
     (cache(cache_leftpad=AT.long()), "cache_leftpad is torch.int64"),
+    (cache(cache_leftpad=AT - 4), "cache_leftpad is -3: it must be at least 0"),
     (cache(k=NEW[0], cache_seqlens=3), "k is given and v is not"),
     (cache(k=NEW[0], v=NEW[1]), "k is given and cache_seqlens is not"),
     (cache(k=NEW[0], v=NEW[1], cache_seqlens=7), r"cache_seqlens \+ 2 new tokens is 9: it must be in 2..8"),
@@ -124,6 +148,7 @@ REFUSED = [
     (paged(cache_seqlens=3, k=NEW[0], v=NEW[1], block_table=TABLE + 2), r"the page of a new token is 3: it must be in 0..2"),
     (paged(cache_seqlens=3, k=NEW[0], v=NEW[1], block_table=TABLE - 1), r"the page of a new token is -1: it must be in 0..2"),
 ]  # fmt: skip
+WITH_A_CACHE = list(CACHED)
 
 
 class Refusals(unittest.TestCase):
@@ -133,6 +158,36 @@ class Refusals(unittest.TestCase):
             with self.subTest(text):
                 self.assertRaisesRegex(RuntimeError, text, call)
             self.assertTrue(all(torch.equal(x, y) for x, y in zip(before, (*ROOM, *POOL))), f"a cache was written: {text}")
+
+    def test_none_of_them_writes_new_tokens(self):
+        """Each again with new k and v, which there is room for."""
+        for q, room, given in WITH_A_CACHE:
+            given = given if "k" in given else {"k": NEW[0], "v": NEW[1], "cache_seqlens": 1, **given}
+            room = [x.clone() for x in room]
+            before = [x.clone() for x in room]
+            with self.subTest(given), self.assertRaises(RuntimeError):
+                fa.flash_attn_with_kvcache(q, *room, **given)
+            self.assertTrue(all(map(torch.equal, room, before)), f"a cache was written: {given}")
+        self.assertGreater(len(WITH_A_CACHE), 50)
+
+    def test_a_page_before_the_new_tokens(self):
+        for page in (3, -1):
+            given = dict(k=NEW[0], v=NEW[1], cache_seqlens=257, block_table=torch.tensor([[0, 2], [page, 1]]).int())
+            with self.assertRaisesRegex(RuntimeError, f"the page of a token before the new ones is {page}: it must be in 0..2"):
+                cache(room=POOL, **given)()
+            self.assertFalse(any(x.any() for x in POOL))
+
+    def test_a_v_that_cannot_be_read_leaves_k_unwritten(self):
+        odd = torch.zeros(2 * ROOM[1].nbytes + 1, dtype=torch.uint8)[1 : 1 + ROOM[1].nbytes].numpy()
+        odd = torch.from_numpy(odd.view("f2").reshape(ROOM[1].shape))
+        for room, v, text in (
+            (ROOM, torch._neg_view(NEW[1]), "v is a view that is negated when read"),
+            ([ROOM[0], torch._neg_view(ROOM[1])], NEW[1], "v_cache is a view that is negated when read"),
+            ([ROOM[0], odd], NEW[1], "v_cache is at an address that is no multiple of its 2 bytes"),
+        ):
+            with self.assertRaisesRegex(RuntimeError, text):
+                cache(room=room, k=NEW[0], v=v, cache_seqlens=1)()
+            self.assertFalse(any(x.any() for x in ROOM))
 
     def test_caches_have_contiguous_dims(self):
         turned = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in ROOM]

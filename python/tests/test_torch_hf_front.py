@@ -293,8 +293,15 @@ class Documents(Front):
         example = str(ROOT / "python/examples/transformers_report.py")
         done = subprocess.run([sys.executable, example], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("LlamaForCausalLM: ", done.stdout)
+        self.assertRegex(done.stdout, r"^generated \[\[.*\nLlamaForCausalLM: ")  # as the guide shows it
         self.assertIn("0 refused, 0 masks by array", done.stdout)
+
+    def test_the_lines_of_the_guide(self):
+        """As they stand there, in a process of their own."""
+        guide = (ROOT / "docs/transformers.md").read_text()
+        told = run(guide.split("```python\n")[1].split("```")[0])
+        self.assertRegex(told, "LlamaForCausalLM: 2 calls of attention by tileproof in 2 layers, 0 refused, 0 masks by array")
+        self.assertIn("prefill b1 h8/8 q10 k10 d16 f32 causal", told)
 
     def test_the_same_model_under_the_watcher(self):
         example = str(ROOT / "python/examples/transformers_report.py")

@@ -47,6 +47,18 @@ FUNCTIONS = {
     "two windows of an encoder": mu.and_masks(_bidirectional_window_overlay(4), mu.sliding_window_bidirectional_overlay(2)),
     "padding as a function": mu.and_masks(CAUSAL, mu.padding_mask_function(torch.arange(LAST)[None] >= torch.tensor([[2], [0]]))),
 }
+POSITIONS = torch.stack([torch.cat([torch.arange(n) for n in x]) for x in ((9, 4, 27), (17, 23))])
+if hasattr(mu, "packed_sequence_compatibility_function"):  # transformers 5.23: positions begin anew in each document
+    for name, inner in {
+        "causal": CAUSAL,
+        "of an encoder": ALL,
+        "sliding": mu.sliding_window_causal_mask_function(5),
+        "in chunks": mu.chunked_causal_mask_function(6, ZERO),
+        "in chunks that begin later": mu.chunked_causal_mask_function(6, STARTS),
+        "spans by position": mu.or_masks(CAUSAL, mu.blockwise_overlay(SPANS)),
+        "padding by position": mu.and_masks(CAUSAL, mu.padding_mask_function(torch.arange(LAST)[None] >= torch.tensor([[2], [0]]))),
+    }.items():
+        FUNCTIONS[f"restarted documents, {name}"] = mu.packed_sequence_compatibility_function(inner, POSITIONS, PACKED)
 # (first row, rows, first key, keys): whole, decode, more rows on a cache, a window's cache, static caches, and what no cache of
 # today has: keys behind the last row of a cache that does not begin at 0
 PLACES = [
@@ -98,8 +110,22 @@ class Masks(unittest.TestCase):
         low = self.compare(made(FUNCTIONS["spans over documents"], (0, 12, 0, 12), LEFT))
         self.assertRegex(low.array, "mask by array, 288 bytes, because its parts do not compose .both masks have q_documents")
 
+    def test_positions_that_restart_elsewhere_than_documents_go_by_array(self):
+        if not hasattr(mu, "remap_positions_for_packed_sequence"):
+            return
+        restarted = mu.remap_positions_for_packed_sequence(CAUSAL, POSITIONS)
+        gaps, scattered = PACKED.clone(), PACKED.clone()
+        gaps[0, 9:13] = 0  # one document with two beginnings
+        scattered[0, 3] = 2  # a document in two pieces
+        for ids in (gaps, scattered, PACKED[:, :20]):
+            function = mu.and_masks(mu.packed_sequence_mask_function(ids), restarted)
+            self.assertRaisesRegex(_pieces.Unknown, "remap_positions_for_packed_sequence", _pieces.read, function)
+        self.assertRegex(self.compare(made(restarted, (0, 12, 0, 12), NONE)).array, "remap_positions_for_packed_sequence")
+        either = mu.or_masks(mu.packed_sequence_mask_function(PACKED), restarted)
+        self.assertRegex(self.compare(made(either, (0, 12, 0, 12), NONE)).array, "remap_positions_for_packed_sequence")
+
     def test_gradients_flow_through_every_mask(self):
-        for name in ("sliding", "chunk from the first token", "documents", "spans inside a window"):
+        for name in ("sliding", "chunk from the first token", "documents", "spans inside a window", *(x for x in FUNCTIONS if x.startswith("restarted"))):
             mask = made(FUNCTIONS[name], (0, 12, 0, 12), LEFT)
             generator = torch.Generator().manual_seed(0)
             given = [torch.randn(BATCH, h, 12, 16, generator=generator, requires_grad=True) for h in (4, 2, 2)]

@@ -27,6 +27,7 @@ PAIRS = ("t5", "bart", "whisper", "t5gemma")
 EQUAL = 2e-5  # logits of float32
 ROUNDED = 2.0  # of bfloat16: against the float32 model, at most so many times as far as eager
 TOKENS = 8
+RESTARTS = hasattr(transformers.masking_utils, "packed_sequence_compatibility_function")
 
 
 def made(kind, auto=transformers.AutoModel):
@@ -242,7 +243,7 @@ class Others(Tiny):
                 eager, ours = both(model, lambda m: m(ids(1), position_ids=places, use_cache=False).logits)
                 self.near(eager, ours)
                 alone = model(ids(1)[:, 5:14], use_cache=False).logits
-                if kind != "llama4_text":  # chunks are counted from the first token of all
+                if kind != "llama4_text" or RESTARTS:  # before transformers 5.23 chunks count from the first token of all
                     self.near(alone, ours[:, 5:14])
                 self.assertIn("documents", masks_of(model))
                 self.assertEqual(front.report(model).arrays, {})

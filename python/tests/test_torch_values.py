@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch: values against its own float64 math, and what must be refused."""
+import itertools
 import unittest
 
 import numpy as np
@@ -36,6 +37,51 @@ class Values(unittest.TestCase):
                 q, k, v = torch.randn(q).to(dtype), torch.randn(k).to(dtype), torch.randn((*k[:-1], dv)).to(dtype)
                 for options in (dict(), dict(is_causal=True), dict(scale=0.3)):
                     self.near(sdpa(q, k, v, enable_gqa=gqa, **options), oracle(q, k, v, enable_gqa=gqa, **options), dtype)
+
+    def test_each_of_q_k_and_v_in_a_dtype_of_its_own(self):
+        for of_q, of_k, of_v in itertools.product(LIMIT, repeat=3):
+            given = [torch.randn(2, 3, n, 16).to(dtype).requires_grad_() for n, dtype in ((5, of_q), (9, of_k), (9, of_v))]
+            exact = [x.detach().double().requires_grad_() for x in given]
+            want = truth(*exact)
+            with torch.no_grad():
+                self.near(tileproof.attention(*given, layout="bhsd"), want.detach(), of_q)
+            out = tileproof.attention(*given, layout="bhsd")
+            self.near(out.detach(), want.detach(), of_q)
+            out.double().square().sum().backward()
+            want.square().sum().backward()
+            for x, y in zip(given, exact):
+                self.assertEqual(x.grad.dtype, x.dtype)
+                most = 8 * max(LIMIT[x.dtype], LIMIT[of_q])  # d_o is rounded to the dtype of o
+                self.assertLess((x.grad.double() - y.grad).abs().max().item(), most * max(1, y.grad.abs().max().item()))
+
+    def test_dropout_of_everything_leaves_zeros(self):
+        for grad in (False, True):
+            x = torch.randn(1, 2, 4, 16, requires_grad=grad)
+            out = sdpa(x, x, x, dropout_p=1.0)
+            self.assertTrue(torch.equal(out.detach(), F.scaled_dot_product_attention(x, x, x, dropout_p=1.0).detach()))
+            if grad:
+                out.sum().backward()
+                self.assertTrue((x.grad == 0).all())
+        for p in (1.5, -0.1):
+            with self.assertRaisesRegex(ValueError, f"dropout_p is {p}"):
+                sdpa(x, x, x, dropout_p=p)
+
+    def test_sdpa_takes_one_dtype_as_pytorch_does(self):
+        q, k, v = (torch.randn(1, 2, 4, 16) for _ in range(3))
+        for given in ((q, k.half(), v), (q, k, v.bfloat16()), (q.half(), k, v)):
+            for grad in (False, True):
+                with self.assertRaisesRegex(TypeError, "must have one dtype; tileproof.attention takes any mix"):
+                    sdpa(given[0].requires_grad_(grad), *given[1:])
+            with tileproof.torch.patch() as log, self.assertRaisesRegex(RuntimeError, "same dtype"):
+                F.scaled_dot_product_attention(*(x.detach() for x in given))
+            self.assertEqual(len(log.receipts), 0)
+
+    def test_strategy_and_disable_go_with_gradients(self):
+        q, k, v = (torch.randn(1, n, 2, 16, requires_grad=True) for n in (4, 40, 40))
+        with tileproof.torch.log() as log:
+            tileproof.attention(q, k, v, strategy="prefill", disable="avx512,avx512_bf16,amx_bf16,avx2", fallback="permit").sum().backward()
+        self.assertEqual([x.kernel for x in log.receipts], ["generic", "generic"])
+        self.assertTrue(any("_pack_k_" in x for x in log.receipts[0].functions))
 
     def test_masks_in_every_shape(self):
         q, k, v = torch.randn(2, 3, 5, 16), torch.randn(2, 3, 9, 16), torch.randn(2, 3, 9, 16)

@@ -18,6 +18,7 @@ from ._core import CacheFull, Error, FallbackRefused, NotLocked, Unsupported, ke
 from ._core import version as __version__
 from ._kvcache import Cache, CacheLayer
 from ._mask import Mask
+from ._oracle import Reference, merge, reference
 from ._quantise import dequantise, quantise
 from ._reports import Decision, Receipt
 from ._rotary import Rotary
@@ -36,6 +37,7 @@ __all__ = [
     "NotLocked",
     "Plan",
     "Receipt",
+    "Reference",
     "Rotary",
     "Unsupported",
     "attention",
@@ -43,11 +45,13 @@ __all__ = [
     "events",
     "explain",
     "kernels",
+    "merge",
     "metrics",
     "plan",
     "proof",
     "quantise",
     "recorder",
+    "reference",
     "scaled_dot_product_attention",
     "trace",
 ]

@@ -18,6 +18,7 @@ Layout = Literal["bshd", "bhsd", "thd"]
 Fallback = Literal["refuse", "permit", "serve", "locked"]
 Latent = Union[None, int, Tuple[int, int]]
 Format = str  # of a cache, in the words of docs/quantised.md: "i8", "e4m3/token", "plain:i8"
+Strategy = Literal["prefill", "decode"]
 KvFormat = Union[None, Format, Tuple[Optional[Format], Optional[Format]]]
 Window = Optional[Tuple[Optional[int], Optional[int]]]
 Array = Any  # NumPy, PyTorch on the CPU, or anything with the buffer protocol or __dlpack__
@@ -137,6 +138,8 @@ class More(TypedDict, total=False):
     dropout_seed: Union[int, Array]
     dropout_offset: Union[int, Array]
     tags: Optional[Tags]
+    strategy: Optional[Strategy]
+    disable: Optional[str]
 
 
 def _more(
@@ -144,12 +147,13 @@ def _more(
     kv_positions: Any = None, shared_with: Any = None, shared_lens: Any = None, q_scale: Any = None, indices_sorted: bool = False,
     latent: Any = None, k_scales: Any = None, v_scales: Any = None, kv_format: Any = None, invariant: bool = False,
     dropout_p: float = 0.0, dropout_seed: Any = 0, dropout_offset: Any = 0, tags: Any = None,
+    strategy: Any = None, disable: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Those arguments and the mask, as the extension takes them."""
     return (
         *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions, shared_with, shared_lens), q_scale, indices_sorted,
         None if latent is None else _part(latent), _codes(kv_format, k_scales, v_scales), invariant, dropout_p, dropout_seed,
-        dropout_offset, _tags(tags),
+        dropout_offset, _tags(tags), strategy, disable,
     )  # fmt: skip
 
 
@@ -220,7 +224,7 @@ def attention(
 ) -> Any:
     """softmax(scale * Q K^T + bias, masked) V, without the score matrix.
 
-    q, k, v     one dtype: float32, float16 or bfloat16 (ml_dtypes, PyTorch); k and v also codes, with scales. Nothing is copied unless the last
+    q, k, v     float32, float16 or bfloat16 (ml_dtypes, PyTorch), in any mix; k and v also codes, with scales. out has q's dtype. Nothing is copied unless the last
                 dimension is not contiguous or a stride is negative; the receipt's `rewrites` then says so.
     layout      "bshd" (batch, tokens, heads, head dim), "bhsd", or "thd" (tokens, heads, head dim), in which sequences
                 lie one after another and cu_seqlens_q and cu_seqlens_k hold their starts and the end, int32 or int64.
@@ -253,7 +257,8 @@ def attention(
     out         written instead of a new tensor; it may have another of the three dtypes.
     fallback    "refuse": FallbackRefused if only a slower path than this host's best would serve. "permit": it serves, and
                 the receipt is flagged. "serve": tileproof.events() hears of it, too. "locked": only what proof.preflight() let in; NotLocked otherwise.
-    kernel      only this one, by name (tileproof.kernels).
+    kernel      only this one, by name (tileproof.kernels). strategy: "prefill" or "decode" for all sequences; without it each goes by its
+                number of rows. disable: names of kernels that must not serve, "avx512,avx2".
     threads     exactly so many. Default is what affinity and cgroup allow, and not more than torch.get_num_threads() for
                 PyTorch tensors, or OMP_NUM_THREADS (read at import) for others.
     invariant   a row's bits depend on its own q and keys alone: decode, prefill in chunks and at once agree. No gradients.
@@ -280,11 +285,14 @@ def attention(
     Traceback (most recent call last):
     TypeError: v is float64: it must be float32, float16 or bfloat16, or codes with scales (tileproof.quantise)
     """
-    mask_tree = arrays = q_scale = latent = codes = tags = None
+    mask_tree = arrays = q_scale = latent = codes = tags = strategy = disable = None
     indices_sorted = invariant = False
     dropout_p, dropout_seed, dropout_offset = 0.0, 0, 0
     if more or type(mask) is Mask:
-        mask, mask_tree, arrays, q_scale, indices_sorted, latent, codes, invariant, dropout_p, dropout_seed, dropout_offset, tags = _more(mask, **more)
+        (
+            mask, mask_tree, arrays, q_scale, indices_sorted, latent, codes, invariant, dropout_p, dropout_seed, dropout_offset, tags,
+            strategy, disable,
+        ) = _more(mask, **more)  # fmt: skip
     if not hasattr(q, "requires_grad"):
         _refuse_lost_gradient("q", q, k, v, bias, alibi_slopes, sinks)
     elif _needs_torch(q, k, v, bias, alibi_slopes, sinks) and type(k).__name__ != "PyCapsule":  # a batch of a Cache's
@@ -294,7 +302,7 @@ def attention(
             q, k, v, latent=latent, codes=codes, causal=causal, causal_align=causal_align, window=window, scale=scale, softcap=softcap,
             q_scale=q_scale, mask=mask, mask_tree=mask_tree, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens, cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k, arrays=arrays, indices_sorted=indices_sorted, invariant=invariant, layout=layout, out=out,
-            return_lse=return_lse, return_receipt=return_receipt, fallback=fallback, kernel=kernel, threads=threads,
+            return_lse=return_lse, return_receipt=return_receipt, fallback=fallback, kernel=kernel, strategy=strategy, disable=disable, threads=threads,
             p_dtype=p_dtype, dropout_p=dropout_p, dropout_seed=dropout_seed, dropout_offset=dropout_offset, tags=tags,
         )  # fmt: skip
     wanted, return_receipt = return_receipt, return_receipt or wants_receipts()
@@ -303,7 +311,7 @@ def attention(
     result = _core.attention(
         q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, return_receipt, fallback,
-        kernel, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, tags, _max_threads(q) if threads is None else None,
+        kernel, strategy, disable, threads, p_dtype, dropout_p, dropout_seed, dropout_offset, tags, _max_threads(q) if threads is None else None,
     )  # fmt: skip
     if out is not None:
         _written(out)
@@ -333,7 +341,14 @@ def _dtype_name(given: Any) -> str:
     return getattr(given, "name", None) or getattr(given, "__name__", None) or str(given).removeprefix("torch.")
 
 
-_OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p", "kv_format"}
+def _dtypes(q: Any, *others: Any) -> str:
+    """Of tensors, as the text form has them; of shapes and codes q's, and float32 where q is a shape."""
+    first = _dtype_name(getattr(q, "dtype", "float32"))
+    names = [_dtype_name(getattr(x, "dtype", first)) for x in others]
+    return ":".join([first, *(first if x in ("int8", "uint8", "float8_e4m3fn") else x for x in names)])
+
+
+_OF_A_PLAN = {"q_scale", "indices_sorted", "latent", "invariant", "dropout_p", "kv_format", "strategy", "disable"}
 _NOT_OF_A_PLAN = ("arrays", "codes", "mask_tree", "out", "return_lse", "return_receipt", "dropout_seed", "dropout_offset", "tags", "max_threads")
 
 
@@ -353,12 +368,13 @@ def _codes_of_shapes(k: Any, v: Any, latent: Any, stored: dict[str, Any]) -> Opt
 
 
 def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict[str, Any]) -> list[Any]:
-    """The arguments of a call by position, with shapes for tensors, then the dtype."""
+    """The arguments of a call by position, with shapes for tensors, then the dtypes."""
+    said = _dtypes(q, k, k if v is None else v) if dtype is None else _dtype_name(dtype)
     known: dict[str, Any] = dict(
         latent=None, codes=None, causal=False, causal_align="bottom_right", window=None, scale=None, softcap=0.0, q_scale=None, mask=None,
         mask_tree=None, bias=None, alibi_slopes=None, sinks=None, q_lens=None, kv_lens=None, cu_seqlens_q=None, cu_seqlens_k=None,
         arrays=None, indices_sorted=False, invariant=False, layout="bshd", out=None, return_lse=False, return_receipt=False,
-        fallback="refuse", kernel=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
+        fallback="refuse", kernel=None, strategy=None, disable=None, threads=None, p_dtype=None, dropout_p=0.0, dropout_seed=0, dropout_offset=0,
         tags=None, max_threads=_max_threads(q, dtype),
     )  # fmt: skip
     read: dict[str, Any] = dict.fromkeys(_core.arrays[:7])
@@ -380,12 +396,13 @@ def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: di
         known["latent"] = _part(known["latent"])
     elif v is None:
         v = k
-    return [_shape(q), _shape(k), None if v is None else _shape(v), *known.values(), _dtype_name(dtype if dtype is not None else getattr(q, "dtype", "float32"))]
+    return [_shape(q), _shape(k), None if v is None else _shape(v), *known.values(), said]
 
 
 def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None, **options: Any) -> Decision:
     """Which kernel would serve, and why not the others; from shapes alone (or tensors, of which only the shape is read).
 
+    dtype is one word, or one for each of q, k, v and out, as in "f32:bf16:bf16->f32"; without it tensors have their own.
     Options are those of attention(); where there is no tensor yet, `mask=True`, `bias="float32"`, `alibi_slopes=True`,
     `sinks=True`, `q_positions=True` and `kv_positions=True` say that there will be one, and page tables and indices are shapes. v is
     shaped like k unless given.
@@ -401,7 +418,7 @@ def explain(q: Shape, k: Shape, v: Optional[Shape] = None, *, dtype: Any = None,
 
 _FIXED = (
     "latent", "causal", "causal_align", "window", "scale", "softcap", "q_scale", "indices_sorted", "invariant", "layout", "fallback",
-    "kernel", "threads", "p_dtype", "dropout_p", "codes",
+    "kernel", "strategy", "disable", "threads", "p_dtype", "dropout_p", "codes",
 )  # fmt: skip
 
 
@@ -434,21 +451,21 @@ class Plan:
         noted = return_receipt or wants_receipts()
         (
             latent, causal, causal_align, window, scale, softcap, q_scale, indices_sorted, invariant, layout, fallback, kernel,
-            threads, p_dtype, dropout_p, formats,
+            strategy, disable, threads, p_dtype, dropout_p, formats,
         ) = self._fixed  # fmt: skip
         tree = arrays = codes = tags = None
         seed = offset = 0
         if more or type(mask) is Mask:
             for name in more.keys() & _OF_A_PLAN:
                 raise TypeError(f"{name!r} is an option of the plan: give it to tileproof.plan()")
-            mask, tree, arrays, _, _, _, codes, _, _, seed, offset, tags = _more(mask, **more)
+            mask, tree, arrays, _, _, _, codes, _, _, seed, offset, tags, _, _ = _more(mask, **more)
             seed, offset = int(seed), int(offset)
         if formats is not None:
             codes = (*formats[:2], *(codes or (None,) * 4)[2:])
         result = _core.plan_run(
             q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, tree, bias, alibi_slopes, sinks, q_lens,
             kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, noted, fallback, kernel,
-            threads, p_dtype, dropout_p, seed, offset, tags, None, self._plan,
+            strategy, disable, threads, p_dtype, dropout_p, seed, offset, tags, None, self._plan,
         )  # fmt: skip
         if out is not None:
             _written(out)

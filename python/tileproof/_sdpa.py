@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from . import _core
 from ._reports import Receipt
-from ._api import Array, _max_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
+from ._api import Array, _dtype_name, _max_threads, _needs_torch, _refuse_lost_gradient, _with_receipt
 
 
 class FallbackWarning(UserWarning):
@@ -71,6 +71,8 @@ def _check(query: Array, key: Array, value: Array, attn_mask: Optional[Array], i
             raise ValueError(f"{name} must be a tensor of at least two dimensions: (..., tokens, head dim)")
     if attn_mask is not None and is_causal:
         raise ValueError("attn_mask and is_causal are both given: is_causal must be False with a mask")
+    if len({_dtype_name(getattr(x, "dtype", "")) for x in (query, key, value)}) > 1:
+        raise TypeError(f"query is {query.dtype}, key {key.dtype} and value {value.dtype}: they must have one dtype; tileproof.attention takes any mix")
     q, k, v = query.shape, key.shape, value.shape
     if not len(q) == len(k) == len(v) == 4:
         return False
@@ -95,7 +97,7 @@ def _run(
     def call(fallback: str) -> Any:
         return _core.attention(
             query, key, value, None, None, is_causal, "top_left", None, scale, 0.0, None, mask, None, bias, None, None, None, None,
-            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, threads, p_dtype, dropout_p, seed, 0, None, _max_threads(query),
+            None, None, None, False, False, "bhsd", None, False, receipt, fallback, None, None, None, threads, p_dtype, dropout_p, seed, 0, None, _max_threads(query),
         )  # fmt: skip
 
     seed = _seed(query) if dropout_p > 0 else 0
@@ -143,7 +145,7 @@ def scaled_dot_product_attention(
     """torch.nn.functional.scaled_dot_product_attention by its meaning: (..., heads, tokens, head dim), causal from the top
     left, a bool mask (True: visible) or a float one that is added, a row that sees no key gives 0. NumPy or PyTorch.
 
-    dropout_p drops whatever the mode of a model; its random numbers are this library's, seeded by NumPy's or PyTorch's
+    dropout_p, from 0 to 1, drops whatever the mode of a model; its random numbers are this library's, seeded by NumPy's or PyTorch's
     generator. A fallback to a slower path is served with a FallbackWarning. Where q, k and v are bfloat16, probabilities may be
     rounded to it before they meet v, as PyTorch's own function does.
 
@@ -161,6 +163,8 @@ def scaled_dot_product_attention(
                 return out
         except (ValueError, _core.Error):
             pass  # asked again below, by the names of the arguments and with what a fallback asks for
+    if dropout_p == 1:  # nothing is left, as in PyTorch
+        return scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa) * 0
     if hasattr(query, "requires_grad") and _needs_torch(query, key, value, attn_mask):
         from ._torch_ops import _sdpa_traced
 

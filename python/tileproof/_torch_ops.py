@@ -49,7 +49,7 @@ def _by_position(
     sinks: Optional[Tensor], q_lens: Any, kv_lens: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, seed: Optional[Tensor],
     arrays: Any, names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool, causal_align: str, left: int,
     right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
-    invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+    invariant: bool, layout: str, fallback: str, kernel: Optional[str], strategy: Optional[str], disable: Optional[str], threads: Optional[int], dropout_p: float,
     p_dtype: Optional[str], tags: str, formats: str,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The ops' arguments as the extension takes them."""
@@ -61,7 +61,7 @@ def _by_position(
         q, k, v, None if stop < 0 else (start, stop), codes, causal, causal_align, _window(left, right), scale, softcap,
         None if length < 0 else (beta, length, offset), mask, mask_tree, bias, alibi_slopes, sinks, q_lens,
         kv_lens, cu_seqlens_q, cu_seqlens_k, tuple(map(given.get, _core.arrays)) if given else None, indices_sorted, invariant, layout, None, True, True, fallback,
-        kernel, threads, p_dtype, dropout_p, *seeds, _tags_of(tags) if tags else None, _max_threads(q),
+        kernel, strategy, disable, threads, p_dtype, dropout_p, *seeds, _tags_of(tags) if tags else None, _max_threads(q),
     )  # fmt: skip
 
 
@@ -72,14 +72,14 @@ def _forward(
     cu_seqlens_k: Optional[Tensor], seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str],
     start: int, stop: int, causal: bool, causal_align: str, left: int, right: int, scale: Optional[float], softcap: float,
     beta: float, length: int, offset: int, indices_sorted: bool, invariant: bool, layout: str, fallback: str, kernel: Optional[str],
-    threads: Optional[int], dropout_p: float, p_dtype: Optional[str], tags: str, formats: str,
+    strategy: Optional[str], disable: Optional[str], threads: Optional[int], dropout_p: float, p_dtype: Optional[str], tags: str, formats: str,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     out, lse = _note(
         _core.attention(
             *_by_position(
                 q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
                 start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
-                kernel, threads, dropout_p, p_dtype, tags, formats,
+                kernel, strategy, disable, threads, dropout_p, p_dtype, tags, formats,
             )
         )
     )  # fmt: skip
@@ -116,7 +116,7 @@ def _backward(
     q_lens: Optional[Tensor], kv_lens: Optional[Tensor], cu_seqlens_q: Optional[Tensor], cu_seqlens_k: Optional[Tensor],
     seed: Optional[Tensor], arrays: List[Tensor], names: str, mask_tree: Optional[str], start: int, stop: int, causal: bool,
     causal_align: str, left: int, right: int, scale: Optional[float], softcap: float, beta: float, length: int, offset: int, indices_sorted: bool,
-    invariant: bool, layout: str, fallback: str, kernel: Optional[str], threads: Optional[int], dropout_p: float,
+    invariant: bool, layout: str, fallback: str, kernel: Optional[str], strategy: Optional[str], disable: Optional[str], threads: Optional[int], dropout_p: float,
     p_dtype: Optional[str], tags: str, formats: str,
 ) -> List[Tensor]:  # fmt: skip
     d_out, d_lse, out, lse = (None if x is None else x.detach() for x in (d_out, d_lse, out, lse))
@@ -125,7 +125,7 @@ def _backward(
             *_by_position(
                 q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed, arrays, names, mask_tree,
                 start, stop, causal, causal_align, left, right, scale, softcap, beta, length, offset, indices_sorted, invariant, layout, fallback,
-                kernel, threads, dropout_p, p_dtype, tags, formats,
+                kernel, strategy, disable, threads, dropout_p, p_dtype, tags, formats,
             ), out, lse, d_out, d_lse, tuple(wanted),
         )
     )  # fmt: skip
@@ -179,10 +179,12 @@ def _arguments(
     alibi_slopes: Optional[Tensor] = None, sinks: Optional[Tensor] = None, q_lens: Any = None, kv_lens: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, arrays: Any = None, indices_sorted: bool = False,
     invariant: bool = False, layout: str = "bshd", fallback: str = "refuse", kernel: Optional[str] = None,
-    threads: Optional[int] = None, dropout_p: float = 0.0, seed: Optional[Tensor] = None, p_dtype: Optional[str] = None,
+    strategy: Optional[str] = None, disable: Optional[str] = None, threads: Optional[int] = None, dropout_p: float = 0.0, seed: Optional[Tensor] = None, p_dtype: Optional[str] = None,
     tags: Optional[tuple[Any, ...]] = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What the op takes, from the words of tileproof.attention."""
+    if q.device.type == "meta":  # with its gradient as without: the op would give a meta tensor
+        raise ValueError("q cannot be read: it must be a dense tensor on the CPU (it is on meta; FakeTensorMode gives shapes)")
     left, right = (-1 if x is None else int(x) for x in window or (None, None))
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
@@ -198,7 +200,7 @@ def _arguments(
     return (
         q, k, v, bias, mask, alibi_slopes, sinks, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k, seed,
         list(given.values()), " ".join(given), mask_tree, *(latent or (0, -1)), causal, causal_align, left,
-        right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, threads, dropout_p, p_dtype,
+        right, scale, softcap, *(q_scale or (0.0, -1, 0)), indices_sorted, invariant, layout, fallback, kernel, strategy, disable, threads, dropout_p, p_dtype,
         _tags_text(tags) if tags else "", " ".join(x or "-" for x in codes[:2]) if codes else "",
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from ._probabilities import signed
 
 def sides(window_size: Any, causal: bool) -> tuple[Any, ...]:
     """(left, right) for tileproof.attention: None for an unbounded side, and to the right where causal bounds it."""
-    left, right = (int(x) for x in window_size)
+    left, right = check.window(window_size)
     return None if left < 0 else left, None if right < 0 or causal else right
 
 
@@ -29,6 +29,7 @@ def attend(
 ) -> Any:  # fmt: skip
     """where: the layout and what says which tokens a sequence has, as tileproof.attention takes it. want: "out", "lse" for
     (out, lse), "probs" for (out, lse, signed probabilities of so many rows and keys) as return_attn_probs means them."""
+    check.numbers(softmax_scale, softcap)
     check.dropout(dropout_p, softcap)
     options = {
         **where, "causal": bool(causal), "window": sides(window_size, causal), "scale": softmax_scale,

@@ -44,7 +44,9 @@ def _used(cache_seqlens: Optional[Union[int, Tensor]], batch: int, capacity: int
     return cache_seqlens
 
 
-def _check_new(q: Tensor, k_cache: Tensor, k: Tensor, v: Optional[Tensor], cache_seqlens: Any, capacity: int) -> None:
+def _check_new(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Optional[Tensor], cache_seqlens: Any, capacity: int,
+) -> None:  # fmt: skip
     if v is None:
         check.refuse("k is given and v is not: both are written into the cache; give both or none")
     if cache_seqlens is None:
@@ -54,6 +56,7 @@ def _check_new(q: Tensor, k_cache: Tensor, k: Tensor, v: Optional[Tensor], cache
     check.tensors(4, {"q": q, "k": k, "v": v})
     check.shape("k", k, q.shape[0], k.shape[1], *k_cache.shape[2:])
     check.shape("v", v, *k.shape)
+    check.memory({"k": k, "v": v, "k_cache": k_cache, "v_cache": v_cache})
 
 
 def _check_rotary(q: Tensor, cos: Tensor, sin: Optional[Tensor], last: int, capacity: int) -> None:
@@ -93,7 +96,7 @@ def cached(
     capacity = k_cache.shape[1] * (1 if table is None else table.shape[1])
     used, new = _used(cache_seqlens, batch, capacity), 0
     if k is not None:
-        _check_new(q, k_cache, k, v, cache_seqlens, capacity)
+        _check_new(q, k_cache, v_cache, k, v, cache_seqlens, capacity)
         new = k.shape[1]
     whose = "what block_table has room for" if block_table is not None else "the tokens of a row of the cache"
     check.within("cache_seqlens" + (f" + {new} new tokens" if new else ""), used + new, new, capacity, whose)
@@ -110,21 +113,21 @@ def cached(
         at = used[:, None] + torch.arange(rows, dtype=torch.int32) * local
         rotary_cos, rotary_sin = _plain(rotary_cos), _plain(rotary_sin)
         q = _core.flash_rotate(_plain(q), rotary_cos, rotary_sin, at, interleaved)
-    if k is not None:
-        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved, scales[0].write)
-        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved, scales[1].write)
-        for cache, given, of in zip((k_cache, v_cache), (k_descale, v_descale), scales):
-            _written(cache)
-            if of.by_token:
-                _written(given)
     where = {"layout": "bshd", "kv_lens": used + new}
     if scales[0].read is not None:
         where |= {"k_scales": scales[0].read, "v_scales": scales[1].read}
     if cache_leftpad is not None:
         if block_table is not None:
             check.refuse("block_table and cache_leftpad are both given: a paged cache has no cache_leftpad; leave out one of them")
-        check.index("cache_leftpad", cache_leftpad, batch)
+        check.leftpad("cache_leftpad", cache_leftpad, batch)
         where["mask"] = seen_from(cache_leftpad, capacity)
+    if k is not None:  # nothing is refused from here on
+        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved, scales[0].write)
+        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved, scales[1].write)
+        for cache, given, of in zip((k_cache, v_cache), (k_descale, v_descale), scales):
+            _written(cache)
+            if of.by_token:
+                _written(given)
     if table is not None:
         return q, k_cache, v_cache, {**where, "page_table": table}
     return q, k_cache[:batch], v_cache[:batch], where

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NoReturn, Optional, Union
+import operator
+from typing import Any, NoReturn, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ CODES = (torch.int8, torch.float8_e4m3fn)  # of flash_attn_with_kvcache's caches
 HEAD_DIM = 256
 PAGE = 256
 MOST_SPLITS = 128
+FLOAT_MAX = 3.4028234663852886e38
+SCALE_MAX = 2.3e38  # times log2(e) it is still a float32
 SHAPES = {  # how many dims -> what they are
     3: "(tokens, heads, head dim)",
     4: "(batch, tokens, heads, head dim)",
@@ -59,6 +62,15 @@ def caches(q: Any, k_cache: Any, v_cache: Any) -> None:
         refuse(f"v_cache is {v_cache.dtype} and k_cache {k_cache.dtype}: they must have one dtype")
 
 
+def memory(given: dict[str, Tensor]) -> None:
+    """What the extension would not read or write, said before it has written some of them."""
+    for name, x in given.items():
+        if x.is_neg():
+            refuse(f"{name} is a view that is negated when read: {name}.resolve_neg() makes a tensor of it")
+        if x.data_ptr() % x.element_size():
+            refuse(f"{name} is at an address that is no multiple of its {x.element_size()} bytes an element: {name}.clone() is")
+
+
 def shape(name: str, x: Tensor, *want: int) -> None:
     if tuple(x.shape) != want:
         refuse(f"{name} has shape {tuple(x.shape)}: it must be {want}")
@@ -103,6 +115,39 @@ def slopes(x: Optional[Tensor], sequences: int, count: int) -> None:
         refuse(f"alibi_slopes is {x.dtype}: it must be float32; alibi_slopes.float() makes it so")
     if tuple(x.shape) not in ((count,), (sequences, count)):
         refuse(f"alibi_slopes has shape {tuple(x.shape)}: it must be ({count},) or ({sequences}, {count})")
+    if not torch.compiler.is_compiling() and not bool(x.isfinite().all()):
+        refuse(f"alibi_slopes is {x.tolist()}: all of it must be finite")
+
+
+def _number(name: str, x: Any, most: float) -> None:
+    try:
+        value = float(x)
+    except (TypeError, ValueError):
+        refuse(f"{name} is {x!r}: it must be a number")
+    if not -most <= value <= most:  # nor NaN
+        refuse(f"{name} is {value}: it must be finite, and at most {most:.2g}")
+
+
+def numbers(softmax_scale: Any, softcap: Any) -> None:
+    _number("softcap", softcap, FLOAT_MAX)
+    if softmax_scale is not None:
+        _number("softmax_scale", softmax_scale, SCALE_MAX)
+
+
+def window(size: Any) -> Tuple[int, int]:
+    try:
+        left, right = (operator.index(x) for x in size)
+    except (TypeError, ValueError):
+        refuse(f"window_size is {size!r}: it must be two integers, (left, right)")
+    if max(left, right) >= 2**31:
+        refuse(f"window_size is {size!r}: its sides must be below 2^31; a negative one is unbounded")
+    return left, right
+
+
+def leftpad(name: str, x: Any, batch: int) -> None:
+    index(name, x, batch)
+    if not torch.compiler.is_compiling() and bool((x < 0).any()):
+        refuse(f"{name} is {int(x.min())}: it must be at least 0, how many keys of a sequence are hidden")
 
 
 def dropout(p: float, softcap: float) -> None:

@@ -121,7 +121,9 @@ def _varlen(
         check.within("seqused_k", seqused_k, 0, room, "the tokens that cu_seqlens_k gives its sequence")
         where["kv_lens"] = seqused_k
     if leftpad_k is not None:
-        check.index("leftpad_k", leftpad_k, batch)
+        if paged:
+            check.refuse("block_table and leftpad_k are both given: a paged cache has no leftpad_k; leave out one of them")
+        check.leftpad("leftpad_k", leftpad_k, batch)
         where["mask"] = seen_from(leftpad_k, int(room.max()))
 
     def run() -> Any:
@@ -195,12 +197,16 @@ def flash_attn_with_kvcache(
     assert v_cache.stride(-1) == 1, "v_cache must have a contiguous last dimension; v_cache.contiguous() makes a copy that has"
     check.splits(num_splits, check.MOST_SPLITS)
 
+    check.tensors(4, {"q": q})
+    check.slopes(alibi_slopes, q.shape[0], q.shape[2])
+    check.numbers(softmax_scale, softcap)
+    local = causal or max(check.window(window_size)) >= 0
+
     def run() -> Any:
         rows, keys, values, where = cached(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, block_table,
-            causal or any(int(x) >= 0 for x in window_size), rotary_interleaved, k_descale, v_descale,
+            local, rotary_interleaved, k_descale, v_descale,
         )  # fmt: skip
-        check.slopes(alibi_slopes, q.shape[0], q.shape[2])
         want = "lse" if return_softmax_lse else "out"
         return attend(rows, keys, values, where, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes, want)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._mask import Mask
-from ._pieces import Chunk, Documents, Joined, Padding, Piece, Spans, Unknown, Window, flat, read
+from ._pieces import Chunk, ChunksOfDocuments, Documents, Joined, Padding, Piece, Spans, Unknown, Window, flat, read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,4 +190,6 @@ def _word(piece: Piece) -> str:
         return f"({(' and ' if piece.all else ' or ').join(inner)})"
     if isinstance(piece, Chunk):
         return f"chunk={piece.size} from the first token"
+    if isinstance(piece, ChunksOfDocuments):
+        return f"chunk={piece.size} of each document"
     return {Spans: "spans", Documents: "documents", Padding: "padding"}[type(piece)]

@@ -96,8 +96,67 @@ class Joined:
     all: bool
     parts: tuple[Any, ...]
 
+    def visible(self, b: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        seen: Tensor = self.parts[0].visible(b, q, k)
+        for part in self.parts[1:]:
+            seen = seen & part.visible(b, q, k) if self.all else seen | part.visible(b, q, k)
+        return seen
 
-Leaf = Union[Window, Chunk, Documents, Padding]
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunksOfDocuments(Documents):
+    """Keys of the row's own chunk of `size`; chunks are counted in each document."""
+
+    size: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Restarted:
+    """The inner mask at positions (sequence, token) that begin anew with each document of a packed sequence."""
+
+    inner: Any
+    positions: Tensor
+
+    def visible(self, b: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        seen: Tensor = self.inner.visible(b, self.positions[b, q], self.positions[b, k])
+        return seen
+
+    @property
+    def _begins(self) -> Tensor:
+        """Where a position does not follow the one before it (sequence, tokens - 1)."""
+        return self.positions.diff() != 1
+
+    def edges(self) -> list[int]:
+        """Tokens beside the first borders between documents."""
+        borders = self._begins.any(0).nonzero().flatten()[:4].tolist()
+        return sorted({0, *(border + x for border in borders for x in (0, 1, 2) if border + x < self.positions.shape[1])})
+
+    def within(self, documents: Documents) -> bool:
+        """Do positions count by one in each of these documents, and does each lie in one piece?"""
+        ids = documents.ids
+        if ids.shape != self.positions.shape:
+            return False
+        step = ids.diff()
+        return bool(((step > 0) | ((step == 0) & ~self._begins)).all())
+
+    def by_token(self, piece: Any) -> Piece:
+        """The inner mask by tokens, for a row and a key of one document: these are as far apart as their positions."""
+        if isinstance(piece, Joined):
+            return Joined(piece.all, tuple(self.by_token(x) for x in piece.parts))
+        if isinstance(piece, Window):
+            return piece
+        if isinstance(piece, Chunk):
+            return ChunksOfDocuments(piece.ids(self.positions), piece.size)
+        if isinstance(piece, Padding):
+            return Padding(self._at_positions(piece.seen))
+        made: Documents = dataclasses.replace(piece, ids=self._at_positions(piece.ids))
+        return made
+
+    def _at_positions(self, by_position: Tensor) -> Tensor:
+        return by_position.expand(len(self.positions), -1).gather(1, self.positions)
+
+
+Leaf = Union[Window, Chunk, Documents, Padding, Restarted]
 Piece = Union[Leaf, Joined]
 
 
@@ -113,6 +172,7 @@ def _two_sided(cells: dict[str, Any]) -> Window:
 
 
 INNER = ".<locals>.inner_mask"
+RESTARTS = "remap_positions_for_packed_sequence"
 LEAVES: dict[str, Callable[[dict[str, Any]], Leaf]] = {
     "causal_mask_function": lambda _: Window(None, 0),
     "bidirectional_mask_function": lambda _: Window(None, None),
@@ -124,6 +184,7 @@ LEAVES: dict[str, Callable[[dict[str, Any]], Leaf]] = {
     "blockwise_overlay" + INNER: lambda c: Spans(c["block_sequence_ids"]),
     "packed_sequence_mask_function" + INNER: lambda c: Documents(c["packed_sequence_mask"]),
     "padding_mask_function" + INNER: lambda c: Padding(c["padding_mask"]),
+    RESTARTS + INNER: lambda c: Restarted(_read(c["mask_function"]), c["position_ids"]),
 }
 JOINS = {"and_masks.<locals>.and_mask": True, "or_masks.<locals>.or_mask": False}
 
@@ -141,7 +202,7 @@ def _cells(function: Any) -> dict[str, Any]:
 
 def _means(leaf: Leaf, function: Callable[..., Any]) -> bool:
     at = torch.tensor(leaf.edges())
-    b = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    b = torch.arange(len(leaf.positions) if isinstance(leaf, Restarted) else 1)[:, None, None, None]
     q, k = at[None, None, :, None], at[None, None, None, :]
     ours, theirs = torch.broadcast_tensors(leaf.visible(b, q, k), function(b, b, q, k))
     return bool((ours == theirs).all())
@@ -158,15 +219,38 @@ def _trusted(leaf: Leaf, function: Any, cells: dict[str, Any]) -> bool:
     return _asked[key]
 
 
+def _by_token(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Parts of which all must hold, without positions that restart: beside the documents in which they do, tokens say as much."""
+    made = []
+    for part in parts:
+        if isinstance(part, Restarted):
+            if not any(type(x) is Documents and part.within(x) for x in parts):
+                raise Unknown(f"transformers.masking_utils.{RESTARTS} without its documents")
+            part = part.by_token(part.inner)
+        made.append(part)
+    return tuple(made)
+
+
 def read(function: Any) -> Piece:
     """The meaning of a mask function; Unknown with its name if it has a part that is not known."""
+    piece = _read(function)
+    if isinstance(piece, Restarted):
+        raise Unknown(name_of(function))
+    return piece
+
+
+def _read(function: Any) -> Piece:
+    """The same; what is in it may be restarted by document."""
     name = getattr(function, "__qualname__", "")
     if not hasattr(function, "__code__") or not str(function.__module__).startswith("transformers."):
         raise Unknown(name_of(function))
     try:
         cells = _cells(function)
         if name in JOINS:
-            return Joined(JOINS[name], tuple(read(x) for x in cells["mask_functions"]))
+            functions = cells["mask_functions"]
+            if not JOINS[name]:
+                return Joined(False, tuple(map(read, functions)))
+            return Joined(True, _by_token(tuple(map(_read, functions))))
         leaf = LEAVES[name](cells)
     except (KeyError, TypeError, ValueError) as missing:
         raise Unknown(name_of(function)) from missing

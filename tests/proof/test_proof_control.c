@@ -49,10 +49,14 @@ static void note_status(struct text *to, tp_status status, const tp_error *error
 /* By their bits, in hex: the test prints no number. */
 static void note_bytes(struct text *to, const void *bytes, size_t size) {
     static const char digit[] = "0123456789abcdef";
-    for (size_t i = 0; i < size; i++) {
-        unsigned char byte = ((const unsigned char *)bytes)[i];
-        char hex[2] = {digit[byte >> 4], digit[byte & 15]};
-        text_collect(to, hex, 2);
+    const unsigned char *from = bytes;
+    char hex[1024];
+    for (size_t i = 0, n = 0; i < size; i += n) {
+        for (n = 0; n < sizeof hex / 2 && i + n < size; n++) {
+            hex[2 * n] = digit[from[i + n] >> 4];
+            hex[2 * n + 1] = digit[from[i + n] & 15];
+        }
+        text_collect(to, hex, 2 * n);
     }
     text_collect(to, "\n", 1);
 }

@@ -42,7 +42,7 @@ class Values(unittest.TestCase):
         for of_q, of_k, of_v in itertools.product(LIMIT, repeat=3):
             given = [torch.randn(2, 3, n, 16).to(dtype).requires_grad_() for n, dtype in ((5, of_q), (9, of_k), (9, of_v))]
             exact = [x.detach().double().requires_grad_() for x in given]
-            want = truth(*exact)
+            want = oracle(*exact)
             with torch.no_grad():
                 self.near(tileproof.attention(*given, layout="bhsd"), want.detach(), of_q)
             out = tileproof.attention(*given, layout="bhsd")

@@ -24,7 +24,7 @@
 #define VEC_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16)
 #define VEC_TOGETHER 32
 
-#ifdef __AMX_BF16__
+#if defined(__AMX_BF16__) || defined(__AMXBF16__) /* gcc; clang before 16 */
 /* How many rows the strips of a product have; columns are whole. */
 static inline void tiles_shape(int first, int second) {
     const uint8_t a = (uint8_t)first, b = (uint8_t)second;

@@ -361,7 +361,7 @@ static void metrics_are_prometheus_text(void **state) {
         "_refusals_total{cache=\"a \\\"main\\\" one\"} 2\n",
         "# TYPE tileproof_cache_loss gauge\ntileproof_cache_loss{cache=\"a \\\"main\\\" one\"} 0.0",
         "# TYPE tileproof_cache_finite_loss gauge\ntileproof_cache_finite_loss{cache=\"a \\\"main\\\" one\"} 0.0",
-        "# TYPE tileproof_cache_rows_not_finite_total counter\n"
+        "# TYPE tileproof_cache_rows_not_finite_total counter\n",
         "tileproof_cache_rows_not_finite_total{cache=\"a \\\"main\\\" one\"} 0\n",
     };
     for (int i = 0; i < COUNT(lines); i++)

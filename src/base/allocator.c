@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* MADV_HUGEPAGE */
+#endif
 #include "base/allocator.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
 
@@ -14,6 +19,16 @@ static void *allocate_here(void *user, size_t bytes, size_t alignment) {
 static void release_here(void *user, void *memory, size_t bytes) {
     (void)user, (void)bytes;
     free(memory);
+}
+
+void tp__ask_huge_pages(void *memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    const uintptr_t huge = 2 << 20, from = (uintptr_t)memory;
+    const uintptr_t first = (from + huge - 1) / huge * huge, last = (from + bytes) / huge * huge;
+    if (first < last) madvise((void *)first, last - first, MADV_HUGEPAGE);
+#else
+    (void)memory, (void)bytes;
+#endif
 }
 
 const tp_allocator tp__default_allocator = {sizeof(tp_allocator), 0, allocate_here, release_here, NULL};

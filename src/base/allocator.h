@@ -6,6 +6,8 @@
 #include "tileproof.h"
 
 extern const tp_allocator tp__default_allocator; /* posix_memalign and free */
+/* Asks the system for huge pages where whole ones lie within; it may have none. */
+void tp__ask_huge_pages(void *memory, size_t bytes);
 tp_status tp__allocator_check(const tp_allocator *allocator, tp_error *error);
 
 #endif

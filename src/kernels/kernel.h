@@ -117,8 +117,14 @@ typedef struct tp__ahead {
 
 #define TP__LINE 64 /* bytes of a cache line */
 
-/* Asks for one line. Into L2: with strides of 4 KiB and more, rows in L1 would drive each other out. */
-static inline void tp__ask(const char *line) { __builtin_prefetch(line, 0, 2); }
+/* Asks for one line. With AVX2 into L2 alone: where rows lie 4 KiB and more apart, those in L1 would drive each other out. With
+   AVX-512 into L1, too, although most have left it for L2 when they are used: docs/performance.md, "A Zen 5". */
+#ifdef __AVX512F__
+enum { TP__ASK_FOR = 3 };
+#else
+enum { TP__ASK_FOR = 2 };
+#endif
+static inline void tp__ask(const char *line) { __builtin_prefetch(line, 0, TP__ASK_FOR); }
 
 /* Asks for the next n lines. */
 static inline void tp__ahead_step(tp__ahead *ahead, int64_t n) {

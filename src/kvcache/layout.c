@@ -206,6 +206,7 @@ static tp_status allocate(const tp_allocator *allocator, const tp_cache_capacity
     *memory = allocator->allocate(allocator->user, (size_t)capacity->bytes, TP__ALIGN);
     TP_REQUIRE(*memory != NULL, error, TP_NO_MEMORY, "no memory for a cache of %lld pages, %lld bytes",
                (long long)capacity->pages, (long long)capacity->bytes);
+    if (allocator->allocate == tp__default_allocator.allocate) tp__ask_huge_pages(*memory, (size_t)capacity->bytes);
     if ((uintptr_t)*memory % TP__ALIGN == 0) return TP_OK;
     void *crooked = *memory;
     allocator->release(allocator->user, crooked, (size_t)capacity->bytes);

@@ -2,6 +2,7 @@
 /* tp_cache by hand: what fits, which pages, copies on write, attention from its tables, figures. The soak has the rest. */
 #include <math.h>
 
+#include "base/allocator.h"
 #include "support/call.h"
 #include "support/kv.h"
 #include "support/sink.h"
@@ -436,11 +437,55 @@ static void metrics_of_several_caches(void **state) {
     free(out);
 }
 
+/* Flags of the mapping that an address lies in, as the system writes them; "" where it does not say. */
+static void flags_of(const void *address, char *flags, size_t size) {
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long long from, to;
+    int inside = 0;
+    flags[0] = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) inside = (uintptr_t)address >= from && (uintptr_t)address < to;
+        if (inside && strncmp(line, "VmFlags:", 8) == 0) strncat(flags, line + 8, size - 1);
+    }
+    if (file != NULL) fclose(file);
+}
+
+/* Of its own memory; a caller's allocator is asked for nothing. */
+static void huge_pages_are_asked_for(void **state) {
+    (void)state;
+    const size_t bytes = 64 << 20;
+    char flags[512], *own = NULL;
+    tp_allocator given = {sizeof given, 0, allocate, release, NULL};
+    tp_cache_layer layer = {8, 128, 128, TP_BF16, TP_BF16, 0, 0, 0, 0, 0, 0};
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    options.layers = &layer, options.layer_count = 1, options.bytes = (int64_t)bytes;
+    options.sequences = 1, options.sequence_tokens = 4096;
+    assert_int_equal(posix_memalign((void **)&own, 4096, bytes), 0);
+    tp__ask_huge_pages(own, bytes);
+    flags_of(own + bytes / 2, flags, sizeof flags);
+    free(own);
+    if (strstr(flags, " hg") == NULL) {
+        print_message("not run here: huge_pages_are_asked_for (the system knows no such advice, or does not tell)\n");
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        options.allocator = i ? &given : NULL;
+        tp_cache *cache = make(&options);
+        tp_cache_capacity capacity;
+        assert_int_equal(tp_cache_plan(&options, &capacity, NULL), TP_OK);
+        flags_of((char *)cache + capacity.bytes / 2, flags, sizeof flags);
+        assert_int_equal(strstr(flags, " hg") != NULL, i == 0);
+        tp_cache_destroy(cache);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_capacity_is_said_first),  cmocka_unit_test(pages_are_neighbours),
         cmocka_unit_test(pages_stay_together),         cmocka_unit_test(copies_on_write),
         cmocka_unit_test(attention_reads_it),          cmocka_unit_test(copies_move_between_caches),
-        cmocka_unit_test(metrics_are_prometheus_text), cmocka_unit_test(metrics_of_several_caches)};
+        cmocka_unit_test(metrics_are_prometheus_text), cmocka_unit_test(metrics_of_several_caches),
+        cmocka_unit_test(huge_pages_are_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,16 +8,17 @@
 after so many seconds: it shows that tests still find what they found. It trusts that they pass without a mutant, which
 `make test` shows.
 
-killed.tsv says which test last found each mutant, and of which file: that test alone is asked first. --record keeps it, as
+killed.tsv says which test last found each mutant, and of which file: that test is asked first. --record keeps it, as
 `make mutants` does. --changed takes only those that were never found, or whose file or text has changed since; that a test
 became weaker it does not see.
 
 A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The first time that a test finds one,
-it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). One that was never found asks
-the tests of its file first. What they do not find ("second") waits until all others are done: then the whole tree is built and all of `make test`
-is asked, those that are known to be quick first. A mutant that has a command is killed by that
-one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with emulated kernels.
-One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). After the test that found it
+last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then the whole tree is
+built and all of `make test` is asked, those that are known to be quick first. A mutant that has a command is killed by that one
+alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with emulated kernels.
+One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a mistake in
+mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
@@ -341,9 +342,10 @@ class Worker:
     def matching(self, pattern):
         return [name for name in self.tests if re.fullmatch(pattern, name)]
 
-    def all_of(self, mutant):
-        """Every test that could find it: no test in C sees the Python package."""
-        return self.matching(r"test_.*\.py") if mutant["file"].startswith(OF_PYTHON) else self.quick()
+    def every(self, mutant):
+        """Every test that could find it, the quickest first: no test in C sees the Python package."""
+        names = self.matching(r"test_.*\.py") if mutant["file"].startswith(OF_PYTHON) else self.quick()
+        return sorted(names, key=lambda name: self.took.get(name, self.costs.get(name, self.property(name, "COST", 0))))
 
     def quick(self):
         return [name for name in self.tests if name not in NOT_ASKED and not self.property(name, "DISABLED", False)
@@ -368,8 +370,9 @@ class Worker:
         return LIMIT if took is None else max(30, min(20 * took, LIMIT), 3 * took)
 
     def first(self, mutant):
-        """The test that found it last time or, where none did, those of its file."""
-        return self.matching(re.escape(self.killed.test(mutant) or "")) or self.matching(first_asked(mutant))
+        """The test that found it last time, if any did; then those of its file."""
+        last = self.matching(re.escape(self.killed.test(mutant) or ""))
+        return [names for names in (last, [name for name in self.matching(first_asked(mutant)) if name not in last]) if names]
 
     def ask(self, name, limit=None):
         """None, or how the test failed, and its output."""
@@ -422,8 +425,8 @@ class Worker:
             return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
-            first = [] if "command" in mutant else self.first(mutant)
-            code, text = self.compile(targets or (None if whole else first and self.needed(first)), folder.name)
+            rounds = [self.every(mutant)] if whole else [] if "command" in mutant else self.first(mutant)
+            code, text = self.compile(targets or (None if whole or not rounds else self.needed(rounds[0])), folder.name)
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
@@ -432,10 +435,12 @@ class Worker:
                 if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}{' (hangs)' * (code == 'timeout')}\n{found}".rstrip())
-            every = sorted(self.all_of(mutant), key=lambda name: self.took.get(name, self.costs.get(name, self.property(name, "COST", 0))))
-            for name in every if whole else first:
-                if (by := self.ask(name, self.limit(name))[0]) is not None:
-                    return "killed", by
+            for number, names in enumerate(rounds):
+                if number > 0:
+                    self.compile(self.needed(names))
+                for name in names:
+                    if (by := self.ask(name, self.limit(name))[0]) is not None:
+                        return "killed", by
             return ("SURVIVED" if whole else "second"), ""
         finally:
             path.write_text(original)

@@ -14,11 +14,11 @@ became weaker it does not see.
 
 A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The first time that a test finds one,
 it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). After the test that found it
-last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then the whole tree is
-built and all of `make test` is asked, those that are known to be quick first. A mutant that has a command is killed by that one
-alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with emulated kernels.
-One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a mistake in
-mutants.toml. Exit 0: all killed.
+last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then all of `make
+test` is asked, of the Python package all of its tests, those that are known to be quick first. A mutant that has a command is
+killed by that one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with
+emulated kernels. One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a
+mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
@@ -426,7 +426,7 @@ class Worker:
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
             rounds = [self.every(mutant)] if whole else [] if "command" in mutant else self.first(mutant)
-            code, text = self.compile(targets or (None if whole or not rounds else self.needed(rounds[0])), folder.name)
+            code, text = self.compile(targets or (self.needed(rounds[0]) if rounds else None), folder.name)
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:

@@ -8,21 +8,23 @@
 after so many seconds: it shows that tests still find what they found. It trusts that they pass without a mutant, which
 `make test` shows.
 
-killed.tsv says which test last found each mutant, and of which file: that test alone is asked first. --record keeps it, as
+killed.tsv says which test last found each mutant, and of which file: that test is asked first. --record keeps it, as
 `make mutants` does. --changed takes only those that were never found, or whose file or text has changed since; that a test
 became weaker it does not see.
 
 A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The first time that a test finds one,
-it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). One that was never found asks
-the tests of its file first. What they do not find ("second") waits until all others are done: then the whole tree is built and all of `make test`
-is asked, those that are known to be quick first. A mutant that has a command is killed by that
-one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with emulated kernels.
-One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a mistake in mutants.toml. Exit 0: all killed.
+it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). After the test that found it
+last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then all of `make
+test` is asked, of the Python package all of its tests, those that are known to be quick first. A mutant that has a command is
+killed by that one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with
+emulated kernels. One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a
+mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
 import argparse
 import concurrent.futures
+import filecmp
 import hashlib
 import json
 import os
@@ -128,6 +130,7 @@ FIRST = [
     ("python/", "test_numpy.*"),
     ("scripts/", r"test_numpy_environment\.py"),
     ("cli/tool/nearest", "cli"),
+    ("cli/tool/info", "cli"),
     ("cli/manual/", "manual"),
     ("cli/terminal/", "terminal"),
     ("cli/qualify/matrix", "qualify"),
@@ -228,7 +231,7 @@ FIRST = [
 
 
 def sh(command, cwd, timeout=None, **more):
-    env = dict(os.environ, TILEPROOF_TEST_QUICK="1", **more)
+    env = dict(os.environ, TILEPROOF_TEST_QUICK="1", PYTHONDONTWRITEBYTECODE="1", **more)  # a .pyc may outlive a mutant
     child = subprocess.Popen(command, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              errors="replace", start_new_session=True)
     try:
@@ -277,26 +280,43 @@ def first_asked(mutant):
     return by_name[0] if by_name else next(tests for start, tests in FIRST if mutant["file"].startswith(start))
 
 
+def copy_changes(tree, to):
+    """What differs is written anew, so that it is younger than what was built of the text before; build folders stay."""
+    def copy(source, target):
+        if not os.path.exists(target) or not filecmp.cmp(source, target, shallow=False):
+            shutil.copy(source, target)
+
+    built = (to / "build", to / "emulated")
+    for path in sorted(to.rglob("*"), reverse=True) if to.exists() else ():
+        if not (tree / path.relative_to(to)).exists() and not any(path.is_relative_to(folder) for folder in built):
+            path.rmdir() if path.is_dir() else path.unlink()
+    shutil.copytree(tree, to, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"), copy_function=copy, dirs_exist_ok=True)
+
+
 class Worker:
-    """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third."""
+    """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third.
+    Only what is asked is built, and what was built in an earlier run is kept."""
 
     took = {}  # seconds of each test that has passed without a mutant
     costs = {row[0]: float(row[2]) for row in map(str.split, read_lines(COSTS)) if len(row) == 3 and row[1] != "0"}
     killed = Killed()
 
-    def __init__(self, number, target, python):
+    def __init__(self, number, python):
         """python: None, or for whom the Python package is built."""
         self.tree = ROOT / "build" / "mutants" / str(number)
-        shutil.rmtree(self.tree, ignore_errors=True)
-        shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns("build", ".git"))
+        copy_changes(ROOT, self.tree)
         self.build = self.tree / "build"
-        package = [] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
-        self.target = target
-        for code, text in (self.configure("build", *package), self.compile()):
+        package = ["-DTILEPROOF_PYTHON=OFF"] if python is None else ["-DTILEPROOF_PYTHON=ON", f"-DPython_EXECUTABLE={python}"]
+        for code, text in (self.configure("build", *package), self.compile(["tileproof_static"])):
             if code != 0:
                 sys.exit(text)
-        self.made = {str(path) for path in self.build.iterdir() if path.is_file()}
+        rules = dict(line.split(": ", 1) for line in sh(["ninja", "-t", "targets", "all"], self.build)[1].splitlines() if ": " in line)
+        self.made = {str(self.build / name) for name, rule in rules.items() if rule != "phony" and "/" not in name}
         self.tests = {test["name"]: test for test in json.loads(sh(["ctest", "--show-only=json-v1"], self.build)[1])["tests"]}
+        # ctest names no command of a test whose program is not built yet
+        for line in read_lines(self.build / "CTestTestfile.cmake"):
+            if (found := re.match(r"add_test\(\[=*\[(.*?)\]=*\] (.*)\)$", line)) and found[1] in self.tests:
+                self.tests[found[1]]["command"] = shlex.split(found[2])
         for path in sorted(self.tree.glob("python/tests/test_*.py")) if python is not None else ():
             runs = test_torch.environment() if "torch" in path.name else python
             self.tests[path.name] = {"command": [str(runs), str(path.parent / "run.py"), path.name], "properties": [
@@ -306,12 +326,15 @@ class Worker:
         return sh(["cmake", "-S", ".", "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", *flags], self.tree)
 
     def compile(self, targets=None, build="build"):
-        return sh(["cmake", "--build", build, "--target", *(targets or [self.target])], self.tree)
+        return sh(["cmake", "--build", build, "--target", *(targets or ["all"])], self.tree)
 
     def place(self, mutant):
         """Where its command runs, and what is built there for it; None: as for any other mutant."""
+        if mutant["file"].startswith(KERNELS):
+            return self.build, ["opencl_values", "opencl_calls"]
         if not mutant.get("emulated"):
-            return self.build, None
+            program = os.path.basename(shlex.split(mutant.get("command", "-"))[0])
+            return self.build, [program] if str(self.build / program) in self.made else None
         if not (folder := self.tree / "emulated").exists():
             self.configure(folder.name, "-DTILEPROOF_EMULATED=ON")
         return folder, [os.path.basename(shlex.split(mutant["command"])[0])]
@@ -319,9 +342,10 @@ class Worker:
     def matching(self, pattern):
         return [name for name in self.tests if re.fullmatch(pattern, name)]
 
-    def all_of(self, mutant):
-        """Every test that could find it: no test in C sees the Python package."""
-        return self.matching(r"test_.*\.py") if mutant["file"].startswith(OF_PYTHON) else self.quick()
+    def every(self, mutant):
+        """Every test that could find it, the quickest first: no test in C sees the Python package."""
+        names = self.matching(r"test_.*\.py") if mutant["file"].startswith(OF_PYTHON) else self.quick()
+        return sorted(names, key=lambda name: self.took.get(name, self.costs.get(name, self.property(name, "COST", 0))))
 
     def quick(self):
         return [name for name in self.tests if name not in NOT_ASKED and not self.property(name, "DISABLED", False)
@@ -331,20 +355,24 @@ class Worker:
         return next((p["value"] for p in self.tests[name].get("properties", []) if p["name"] == wanted), otherwise)
 
     def needed(self, names):
-        """What these tests run, as targets: their programs, the tool. None: they need the whole tree, or more than it."""
-        if any(re.match(r"opencl|python$|manual$|test_.*\.py", name) for name in names):
-            return None
-        words = {word for name in names for word in self.tests[name]["command"]}
-        return sorted(os.path.relpath(word, self.build) for word in words
-                      if word in self.made) or None
+        """What these tests run, as targets: their programs, the tool, the package. None: they need the whole tree, or more."""
+        targets = set()
+        for name in names:
+            made = {os.path.basename(word) for word in self.tests[name]["command"] if word in self.made}
+            made |= {"tileproof_python", "tileproof_python_package"} if re.match(r"python$|test_.*\.py", name) else set()
+            if not made or name == "manual":
+                return None
+            targets |= made
+        return sorted(targets)
 
     def limit(self, name):
         took = self.took.get(name)
         return LIMIT if took is None else max(30, min(20 * took, LIMIT), 3 * took)
 
     def first(self, mutant):
-        """The test that found it last time or, where none did, those of its file."""
-        return self.matching(re.escape(self.killed.test(mutant) or "")) or self.matching(first_asked(mutant))
+        """The test that found it last time, if any did; then those of its file."""
+        last = self.matching(re.escape(self.killed.test(mutant) or ""))
+        return [names for names in (last, [name for name in self.matching(first_asked(mutant)) if name not in last]) if names]
 
     def ask(self, name, limit=None):
         """None, or how the test failed, and its output."""
@@ -357,7 +385,8 @@ class Worker:
     def run_kernel(self, mutant):
         """One of a kernel's source, which tests/opencl/shim.c plants when the program is compiled: nothing is built anew."""
         plant = {"OPENCL_FIND": mutant["find"], "OPENCL_REPLACE": mutant["replace"]}
-        for words in ("./opencl_values brief", "./opencl_calls", "--oclgrind ./opencl_values small"):
+        asked = ("./opencl_values brief", "./opencl_calls", "--oclgrind ./opencl_values small")
+        for words in sorted(asked, key=lambda words: words != self.killed.test(mutant)):
             code, text = self.ask_kernel(words, **plant)
             if code != 0:
                 said = re.findall(r"^(?:ERROR: .*|Read-write.*|Write-write.*|Invalid .*)", text, re.M)
@@ -390,13 +419,14 @@ class Worker:
         original = path.read_text()
         if original.count(mutant["find"]) != 1:
             return "MISTAKE", f"'{mutant['find']}' stands {original.count(mutant['find'])} times in {mutant['file']}"
-        if mutant["file"].startswith(KERNELS):
-            return self.run_kernel(mutant)
         folder, targets = self.place(mutant)
+        if mutant["file"].startswith(KERNELS):
+            self.compile(targets)
+            return self.run_kernel(mutant)
         path.write_text(original.replace(mutant["find"], mutant["replace"]))
         try:
-            first = [] if "command" in mutant else self.first(mutant)
-            code, text = self.compile(targets or (None if whole else first and self.needed(first)), folder.name)
+            rounds = [self.every(mutant)] if whole else [] if "command" in mutant else self.first(mutant)
+            code, text = self.compile(targets or (self.needed(rounds[0]) if rounds else None), folder.name)
             if code != 0:
                 return "MISTAKE", "does not compile:\n" + text[-2000:]
             if "command" in mutant:
@@ -405,10 +435,12 @@ class Worker:
                 if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}{' (hangs)' * (code == 'timeout')}\n{found}".rstrip())
-            every = sorted(self.all_of(mutant), key=lambda name: self.took.get(name, self.costs.get(name, self.property(name, "COST", 0))))
-            for name in every if whole else first:
-                if (by := self.ask(name, self.limit(name))[0]) is not None:
-                    return "killed", by
+            for number, names in enumerate(rounds):
+                if number > 0:
+                    self.compile(self.needed(names))
+                for name in names:
+                    if (by := self.ask(name, self.limit(name))[0]) is not None:
+                        return "killed", by
             return ("SURVIVED" if whole else "second"), ""
         finally:
             path.write_text(original)
@@ -453,17 +485,17 @@ def main():
         sys.exit(f"no mutant matches '{options.only}'")
 
     begin = time.monotonic()
+    mutants.sort(key=lambda m: (m["file"], Worker.killed.test(m) or ""))  # neighbours rebuild the same file, for the same test
     if options.sample:
         random.Random(options.seed).shuffle(mutants)
         print(f"mutants: a sample of {len(mutants)} for {options.sample:.0f} s, --seed {options.seed}", flush=True)
     workers = queue.Queue()
     jobs = max(1, min(options.jobs, len(mutants)))
     print(f"mutants: building {jobs} copies", flush=True)
-    by_tests = any("command" not in m for m in mutants)
     with_python = any(m["file"].startswith(OF_PYTHON) for m in mutants)
     python = python_env.python_with_numpy(print) if with_python else None
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        made = list(pool.map(lambda number: Worker(number, "all" if by_tests else "tileproof", python), range(jobs)))
+        made = list(pool.map(lambda number: Worker(number, python), range(jobs)))
     for worker in made:
         workers.put(worker)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """No line of C, its tables and OpenCL kernels among it, and none of a document's paragraphs and lists, is longer than
-.clang-format's ColumnLimit; each row of a table is one line. check_lines.py [ROOT]"""
+.clang-format's ColumnLimit; each row of a table is one line, and numbered lists count up. check_lines.py [ROOT]"""
 import pathlib
 import re
 import sys
@@ -25,12 +25,19 @@ for path in paths:
         long(path, number, line, f" (clang-format --lines={number}:{number})")
 for path in documents:
     code = made = in_row = False
+    item = 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         code ^= line.lstrip().startswith("```")
         made = line.startswith("<!-- made by") or made and not line.startswith("<!-- end of")
         was_row, in_row = in_row, line.startswith("|") and not code
         if in_row and not line.endswith("|") or was_row and line and not in_row:
             bad.append(f"{path.relative_to(root)}:{number}: a row of a table is one line")
+        if line.startswith("#"):
+            item = 0
+        elif (numbered := re.match(r"(\d+)\. ", line)) and not code:
+            if int(numbered[1]) not in (1, item + 1):
+                bad.append(f"{path.relative_to(root)}:{number}: item {numbered[1]} of a list after item {item}: is one within a line?")
+            item = int(numbered[1])
         if not (code or made or in_row or line.startswith("    ")) and " " in line.strip():  # a link does not break
             long(path, number, line)
 print("\n".join(bad) or f"{len(paths)} files and {len(documents)} documents, no line beyond {limit} characters")

@@ -42,7 +42,6 @@ struct list {
 /* Appends the items of a comma list; each may hold one range first-last, first-last+step or
    first-last*factor, whose numbers may end in k or m. 0, or nonzero with the reason. */
 int list_expand(struct list *list, const char *text, char *reason, size_t size);
-int list_add(struct list *list, const char *item);
 void list_free(struct list *list);
 /* Every problem text the options ask for. Exit code, reason printed. */
 int list_problems(const struct options *options, struct list *problems);

@@ -8,12 +8,7 @@
 #include <string.h>
 
 static const struct column columns[] = {
-    {"kind", NULL, 1, 0},
-    {"problem", "problem", 1, 0},
-    {"phase", NULL, 1, 0},
-    {"q_len", NULL, 1, 0},
-    {"kv_len", NULL, 1, 0},
-    {"head_dim", NULL, 1, 0},
+    ISOLATED_FIRST,
     {"kernel", "simulated kernel", 1, 0},
     {"host_kernel", "without valgrind", 1, 0},
     {"compulsory_read", "must read MB", 1e-6, 3},
@@ -35,11 +30,7 @@ static const struct column columns[] = {
     {"cache_d1", NULL, 1, 0},
     {"cache_ll", NULL, 1, 0},
     {"repro", NULL, 1, 0},
-    {"host", NULL, 1, 0},
-    {"date", NULL, 1, 0},
-    {"version", NULL, 1, 0},
-    {"build", NULL, 1, 0},
-    {"seed", NULL, 1, 0},
+    ISOLATED_LAST,
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 

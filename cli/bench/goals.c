@@ -38,7 +38,7 @@ static int lacks(const struct goals_run *run, struct goal *goal) {
         else if (kernel && !kernel_runs(run->limits.context, kernel))
             snprintf(goal->note, sizeof goal->note, "this host cannot run %.32s", name);
         else if (goal->cases[i].threads > host)
-            snprintf(goal->note, sizeof goal->note, "this host has %d threads of %d", host,
+            snprintf(goal->note, sizeof goal->note, "this host has %d of %d threads", host,
                      goal->cases[i].threads);
         if (goal->note[0]) return 1;
     }

@@ -23,12 +23,19 @@ struct isolated {
    and so on hold where the options say nothing. `print` writes what goes before and after the table
    in md. Exit code, reason printed. */
 int bench_isolated(struct isolated *isolated, const struct options *options, const struct options *defaults,
-                const struct column *columns, int column_count,
-                void (*print)(const struct isolated *isolated, int before));
-/* The first cells of every row: kind, problem, phase, q_len, kv_len, head_dim. `ran` is the problem in its text form, which the
+                   const struct column *columns, int column_count, void (*print)(const struct isolated *isolated, int before));
+/* The first columns of every table, and the cells of a row in them. `ran` is the problem in its text form, which the
    row names unless it leaves out sequences: then it names the words. Returns what it names. */
+#define ISOLATED_FIRST                                                                                                           \
+    {"kind", NULL, 1, 0}, {"problem", "problem", 1, 0}, {"phase", NULL, 1, 0}, {"q_len", NULL, 1, 0}, {"kv_len", NULL, 1, 0}, {  \
+        "head_dim", NULL, 1, 0                                                                                                   \
+    }
 const char *isolated_begin(struct isolated *isolated, const char *kind, const char *words, const char *ran);
-/* The last cells of every row that is kept for later: which host, which day, which version. */
+/* The last columns and cells, for rows that are kept: which host, which day, which version. */
+#define ISOLATED_LAST                                                                                                            \
+    {"host", NULL, 1, 0}, {"date", NULL, 1, 0}, {"version", NULL, 1, 0}, {"build", NULL, 1, 0}, {                                \
+        "seed", NULL, 1, 0                                                                                                       \
+    }
 void isolated_origin(struct isolated *isolated);
 
 #endif

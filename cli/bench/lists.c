@@ -14,7 +14,7 @@ void list_free(struct list *list) {
     *list = (struct list){0};
 }
 
-int list_add(struct list *list, const char *item) {
+static int list_add(struct list *list, const char *item) {
     char **items = realloc(list->items, ((size_t)list->count + 1) * sizeof *items);
     if (!items) return 1;
     list->items = items;

@@ -7,12 +7,7 @@
 #include <string.h>
 
 static const struct column columns[] = {
-    {"kind", NULL, 1, 0},
-    {"problem", "problem", 1, 0},
-    {"phase", NULL, 1, 0},
-    {"q_len", NULL, 1, 0},
-    {"kv_len", NULL, 1, 0},
-    {"head_dim", NULL, 1, 0},
+    ISOLATED_FIRST,
     {"kernel", "kernel", 1, 0},
     {"peak_bytes", "peak MiB", 1.0 / (1 << 20), 3},
     {"workspace_bytes", "workspace MiB", 1.0 / (1 << 20), 3},
@@ -20,11 +15,7 @@ static const struct column columns[] = {
     {"scores_written", NULL, 1, 0},
     {"max_abs_err", "max error", 1, -1},
     {"repro", NULL, 1, 0},
-    {"host", NULL, 1, 0},
-    {"date", NULL, 1, 0},
-    {"version", NULL, 1, 0},
-    {"build", NULL, 1, 0},
-    {"seed", NULL, 1, 0},
+    ISOLATED_LAST,
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof *columns };
 

@@ -214,8 +214,8 @@ void bench_print_host(const struct limits *limits, FILE *out) {
     const tp_machine *machine = tp_context_machine(limits->context);
     char isa[64];
     tp_isa_print(machine->isa, isa, sizeof isa);
-    fprintf(out, "host: %s, %s, isa %s, %d threads; tileproof %s\n\n", machine->name, machine->arch,
-            isa, machine->threads, tp_version());
+    fprintf(out, "host: %s, %s, isa %s, %d thread%s; tileproof %s\n\n", machine->name, machine->arch,
+            isa, machine->threads, machine->threads > 1 ? "s" : "", tp_version());
     for (int i = 0; i < limits->fma_count; i++)
         fprintf(out, "limit: FMA %s, %d thread%s: %.1f GFLOP/s (best of %d)\n", limits->fma[i].isa,
                 limits->fma[i].threads, limits->fma[i].threads > 1 ? "s" : "",

@@ -137,8 +137,6 @@ int subject_create(struct subject *subject, struct check_env *env, const struct 
 void subject_destroy(struct subject *subject);
 int subject_try(struct subject *subject);
 int try_gradients(struct subject *subject); /* random_gradients.c */
-/* With ordinary values no float comes near its end, and every row has a bound. */
-int trial_is_ordinary(const struct trial *trial);
 /* Can the kernel's loops be asked for by name? */
 int has_loops(const struct check_env *env);
 /* The counts of a receipt against brute force. */

@@ -45,7 +45,8 @@ static void keep_promised(struct subject *s) {
     oracle->count = kept;
 }
 
-int trial_is_ordinary(const struct trial *trial) {
+/* With ordinary values no float comes near its end, and every row has a bound. */
+static int trial_is_ordinary(const struct trial *trial) {
     const tp_problem *p = &trial->problem;
     return trial->values == VALUES_NORMAL && !trial->style.extreme && !trial->nan && trial->style.gain < 100 &&
            !(p->scale_set && fabsf(p->scale) > 100) && fabsf(p->qscale_beta) < 100;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const engine_fields[ENGINE_FIELDS] = {"engine", "mode", "device", "isa", "cache"};
+static const char *const engine_fields[ENGINE_FIELDS] = {"engine", "mode", "device", "isa", "cache"};
 
 const char *engine_text(const json_t *row, int field) {
     return field == ENGINE_FIELDS - 1 ? row_cache(row) : row_text(row, engine_fields[field]);

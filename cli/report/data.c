@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void data_text(FILE *out, const char *text) {
+/* A text of JSON inside a script element. */
+static void data_text(FILE *out, const char *text) {
     fputc('"', out);
     for (int size; *text; text += size ? size : 1) {
         size = utf8_size(text);

@@ -16,7 +16,7 @@
  *     environment.c  hosts, builds, dates, seeds; the files
  *     page/          the page's frame, its style and its script
  *
- * All texts come from files that anybody may have written: they reach the page through html_text and data_text alone.
+ * All texts come from files that anybody may have written: they reach the page through html_text and data.c alone.
  */
 #ifndef TILEPROOF_CLI_REPORT_REPORT_H
 #define TILEPROOF_CLI_REPORT_REPORT_H
@@ -66,7 +66,7 @@ struct report {
     struct report_cell *cells;
     size_t cell_count;
     int model_count, engine_count;
-    unsigned engine_apart; /* bits: by which engine_fields the engines differ */
+    unsigned engine_apart; /* bits: by which fields of engine_text the engines differ */
     int no_gnuplot;
 };
 
@@ -86,8 +86,7 @@ int report_locks(struct report *report);
 
 /* cells.c. What an engine goes by: cells that agree in all of these are of one. */
 enum { ENGINE_FIELDS = 5 };
-extern const char *const engine_fields[ENGINE_FIELDS];
-const char *engine_text(const json_t *row, int field);
+const char *engine_text(const json_t *row, int field); /* from 0 */
 int report_order(struct report *report);
 
 /* Fields of rows. */
@@ -120,7 +119,6 @@ struct status_look status_look(int status); /* a tp_cell_status */
 void html_status(FILE *out, int status);
 
 /* data.c */
-void data_text(FILE *out, const char *text); /* a text of JSON inside a script element */
 int report_write_data(const struct report *report, FILE *out);
 
 /* The parts of the page, in their order. Exit codes, reasons printed. */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-int is_coloured(FILE *out) {
+static int is_coloured(FILE *out) {
     const char *no = getenv("NO_COLOR");
     return is_capable(out) && !(no && *no);
 }

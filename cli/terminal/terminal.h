@@ -47,7 +47,6 @@ pid_t stop_wait(pid_t child, int *status);
 /* ---- colours: on a capable terminal, unless NO_COLOR is set ---- */
 
 enum colour { COLOUR_NONE, COLOUR_GREEN, COLOUR_YELLOW, COLOUR_RED, COLOUR_MAGENTA, COLOUR_BLUE };
-int is_coloured(FILE *out);
 void print_coloured(FILE *out, enum colour colour, const char *text);
 
 #endif

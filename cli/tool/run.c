@@ -63,9 +63,9 @@ static void print_verdict(const struct options *options, int64_t rows, const str
         print_json_text(stdout, reason);
         printf("}");
     } else if (measured) {
-        printf("verify: %lld rows against double: max error %.3g (naive kernel %.3g), mean %.3g "
+        printf("verify: %lld row%s against double: max error %.3g (naive kernel %.3g), mean %.3g "
                "(%.3g), lse %.3g: %s\n",
-               (long long)rows, measured->max, measured->naive_max, measured->mean,
+               (long long)rows, rows == 1 ? "" : "s", measured->max, measured->naive_max, measured->mean,
                measured->naive_mean, measured->lse_max, wrong ? "WRONG" : "within the rule");
         if (measured->nearest.bound > 0)
             printf("nearest to its bound: seq %lld head %lld row %lld, error %.3g of %.3g, ratio %.3g\n",

@@ -123,7 +123,7 @@ expect_json explain-json 0 "$tool" explain --json "$sample"
 expect explain-refused 3 'TP_FALLBACK_REFUSED' "$tool" explain --disable "$fused" "$sample"
 expect_json explain-refused-json 3 "$tool" explain --json --disable "$fused" "$sample"
 expect explain-nothing 3 'TP_UNSUPPORTED' "$tool" explain --disable "$fused" --disable math "$sample"
-expect explain-permit 0 'math' "$tool" explain --disable "$fused" --fallback permit "$sample"
+expect explain-permit 0 '^kernel +math \(math\), a FALLBACK$' "$tool" explain --disable "$fused" --fallback permit "$sample"
 expect_error explain-bad-kernel 2 "nosuch.*generic.*math" "$tool" explain --kernel nosuch "$sample"
 expect_error explain-bad-disable 2 "nosuch.*generic.*math" "$tool" explain --disable nosuch "$sample"
 
@@ -152,7 +152,7 @@ report info-within-80-columns $ok "$wide"
 expect_json info-json 0 "$tool" info --json
 
 # decode, pages, lists
-expect explain-decode 0 'avx512|avx2|generic \(decode\)' "$tool" explain q1s4k h32/8 d128
+expect explain-decode 0 '^kernel +(avx512|avx2|generic) \(decode\)$' "$tool" explain q1s4k h32/8 d128
 expect explain-loop 0 '^loop +decode: 4 chunks of 1024 keys a sequence' "$tool" explain q1s4k h32/8 d128
 expect explain-loop-prefill 0 '^loop +prefill: 2 chunks of 4096' "$tool" explain q64 k5000 d64
 expect explain-pages 0 '^pages +512,' "$tool" explain 2q1s4k h32/8 d128 paged=16

@@ -38,7 +38,7 @@ static void scale_weights(const tp__row_tile *t, const strip *s) {
 }
 
 void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
-    strip strips[VEC_STRIPS];
+    strip strips[VEC_STRIPS], parts[VEC_MR * VEC_STRIPS];
     strip_bits bits[VEC_STRIPS];
     float own[TP__TILE_ROWS], *c = t->v != NULL ? own : t->c;
     trace->calls[TP_FUNCTION_ID(attend_f32)]++;
@@ -51,12 +51,13 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     if (t->v == NULL) return;
     for (int i = 0; i < n && t->v_scale != NULL; i++) scale_weights(t, &strips[i]);
 
+    n = cut_parts(t, strips, n, parts);
     int64_t wide = (t->dv + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t panel = 0; panel < wide; panel += VEC_NR) {
         int narrow = wide - panel < VEC_NR;
         int64_t width = narrow ? VEC_LANES : VEC_NR;
         for (int i = 0; i < n; i++) {
-            const strip *s = &strips[i];
+            const strip *s = &parts[i];
             const strip_bits *b = t->bits != NULL ? &bits[i] : NULL;
             const float *factor = c + s->first;
             if (t->v_found && has_holes(t, s, b)) continue;
@@ -68,5 +69,5 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
     }
     if (!t->v_found) return;
     for (int i = 0; i < n; i++)
-        if (has_holes(t, &strips[i], &bits[i])) careful_values(t, &strips[i], c);
+        if (has_holes(t, &parts[i], t->bits != NULL ? &bits[i] : NULL)) careful_values(t, &parts[i], c);
 }

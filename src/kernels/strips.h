@@ -20,22 +20,55 @@ typedef struct strip_bits {
     uint64_t any[TP__BLOCK_WORDS], all[TP__BLOCK_WORDS];
 } strip_bits;
 
+/* One more row of the strip. */
+static inline void join_row(const tp__row_tile *t, strip *s) {
+    int32_t lo = t->lo[s->first + s->mr], hi = t->hi[s->first + s->mr];
+    s->mr++;
+    if (hi > lo) {
+        if (lo < s->lo) s->lo = lo;
+        if (hi > s->hi) s->hi = hi;
+    }
+    if (lo > s->all_lo) s->all_lo = lo;
+    if (hi < s->all_hi) s->all_hi = hi;
+}
+
+static inline strip no_rows(int64_t first) { return (strip){first, 0, INT32_MAX, 0, 0, INT32_MAX}; }
+
 static inline int cut_strips(const tp__row_tile *t, strip *strips) {
     int n = 0;
     for (int64_t first = 0; first < t->rows; first += VEC_MR) {
-        strip s = {first, (int)(t->rows - first < VEC_MR ? t->rows - first : VEC_MR), INT32_MAX, 0,
-                   0, INT32_MAX};
-        for (int64_t r = first; r < first + s.mr; r++) {
-            if (t->hi[r] > t->lo[r]) {
-                if (t->lo[r] < s.lo) s.lo = t->lo[r];
-                if (t->hi[r] > s.hi) s.hi = t->hi[r];
-            }
-            if (t->lo[r] > s.all_lo) s.all_lo = t->lo[r];
-            if (t->hi[r] < s.all_hi) s.all_hi = t->hi[r];
-        }
+        strip s = no_rows(first);
+        while (s.mr < VEC_MR && first + s.mr < t->rows) join_row(t, &s);
         if (s.lo < s.hi) strips[n++] = s; /* a strip that sees nothing here is left alone */
     }
     return n;
+}
+
+/* Strips as they meet values: without the rows at either end that see nothing, and cut where the next row sees none of the keys
+   of those before, as at the border of two documents, if these are many. Strips that come with bits stay whole. */
+static inline int cut_parts(const tp__row_tile *t, const strip *strips, int n, strip *parts) {
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const strip *s = &strips[i];
+        if (t->bits != NULL || s->all_lo < s->all_hi) { /* or all see some key */
+            parts[count++] = *s;
+            continue;
+        }
+        strip part = no_rows(s->first);
+        for (int64_t r = s->first; r < s->first + s->mr; r++) {
+            int none = t->lo[r] >= t->hi[r], apart = none || t->lo[r] >= part.hi || t->hi[r] <= part.lo;
+            if (apart && part.hi - part.lo >= VEC_NR) {
+                parts[count++] = part;
+                part = no_rows(r);
+            }
+            if (none && part.mr == 0)
+                part.first++;
+            else
+                join_row(t, &part);
+        }
+        if (part.mr > 0) parts[count++] = part;
+    }
+    return count;
 }
 
 static inline void join_bits(const tp__row_tile *t, const strip *s, strip_bits *b) {
@@ -63,6 +96,12 @@ VEC_INLINE panel_class look(const strip *s, const strip_bits *b, int64_t key) {
     const uint64_t half = ((uint64_t)1 << VEC_LANES) - 1, whole = half << VEC_LANES | half;
     uint64_t any = b->any[key / 64] >> (key % 64), all = b->all[key / 64] >> (key % 64);
     return (panel_class){(any & half) != 0, (any >> VEC_LANES & half) != 0, (all & whole) == whole};
+}
+
+/* Does the row see any of the keys from..from+count-1, which lie in one word? */
+static inline int row_sees(const tp__row_tile *t, int64_t r, int64_t from, int64_t count) {
+    if (t->lo[r] >= from + count || t->hi[r] <= from) return 0;
+    return t->bits == NULL || (t->bits[r * t->bit_words + from / 64] >> (from % 64) & (((uint64_t)1 << count) - 1)) != 0;
 }
 
 /* out = a b^T for the panels that a strip sees; b packed as K is, NULL: it has been done, and is only counted. */
@@ -97,12 +136,15 @@ static inline void strip_products(tp__trace *trace, const tp__row_tile *t, const
             if (!sees.lower && !sees.upper) continue;
             /* half a panel where the strip sees no key of the other half */
             int half = !sees.lower || !sees.upper;
-            int64_t skip = sees.lower ? 0 : VEC_LANES;
+            int64_t from = sees.lower ? key : key + VEC_LANES, count = half ? VEC_LANES : VEC_NR;
             if (p->b != NULL) {
-                p->of[half][s->mr]((const char *)p->a + s->first * p->a_row, p->lda,
-                                   (const char *)p->b + key * p->b_key + skip * (int64_t)sizeof(float), p->d,
-                                   p->out + s->first * t->lds + key + skip, t->lds);
-                pairs += s->mr * (half ? VEC_LANES : VEC_NR);
+                int64_t first = s->first, end = first + s->mr; /* without the rows before and behind that see nothing of it */
+                while (!sees.full && first + 1 < end && !row_sees(t, first, from, count)) first++;
+                while (!sees.full && first + 1 < end && !row_sees(t, end - 1, from, count)) end--;
+                p->of[half][end - first]((const char *)p->a + first * p->a_row, p->lda,
+                                         (const char *)p->b + key * p->b_key + (from - key) * (int64_t)sizeof(float), p->d,
+                                         p->out + first * t->lds + from, t->lds);
+                pairs += (end - first) * count;
             }
             full += sees.full;
             partial += !sees.full;

@@ -36,6 +36,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
                                                                                       problem->head_dim_v);
     scratch->trace->bytes += (last - first) * tp__key_bytes(problem);
     for (int64_t row = 0; row < task->count; row += f->tile_rows) {
+        if (scratch->visibility.form != TP__VISIBILITY_PLAIN && !tp__tile_meets(&scratch->visibility, row, key)) continue;
         int64_t rows = tp__min(f->tile_rows, task->count - row);
         tp__row_tile tile = tp__work_tile(work, 0, row, rows, state);
         if (!tp__visibility_tile(&scratch->visibility, &tile, 0, row, key, last, block_class, scratch->trace)) continue;

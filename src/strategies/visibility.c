@@ -17,7 +17,7 @@ tp__visibility tp__visibility_take(tp__arena *arena, const tp_problem *problem, 
         visibility.parts_max = tp__mask_parts_max(problem);
         visibility.part = TP_TAKE(arena, tp__interval, range_rows * visibility.parts_max);
         visibility.parts = TP_TAKE(arena, int32_t, range_rows);
-        visibility.hull = TP_TAKE(arena, tp__interval, (range_rows + tile_rows - 1) / tile_rows);
+        visibility.tile = TP_TAKE(arena, tp__tile_seen, (range_rows + tile_rows - 1) / tile_rows);
         visibility.words = TP_TAKE(arena, uint64_t, tp__max(range_rows, tile_rows) * tp__block_words(block));
     }
     if (problem->qscale_length > 0) visibility.scale = TP_TAKE(arena, float, range_rows);
@@ -81,16 +81,30 @@ static int64_t look_plain(tp__visibility *visibility, const tp__keys *keys) {
     return pairs;
 }
 
+/* One more row of a tile, and the last one before it that sees any key. */
+static void join_tile(tp__tile_seen *tile, tp__interval seen, int parts, tp__interval *before) {
+    tile->every.lo = tp__max(tile->every.lo, seen.lo);
+    tile->every.hi = tp__min(tile->every.hi, seen.hi);
+    if (parts == 0) return;
+    tile->any.lo = tp__min(tile->any.lo, seen.lo);
+    tile->any.hi = tp__max(tile->any.hi, seen.hi);
+    if (parts > 1 || (before->lo < before->hi && (seen.lo > before->hi || seen.hi < before->lo))) tile->run = 0;
+    *before = seen;
+}
+
 /* As parts, which are exact or else a superset that words refine. */
 static int64_t look_parts(tp__visibility *visibility) {
-    tp__interval any = {INT64_MAX, 0};
+    tp__interval any = {INT64_MAX, 0}, before = {0, 0};
     tp__parts parts = {.count = 0};
     int64_t last = -1, keys = 0, pairs = 0;
     int exact = 1;
     for (int64_t i = 0; i < visibility->count; i++) {
         int64_t token = (visibility->first + i) / visibility->group;
-        tp__interval *hull = &visibility->hull[i / visibility->tile_rows];
-        if (i % visibility->tile_rows == 0) *hull = (tp__interval){INT64_MAX, 0};
+        tp__tile_seen *tile = &visibility->tile[i / visibility->tile_rows];
+        if (i % visibility->tile_rows == 0) {
+            *tile = (tp__tile_seen){{INT64_MAX, 0}, {0, INT64_MAX}, 1};
+            before = (tp__interval){0, 0};
+        }
         if (token != last) {
             exact &= tp__mask_parts(&visibility->view, token, &parts);
             last = token;
@@ -103,9 +117,8 @@ static int64_t look_parts(tp__visibility *visibility) {
         visibility->lo[i] = parts.count > 0 ? parts.part[0].lo : 0;
         visibility->hi[i] = parts.count > 0 ? parts.part[parts.count - 1].hi : 0;
         pairs += keys;
+        join_tile(tile, (tp__interval){visibility->lo[i], visibility->hi[i]}, parts.count, &before);
         if (parts.count == 0) continue;
-        hull->lo = tp__min(hull->lo, visibility->lo[i]);
-        hull->hi = tp__max(hull->hi, visibility->hi[i]);
         any.lo = tp__min(any.lo, visibility->lo[i]);
         any.hi = tp__max(any.hi, visibility->hi[i]);
     }
@@ -204,38 +217,58 @@ static void mark_seen(const tp__visibility *visibility, int64_t key) {
     }
 }
 
-static tp__block_class block_parts(tp__visibility *visibility, int64_t key, int64_t *first, int64_t *last) {
-    memset(visibility->here, 0, sizeof visibility->here);
-    int64_t end = key + visibility->block, lo = INT64_MAX, hi = 0, all_lo = 0, all_hi = INT64_MAX;
+/* What rows see of a block. */
+typedef struct block_seen {
+    tp__interval any, every; /* hulls, within the block */
+    int whole;               /* no row sees nothing, or several intervals */
+} block_seen;
+
+static void join_block(block_seen *b, int64_t lo, int64_t hi, int64_t every_lo, int64_t every_hi) {
+    b->any.lo = tp__min(b->any.lo, lo);
+    b->any.hi = tp__max(b->any.hi, hi);
+    b->every.lo = tp__max(b->every.lo, every_lo);
+    b->every.hi = tp__min(b->every.hi, every_hi);
+}
+
+static void look_at_rows(tp__visibility *visibility, int64_t first, int64_t end, int64_t key, block_seen *b) {
     tp__interval before[TP__MASK_PARTS] = {{0, 0}};
-    int whole = 1; /* every row sees one interval */
-    for (int64_t i = 0; i < visibility->count; i++) {
+    for (int64_t i = first; i < end; i++) {
         const tp__interval *part = visibility->part + i * visibility->parts_max;
         int met = 0;
-        if (i % visibility->tile_rows == 0 && !tp__tile_meets(visibility, i, key)) {
-            whole = 0;
-            i += visibility->tile_rows - 1;
-            continue;
-        }
         for (int p = 0; p < visibility->parts[i]; p++) {
-            int64_t from = tp__max(part[p].lo, key), to = tp__min(part[p].hi, end);
+            int64_t from = tp__max(part[p].lo, key), to = tp__min(part[p].hi, key + visibility->block);
             if (from >= to) continue;
             met++;
-            all_lo = tp__max(all_lo, from);
-            all_hi = tp__min(all_hi, to);
+            join_block(b, from, to, from, to);
             if (from == before[p].lo && to == before[p].hi) continue; /* as the row before */
             before[p] = (tp__interval){from, to};
             tp__words_fill(visibility->here, from, to, key, visibility->block);
-            lo = tp__min(lo, from);
-            hi = tp__max(hi, to);
         }
-        whole &= met == 1;
+        b->whole &= met == 1;
     }
-    if (lo >= hi) return TP__BLOCK_HIDDEN;
+}
+
+static tp__block_class block_parts(tp__visibility *visibility, int64_t key, int64_t *first, int64_t *last) {
+    memset(visibility->here, 0, sizeof visibility->here);
+    int64_t end = key + visibility->block;
+    block_seen b = {{INT64_MAX, 0}, {0, INT64_MAX}, 1};
+    for (int64_t i = 0; i < visibility->count; i += visibility->tile_rows) {
+        const tp__tile_seen *tile = &visibility->tile[i / visibility->tile_rows];
+        if (!tp__tile_meets(visibility, i, key)) {
+            b.whole = 0;
+        } else if (!tile->run) {
+            look_at_rows(visibility, i, tp__min(i + visibility->tile_rows, visibility->count), key, &b);
+        } else {
+            int64_t lo = tp__max(tile->any.lo, key), hi = tp__min(tile->any.hi, end);
+            join_block(&b, lo, hi, tp__max(tile->every.lo, key), tp__min(tile->every.hi, end));
+            tp__words_fill(visibility->here, lo, hi, key, visibility->block);
+        }
+    }
+    if (b.any.lo >= b.any.hi) return TP__BLOCK_HIDDEN;
     mark_seen(visibility, key);
-    *first = lo - key;
-    *last = hi - key;
-    return whole && all_lo <= lo && all_hi >= hi ? TP__BLOCK_FULL : TP__BLOCK_PARTIAL;
+    *first = b.any.lo - key;
+    *last = b.any.hi - key;
+    return b.whole && b.every.lo <= b.any.lo && b.every.hi >= b.any.hi ? TP__BLOCK_FULL : TP__BLOCK_PARTIAL;
 }
 
 static tp__block_class block_words(tp__visibility *visibility, int64_t key, int64_t *first, int64_t *last,

@@ -17,6 +17,12 @@
 #include "strategies/schedule.h"
 #include "strategies/strategy.h"
 
+/* What the rows of one tile see. */
+typedef struct tp__tile_seen {
+    tp__interval any, every; /* keys that some row, and that every row sees; hulls */
+    int run;                 /* every row that sees keys sees one interval, and there is no gap between neighbouring rows' */
+} tp__tile_seen;
+
 typedef struct tp__visibility {
     int64_t *lo, *hi;           /* [range rows] keys each row sees, absolute: the hull */
     int32_t *tile_lo, *tile_hi; /* [tile rows] the same within one block */
@@ -27,7 +33,7 @@ typedef struct tp__visibility {
     int parts_max, by_head;
     tp__interval *part;         /* [range rows][parts_max] */
     int32_t *parts;             /* [range rows] how many */
-    tp__interval *hull;         /* [tiles] of what a tile's rows see: most tiles see nothing of a block */
+    tp__tile_seen *tile;        /* [tiles] most tiles see nothing of a block */
     uint64_t *words;            /* [range rows][block/64], or of one tile's rows where there are parts */
     tp__mask_view view;
     const tp_problem *problem;
@@ -101,8 +107,8 @@ static inline int64_t tp__last_bit(const uint64_t *words, int64_t count) {
 
 /* May the rows of the tile that begins with this row see any key of the block? */
 static inline int tp__tile_meets(const tp__visibility *visibility, int64_t row, int64_t key) {
-    const tp__interval *hull = &visibility->hull[row / visibility->tile_rows];
-    return hull->lo < key + visibility->block && hull->hi > key;
+    const tp__interval *any = &visibility->tile[row / visibility->tile_rows].any;
+    return any->lo < key + visibility->block && any->hi > key;
 }
 
 #endif

@@ -38,6 +38,7 @@ static int rows_leave_gap(const tp__visibility *visibility, int64_t rows) {
 static int tile_parts(const tp__visibility *visibility, tp__row_tile *tile, int64_t row, int64_t key, int64_t last) {
     int any = 0, holes = 0;
     if (!tp__tile_meets(visibility, row, key)) return 0;
+    if (visibility->tile[row / visibility->tile_rows].run) return tile_intervals(visibility, row, tile->rows, key, last);
     for (int64_t i = 0; i < tile->rows; i++) {
         const tp__interval *part = visibility->part + (row + i) * visibility->parts_max;
         int64_t lo = last, hi = 0, met = 0;

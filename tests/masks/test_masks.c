@@ -197,7 +197,7 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
     for (int64_t strip = 0; strip < q * group; strip += kernel->mr)
         for (int64_t panel = 0; panel < kv; panel += kernel->nr) {
             int64_t rows = q * group - strip < kernel->mr ? q * group - strip : kernel->mr,
-                    seen = 0, half = kernel->nr / 2;
+                    seen = 0, half = kernel->nr / 2, first = rows, last = -1;
             int lower = 0, upper = 0; /* a half of the panel that no row sees is not computed */
             for (int64_t r = strip; r < strip + rows; r++)
                 for (int64_t key = panel; key < panel + kernel->nr && key < kv; key++) {
@@ -205,9 +205,11 @@ static void count_tiles(const call *c, const tp_kernel_info *kernel, int64_t seq
                     seen += sees;
                     lower |= sees && key < panel + half;
                     upper |= sees && key >= panel + half;
+                    if (sees && r - strip < first) first = r - strip; /* nor for rows before and behind those that see any */
+                    if (sees) last = r - strip;
                 }
             t->visible += seen;
-            t->computed += rows * half * (lower + upper);
+            if (seen > 0) t->computed += (last - first + 1) * half * (lower + upper);
             t->full += seen == rows * kernel->nr;
             t->partial += seen > 0 && seen < rows * kernel->nr;
             t->skipped += seen == 0;
@@ -329,6 +331,19 @@ static void receipts_count_the_tiles_of_small_masks(void **state) {
                 }
 }
 
+/* Likewise where rows see what data say: strips at borders, rows with holes. */
+static void receipts_of_masks_with_data_count_tiles(void **state) {
+    (void)state;
+    static const char *const masks[] = {"causal documents", "documents", "causal spans", "tree", "positions causal",
+                                        "window=9,0 first=30 causal", "causal chunk=40 documents"};
+    for (int i = 0; i < COUNT(masks); i++)
+        for (int group = 1; group <= 3; group += 2) {
+            char text[128];
+            snprintf(text, sizeof text, "h%d/1 q%d k330 d4 f32 %s", group, i % 2 ? 330 : 290, masks[i]);
+            check_receipt(text);
+        }
+}
+
 /* What a mask hides is not paid for: with a narrow window almost every tile is skipped. */
 static void hidden_tiles_cost_nothing(void **state) {
     (void)state;
@@ -350,6 +365,7 @@ int main(void) {
         cmocka_unit_test(trees_keep_their_rules),
         cmocka_unit_test(receipts_count_tiles),
         cmocka_unit_test(receipts_count_the_tiles_of_small_masks),
+        cmocka_unit_test(receipts_of_masks_with_data_count_tiles),
         cmocka_unit_test(hidden_tiles_cost_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void strip_values(const tp__row_tile *t, const strip *s, const strip_bits
 }
 
 void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
-    strip strips[VEC_STRIPS];
+    strip strips[VEC_STRIPS], parts[VEC_MR];
     strip_bits bits[VEC_STRIPS];
     float own[TP__TILE_ROWS], *c = t->v != NULL ? own : t->c;
     uint16_t q[ROWS * TP_MAX_HEAD_DIM];
@@ -79,6 +79,7 @@ void TP_FUNCTION_NAME(attend_f32)(tp__trace *trace, const tp__row_tile *t) {
             strip_softmax(t, s, factor, WEIGHTS_BF16);
         else
             strip_softmax(t, s, factor, WEIGHTS_ROUNDED);
-        if (t->v != NULL) strip_values(t, s, t->bits != NULL ? &bits[i] : NULL, how, factor);
+        int count = t->v != NULL ? cut_parts(t, s, 1, parts) : 0;
+        for (int j = 0; j < count; j++) strip_values(t, &parts[j], t->bits != NULL ? &bits[i] : NULL, how, c + parts[j].first);
     }
 }

@@ -35,11 +35,22 @@ static void strip_scores(tp__trace *trace, const tp__back *b, const strip *s, co
         const float *rows = (const float *)both[i].rows + s->first * both[i].ld;
         int small = both[i].found | rows_to_pairs(rows, both[i].ld, s->mr, d, pairs, ld);
         strip one = *s; /* its rows are the first of these */
+        tp__row_tile own = *t;
         one.first = 0;
+        own.lo += s->first;
+        own.hi += s->first;
+        if (own.bits != NULL) own.bits += s->first * own.bit_words;
         tp__product product = {
-            small ? (const void *)rows : pairs, small ? both[i].ld / 2 : ld / 2,        0, both[i].packed, count * 4, count,
-            both[i].out + s->first * t->lds,    pair_scores_of[small ? BY_FMA : BY_DOT]};
-        strip_products(i == 0 ? trace : NULL, t, &one, bits, 1, &product);
+            .a = small ? (const void *)rows : pairs,
+            .lda = small ? both[i].ld / 2 : ld / 2,
+            .a_row = small ? both[i].ld * (int64_t)sizeof *rows : ld * (int64_t)sizeof *pairs,
+            .b = both[i].packed,
+            .b_key = count * 4,
+            .d = count,
+            .out = both[i].out + s->first * t->lds,
+            .of = pair_scores_of[small ? BY_FMA : BY_DOT],
+        };
+        strip_products(i == 0 ? trace : NULL, &own, &one, bits, 1, &product);
     }
 }
 

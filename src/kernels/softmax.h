@@ -24,10 +24,10 @@ VEC_INLINE float row_max(const float *s, int64_t from, int64_t to) {
     return vec_max_lanes(best[0]);
 }
 
-/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; returns their sum. narrow, a literal: p are
-   rounded to bf16, two bytes each; the sum is not. p may lie where s does: nothing is written that is still to be read. */
-VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit) {
-    vec_f sum[VEC_SUM_PARTS];
+/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; sum receives their sums by place within a group.
+   narrow, a literal: p are rounded to bf16, two bytes each; the sum is not. p may lie where s does: nothing is written that
+   is still to be read. */
+VEC_INLINE void row_exp_parts(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit, vec_f *sum) {
     VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
     for (int64_t j = from; j < to; j += GROUP) {
         VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
@@ -39,6 +39,12 @@ VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int6
             sum[i] += e;
         }
     }
+}
+
+/* The same; returns their sum. */
+VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit) {
+    vec_f sum[VEC_SUM_PARTS];
+    row_exp_parts(p, narrow, s, from, to, m, unit, sum);
     return vec_sum16(sum);
 }
 

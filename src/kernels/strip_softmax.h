@@ -44,9 +44,40 @@ VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
     if (from < to) memset((char *)p + (size_t)from * bytes, 0, (size_t)(to - from) * bytes);
 }
 
+#ifdef VEC_TREE
+/* Where all rows see the same keys, in whole groups, and nothing else is asked of the scores: maxima and sums of all rows are
+   joined at once, and so are m, l and c. The same bits. */
+VEC_INLINE void strip_whole(const tp__row_tile *t, const strip *s, float *c, weights as) {
+    vec_f of[VEC_LANES];
+    float *p = t->s + s->first * t->lds, safe[VEC_LANES];
+    for (int i = 0; i < VEC_LANES; i++) {
+        of[i] = vec_set1(-INFINITY);
+        for (int64_t j = s->lo; i < s->mr && j < s->hi; j += GROUP) of[i] = vec_max(of[i], vec_load(p + i * t->lds + j));
+    }
+    vec_f before = vec_load_first(t->m + s->first, s->mr), m = vec_max(vec_tree(of, 1), before);
+    vec_f none = vec_set1(-INFINITY), down = (vec_f)((vec_i)m & (m != none)); /* safe_max */
+    vec_f factor = vec_exp2(before - down, vec_set1(t->unit));
+    vec_store(safe, down);
+    vec_store_first(t->m + s->first, m, s->mr);
+    vec_store_first(c, factor, s->mr);
+    for (int i = 0; i < VEC_LANES; i++) of[i] = (vec_f){0};
+    for (int i = 0; i < s->mr; i++)
+        row_exp_parts(p + i * t->lds, as == WEIGHTS_BF16, p + i * t->lds, s->lo, s->hi, safe[i], t->unit, &of[i]);
+    float *l = t->l + s->first;
+    vec_store_first(l, vec_load_first(l, s->mr) * factor + vec_tree(of, 0), s->mr);
+}
+#endif
+
 /* c receives the rows' factors. Weights stand from the strip's first key that any row sees to its last, rounded to what meets
    in one step. */
 VEC_INLINE void strip_softmax(const tp__row_tile *t, const strip *s, float *c, weights as) {
+#ifdef VEC_TREE
+    if (as != WEIGHTS_ROUNDED && t->modify == NULL && t->bits == NULL && t->drop == NULL && s->lo == s->all_lo &&
+        s->hi == s->all_hi && s->lo % GROUP == 0 && s->hi % GROUP == 0) {
+        strip_whole(t, s, c, as);
+        return;
+    }
+#endif
     float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
     const int64_t together = as == WEIGHTS_F32 ? 2 : VEC_TOGETHER;
     int64_t first = s->lo / together * together, end = (s->hi + together - 1) / together * together;

@@ -4,7 +4,7 @@ import ctypes
 
 import numpy as np
 
-from problem import E4M3_SCALE, load
+from problem import E4M3_SCALE, load, placed
 from timing import NotServed, Variant
 
 _TEXT = ctypes.c_char_p
@@ -84,7 +84,7 @@ class Call:
     def __init__(self, tileproof, case, threads, name):
         self.library, self.case = tileproof.library, case
         self.call = tileproof.prepare(case.problem.text, threads)
-        self.o = np.zeros_like(case.stored["q"])
+        self.o = placed(np.zeros_like(case.stored["q"]))
         tensors = [(case.stored | case.codes)[x] for x in "qkv"] + [self.o]
         self.library.peers_bind(self.call, *(x.ctypes.data for x in tensors))
         if case.problem.cache == "e4m3":  # other codes have their scales in their blocks
@@ -98,7 +98,7 @@ class Call:
     def bind_gradients(self):
         stored = self.case.stored
         self.lse = np.zeros(stored["q"].shape[:2], np.float32)
-        self.gradients = [np.zeros_like(stored[x]) for x in "qkv"]
+        self.gradients = [placed(np.zeros_like(stored[x])) for x in "qkv"]
         tensors = [self.lse, stored["d_o"]] + self.gradients
         self.served(self.library.peers_bind_gradients(self.call, *(x.ctypes.data for x in tensors)))
 

@@ -8,65 +8,44 @@
 #include <math.h>
 
 /* Rows are worked on in groups of 16 keys, whatever the ISA, so that sums have one order. */
-#define GROUP         16
+#define GROUP 16
 #define VEC_SUM_PARTS (GROUP / VEC_LANES)
-#define ROWS_AT_ONCE  (VEC_LANES == 16 ? 4 : 1) /* of a strip's softmax: the other ISAs have too few registers */
 
-/* n, a literal, rows at once, which lie lds apart: their chains do not wait for each other. */
-
-/* The greatest of s[from..to) of each, both multiples of GROUP. A NaN may be passed over: it comes back
+/* The greatest of s[from..to), both multiples of GROUP. A NaN may be passed over: it comes back
    through the sum. */
-VEC_INLINE void rows_max(const int n, const float *s, int64_t lds, int64_t from, int64_t to, float *greatest) {
-    vec_f best[ROWS_AT_ONCE][VEC_SUM_PARTS];
-    VEC_UNROLL for (int r = 0; r < n; r++) {
-        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) best[r][i] = vec_set1(-INFINITY);
-    }
-    for (int64_t j = from; j < to; j += GROUP) {
-        VEC_UNROLL for (int r = 0; r < n; r++) {
-            VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++)
-                best[r][i] = vec_max(best[r][i], vec_load(s + r * lds + j + i * VEC_LANES));
-        }
-    }
-    VEC_UNROLL for (int r = 0; r < n; r++) {
-        VEC_UNROLL for (int i = 1; i < VEC_SUM_PARTS; i++) best[r][0] = vec_max(best[r][0], best[r][i]);
-        greatest[r] = vec_max_lanes(best[r][0]);
-    }
-}
-
 VEC_INLINE float row_max(const float *s, int64_t from, int64_t to) {
-    float greatest;
-    rows_max(1, s, 0, from, to, &greatest);
-    return greatest;
+    vec_f best[VEC_SUM_PARTS];
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) best[i] = vec_set1(-INFINITY);
+    for (int64_t j = from; j < to; j += GROUP) {
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++)
+            best[i] = vec_max(best[i], vec_load(s + j + i * VEC_LANES));
+    }
+    VEC_UNROLL for (int i = 1; i < VEC_SUM_PARTS; i++) best[0] = vec_max(best[0], best[i]);
+    return vec_max_lanes(best[0]);
 }
 
-/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP, and their sum. narrow, a literal: p are
-   rounded to bf16, two bytes each; the sum is not. p may lie where s does: nothing is written that is still to be read. */
-VEC_INLINE void rows_exp(const int n, int narrow, void *p, const float *s, int64_t lds, int64_t from, int64_t to,
-                         const float *m, float unit, float *sums) {
-    vec_f sum[ROWS_AT_ONCE][VEC_SUM_PARTS];
-    VEC_UNROLL for (int r = 0; r < n; r++) {
-        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[r][i] = (vec_f){0};
-    }
+/* p[j] = 2^((s[j] - m) * unit) for j in from..to, both multiples of GROUP; sum receives their sums by place within a group.
+   narrow, a literal: p are rounded to bf16, two bytes each; the sum is not. p may lie where s does: nothing is written that
+   is still to be read. */
+VEC_INLINE void row_exp_parts(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit, vec_f *sum) {
+    VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) sum[i] = (vec_f){0};
     for (int64_t j = from; j < to; j += GROUP) {
-        VEC_UNROLL for (int r = 0; r < n; r++) {
-            float *row = (float *)p + r * lds;
-            VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
-                vec_f e = vec_exp2(vec_load(s + r * lds + j + i * VEC_LANES) - vec_set1(m[r]), vec_set1(unit));
-                if (narrow)
-                    vec_store_bf16((uint16_t *)row + j + i * VEC_LANES, e);
-                else
-                    vec_store(row + j + i * VEC_LANES, e);
-                sum[r][i] += e;
-            }
+        VEC_UNROLL for (int i = 0; i < VEC_SUM_PARTS; i++) {
+            vec_f e = vec_exp2(vec_load(s + j + i * VEC_LANES) - vec_set1(m), vec_set1(unit));
+            if (narrow)
+                vec_store_bf16((uint16_t *)p + j + i * VEC_LANES, e);
+            else
+                vec_store((float *)p + j + i * VEC_LANES, e);
+            sum[i] += e;
         }
     }
-    VEC_UNROLL for (int r = 0; r < n; r++) sums[r] = vec_sum16(sum[r]);
 }
 
+/* The same; returns their sum. */
 VEC_INLINE float row_exp(void *p, int narrow, const float *s, int64_t from, int64_t to, float m, float unit) {
-    float sum;
-    rows_exp(1, narrow, p, s, 0, from, to, &m, unit, &sum);
-    return sum;
+    vec_f sum[VEC_SUM_PARTS];
+    row_exp_parts(p, narrow, s, from, to, m, unit, sum);
+    return vec_sum16(sum);
 }
 
 VEC_INLINE int32_t to_lane(int64_t at) { return at < 0 ? 0 : at < VEC_LANES ? (int32_t)at : VEC_LANES; }

@@ -29,20 +29,14 @@ static void narrow_row(float *p, int64_t from, int64_t to) {
     for (int64_t j = from; j < to; j += VEC_LANES) vec_store_bf16((uint16_t *)p + j, vec_load(p + j));
 }
 
-/* The weights of keys from..to-1 of n rows, whose scores lie there, and their sums. */
-VEC_INLINE void rows_weights(const int n, const tp__row_tile *t, int64_t r, int64_t from, int64_t to, const float *m,
-                             float *sums, weights as) {
-    float *p = t->s + r * t->lds;
-    int narrow = as == WEIGHTS_BF16 && t->drop == NULL;
-    if (narrow)
-        rows_exp(n, 1, p, p, t->lds, from, to, m, t->unit, sums);
-    else
-        rows_exp(n, 0, p, p, t->lds, from, to, m, t->unit, sums);
-    for (int i = 0; i < n && !narrow; i++, p += t->lds) {
-        if (t->drop != NULL) drop_row(t->drop, r + i, p, from, to);
-        if (as == WEIGHTS_ROUNDED) round_row(p, from, to);
-        if (as == WEIGHTS_BF16) narrow_row(p, from, to);
-    }
+/* The weights of keys from..to-1 of the row, whose scores lie there; returns their sum. */
+VEC_INLINE float row_weights(const tp__row_tile *t, int64_t r, float *p, int64_t from, int64_t to, float m, weights as) {
+    if (as == WEIGHTS_BF16 && t->drop == NULL) return row_exp(p, 1, p, from, to, m, t->unit);
+    float sum = row_exp(p, 0, p, from, to, m, t->unit);
+    if (t->drop != NULL) drop_row(t->drop, r, p, from, to);
+    if (as == WEIGHTS_ROUNDED) round_row(p, from, to);
+    if (as == WEIGHTS_BF16) narrow_row(p, from, to);
+    return sum;
 }
 
 VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
@@ -50,68 +44,71 @@ VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
     if (from < to) memset((char *)p + (size_t)from * bytes, 0, (size_t)(to - from) * bytes);
 }
 
-/* How many rows from r on go at once: those before `end` that see the same groups of keys. */
-VEC_INLINE int rows_alike(const tp__row_tile *t, int64_t r, int64_t end) {
-    if (r + ROWS_AT_ONCE > end) return 1;
-    for (int i = 0; i < ROWS_AT_ONCE; i++)
-        if (t->lo[r + i] >= t->hi[r + i] || t->lo[r + i] / GROUP != t->lo[r] / GROUP ||
-            (t->hi[r + i] - 1) / GROUP != (t->hi[r] - 1) / GROUP)
-            return 1;
-    return ROWS_AT_ONCE;
+#ifdef VEC_TREE
+/* Where all rows see the same keys, in whole groups, and nothing else is asked of the scores: maxima and sums of all rows are
+   joined at once, and so are m, l and c. The same bits. */
+VEC_INLINE void strip_whole(const tp__row_tile *t, const strip *s, float *c, weights as) {
+    vec_f of[VEC_LANES];
+    float *p = t->s + s->first * t->lds, safe[VEC_LANES];
+    for (int i = 0; i < VEC_LANES; i++) {
+        of[i] = vec_set1(-INFINITY);
+        for (int64_t j = s->lo; i < s->mr && j < s->hi; j += GROUP) of[i] = vec_max(of[i], vec_load(p + i * t->lds + j));
+    }
+    vec_f before = vec_load_first(t->m + s->first, s->mr), m = vec_max(vec_tree(of, 1), before);
+    vec_f none = vec_set1(-INFINITY), down = (vec_f)((vec_i)m & (m != none)); /* safe_max */
+    vec_f factor = vec_exp2(before - down, vec_set1(t->unit));
+    vec_store(safe, down);
+    vec_store_first(t->m + s->first, m, s->mr);
+    vec_store_first(c, factor, s->mr);
+    for (int i = 0; i < VEC_LANES; i++) of[i] = (vec_f){0};
+    for (int i = 0; i < s->mr; i++)
+        row_exp_parts(p + i * t->lds, as == WEIGHTS_BF16, p + i * t->lds, s->lo, s->hi, safe[i], t->unit, &of[i]);
+    float *l = t->l + s->first;
+    vec_store_first(l, vec_load_first(l, s->mr) * factor + vec_tree(of, 0), s->mr);
 }
+#endif
 
 /* c receives the rows' factors. Weights stand from the strip's first key that any row sees to its last, rounded to what meets
    in one step. */
 VEC_INLINE void strip_softmax(const tp__row_tile *t, const strip *s, float *c, weights as) {
+#ifdef VEC_TREE
+    if (as != WEIGHTS_ROUNDED && t->modify == NULL && t->bits == NULL && t->drop == NULL && s->lo == s->all_lo &&
+        s->hi == s->all_hi && s->lo % GROUP == 0 && s->hi % GROUP == 0) {
+        strip_whole(t, s, c, as);
+        return;
+    }
+#endif
     float safe[VEC_LANES] = {0}, down[VEC_LANES] = {0}; /* what to subtract; m - m' */
-    int rows[VEC_MR]; /* at once */
     const int64_t together = as == WEIGHTS_F32 ? 2 : VEC_TOGETHER;
     int64_t first = s->lo / together * together, end = (s->hi + together - 1) / together * together;
-    for (int i = 0; i < s->mr; i += rows[i]) {
+    for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
-        rows[i] = rows_alike(t, r, s->first + s->mr);
+        float *p = t->s + r * t->lds;
         if (lo >= hi) continue; /* its maximum stands: a factor of 2^0 */
         int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
-        float best[ROWS_AT_ONCE] = {0};
-        for (int64_t j = r; j < r + rows[i]; j++) {
-            float *p = t->s + j * t->lds;
-            if (t->modify != NULL) modify_row(t->modify, j, p, from, to, t->lo[j], t->hi[j], NULL);
-            if (t->bits != NULL)
-                mask_bits(p, t->bits + j * t->bit_words, from, to);
-            else
-                mask_row(p, from, t->lo[j], t->hi[j], to);
-        }
-        if (rows[i] == 1)
-            rows_max(1, t->s + r * t->lds, t->lds, from, to, best);
+        if (t->modify != NULL) modify_row(t->modify, r, p, from, to, lo, hi, NULL);
+        if (t->bits != NULL)
+            mask_bits(p, t->bits + r * t->bit_words, from, to);
         else
-            rows_max(ROWS_AT_ONCE, t->s + r * t->lds, t->lds, from, to, best);
-        for (int j = 0; j < rows[i]; j++) {
-            float m = best[j] > t->m[r + j] ? best[j] : t->m[r + j];
-            safe[i + j] = safe_max(m);
-            down[i + j] = t->m[r + j] - safe[i + j];
-            t->m[r + j] = m;
-        }
+            mask_row(p, from, lo, hi, to);
+        float best = row_max(p, from, to), m = best > t->m[r] ? best : t->m[r];
+        safe[i] = safe_max(m);
+        down[i] = t->m[r] - safe[i];
+        t->m[r] = m;
     }
     vec_f factor = vec_exp2(vec_load(down), vec_set1(t->unit));
-    for (int i = 0; i < s->mr; i++) c[i] = factor[i];
-    for (int i = 0; i < s->mr; i += rows[i]) {
+    for (int i = 0; i < s->mr; i++) {
         int64_t r = s->first + i, lo = t->lo[r], hi = t->hi[r];
         int64_t from = lo / GROUP * GROUP, to = (hi + GROUP - 1) / GROUP * GROUP;
-        float sums[ROWS_AT_ONCE];
+        float *p = t->s + r * t->lds;
+        c[i] = factor[i];
         if (lo >= hi) {
-            no_weights(t->s + r * t->lds, first, end, as);
+            no_weights(p, first, end, as);
             continue;
         }
-        if (rows[i] == 1)
-            rows_weights(1, t, r, from, to, safe + i, sums, as);
-        else
-            rows_weights(ROWS_AT_ONCE, t, r, from, to, safe + i, sums, as);
-        for (int j = 0; j < rows[i]; j++) {
-            float *p = t->s + (r + j) * t->lds;
-            t->l[r + j] = t->l[r + j] * c[i + j] + sums[j];
-            no_weights(p, first, from, as);
-            no_weights(p, to, end, as);
-        }
+        t->l[r] = t->l[r] * c[i] + row_weights(t, r, p, from, to, safe[i], as);
+        no_weights(p, first, from, as);
+        no_weights(p, to, end, as);
     }
 }
 

@@ -98,6 +98,13 @@ class Data(unittest.TestCase):
         case = case_of("h2/1 q9 k9 d64 bf16")
         self.assertTrue((problem.to_bf16(case.values["k"]) == case.stored["k"]).all())
 
+    def test_tensors_begin_at_a_cache_line(self):
+        for text in TEXTS:
+            case = case_of(text)
+            for array in [*case.stored.values(), *case.codes.values()]:
+                self.assertEqual(array.ctypes.data % problem.LINE, 0)
+                self.assertTrue(array.flags.c_contiguous and array.flags.aligned)
+
     def test_padding_and_back(self):
         case = case_of(TEXTS[4])
         whole = case.padded("q")

@@ -9,6 +9,8 @@
  *     vec_fma, vec_max, vec_scale                  fused where the ISA fuses; NaN rules as written
  *     vec_max_lanes, vec_sum16                     one fixed tree: i + (i+8), then 4, 2, 1
  *     VEC_DOT_ROWS, VEC_DOT_KEYS, vec_sums         tile of qk, and vec_sum16 of all its sums
+ *     VEC_TREE, vec_tree                           where a vector has sixteen lanes: those of sixteen vectors joined at once
+ *     vec_load_first, vec_store_first              likewise: some lanes of a vector
  *     VEC_EIGHT_SUMS, vec_sums8                    where registers are few: qk's tile of eight sums, half of the chains at a time
  *     vec_w, vec_mul_low                           half as many numbers of 64 bits; the product of low halves
  *     vec_zip_even, vec_zip_odd                    a0 b0 a2 b2 ..., a1 b1 a3 b3 ... of two vec_w

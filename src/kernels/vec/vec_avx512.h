@@ -14,6 +14,7 @@
 #define VEC_NRV   2
 #define VEC_DOT_ROWS 4 /* 4x4 accumulators, 4 of K, 1 of Q: 21 of 32 registers; or 1x16 */
 #define VEC_DOT_KEYS 4
+#define VEC_TREE 1   /* vec_tree: a vector has as many lanes as a group has keys */
 #define VEC_STRIPS 1 /* its scores stay in L1, and K and V come from L2 fast enough */
 #define VEC_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
 
@@ -57,22 +58,30 @@ static inline float vec_sum16(const vec_f parts[1]) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* s[i][t] = vec_sum16 of acc[i][t], all at once: halves, quarters, pairs, singles. A quarter then holds four
-   keys of a row, or all hold sixteen keys of the one row. */
-static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
-                                                           int64_t lds) {
+static inline __attribute__((always_inline)) __m512 vec_join_two(__m512 a, __m512 b, int greatest) {
+    return greatest ? _mm512_max_ps(a, b) : _mm512_add_ps(a, b);
+}
+/* Lane i: the sum of the lanes of x[i], or the greatest of them, all at once: halves, quarters, pairs, singles. Sums have the
+   tree of vec_sum16. */
+static inline __attribute__((always_inline)) vec_f vec_tree(const vec_f x[16], int greatest) {
     __m512 a[8], b[4], c[2];
-    for (int i = 0; i < 8; i++) { /* in an order that brings a row's sums into one quarter */
-        __m512 x = acc[i / 2 + i % 2 * 8], y = acc[i / 2 + i % 2 * 8 + 4];
-        a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+    for (int i = 0; i < 8; i++) { /* in an order that brings x[0..3] into one quarter */
+        __m512 left = x[i / 2 + i % 2 * 8], right = x[i / 2 + i % 2 * 8 + 4];
+        a[i] = vec_join_two(_mm512_shuffle_f32x4(left, right, 0x44), _mm512_shuffle_f32x4(left, right, 0xee), greatest);
     }
     for (int i = 0; i < 4; i++)
-        b[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
-                             _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xdd));
+        b[i] = vec_join_two(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x88),
+                            _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xdd), greatest);
     for (int i = 0; i < 2; i++)
-        c[i] = _mm512_add_ps(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44),
-                             _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee));
-    __m512 all = _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd));
+        c[i] = vec_join_two(_mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0x44), _mm512_shuffle_ps(b[2 * i], b[2 * i + 1], 0xee),
+                            greatest);
+    return vec_join_two(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd), greatest);
+}
+
+/* s[i][t] = vec_sum16 of acc[i][t]: a quarter holds four keys of a row, or all hold sixteen keys of the one row. */
+static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
+                                                           int64_t lds) {
+    __m512 all = vec_tree(acc, 0);
     if (keys == 16) {
         _mm512_storeu_ps(s, all);
         return;
@@ -83,6 +92,10 @@ static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, c
         if (i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
     }
 }
+
+/* The first n lanes; of a load the others are 0. */
+static inline vec_f vec_load_first(const float *p, int n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+static inline void vec_store_first(float *p, vec_f x, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), x); }
 
 static inline vec_f vec_load_bf16(const uint16_t *p) {
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
@@ -178,6 +191,22 @@ static inline float vec_sum16(const vec_f parts[1]) {
     for (int step = 8; step > 0; step /= 2)
         for (int i = 0; i < step; i++) a[i] += a[i + step];
     return a[0];
+}
+
+static inline vec_f vec_tree(const vec_f x[16], int greatest) {
+    vec_f all;
+    for (int i = 0; i < VEC_LANES; i++) all[i] = greatest ? vec_max_lanes(x[i]) : vec_sum16(&x[i]);
+    return all;
+}
+
+static inline vec_f vec_load_first(const float *p, int n) {
+    vec_f x = {0};
+    for (int i = 0; i < n; i++) x[i] = p[i];
+    return x;
+}
+
+static inline void vec_store_first(float *p, vec_f x, int n) {
+    for (int i = 0; i < n; i++) p[i] = x[i];
 }
 
 static inline void vec_sums(int rows, int keys, const vec_f acc[16], float *s, int64_t lds) {

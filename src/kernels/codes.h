@@ -26,15 +26,12 @@ VEC_INLINE code_row code_row_at(const tp__keys_in *keys, int64_t key) {
     return (code_row){(const uint8_t *)keys->row[key] + keys->offset, keys->scales > 0 ? scales_at(keys, key) : NULL};
 }
 
-/* As tp__ask, but into L1 too: a Zen 5 drops some of the lines that are asked for into L2 alone. */
-static inline void code_ask(const char *line) { __builtin_prefetch(line, 0, 3); }
-
 /* tp__ahead_turns. Of keys that it comes to, scales that lie apart are asked for, too: those of one head, beside which those of
    the others lie. */
 VEC_INLINE tp__asked code_turns(const tp__keys_in *keys, int64_t n, int64_t turns, const void *here) {
     const char *const *row = keys->ahead->row;
     tp__asked asked = tp__ahead_turns(keys->ahead, n, turns, here);
-    for (; keys->scales > 0 && row != keys->ahead->row; row++) code_ask(row[keys->scales] + keys->scales_offset);
+    for (; keys->scales > 0 && row != keys->ahead->row; row++) tp__ask(row[keys->scales] + keys->scales_offset);
     return asked;
 }
 

@@ -101,7 +101,7 @@ FIRST = [
     ("python-preflight-", r"test_numpy_proof\.py"),
     ("python/tileproof/watch/", "test_torch_watch.*"),
     ("python/tileproof/flash_attn/", "test_torch_flash.*"),
-    ("flash-", "test_torch_flash.*"),
+    ("flash-", r"test_torch_flash_(codes|refusals)\.py"),
     ("python-omp-num-threads-", r"test_numpy_process\.py"),
     ("python-process-one-", r"test_numpy_process\.py"),
     ("python-child-keeps-", r"test_numpy_process\.py"),

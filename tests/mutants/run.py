@@ -12,13 +12,13 @@ killed.tsv says which test last found each mutant, and of which file: that test 
 `make mutants` does. --changed takes only those that were never found, or whose file or text has changed since; that a test
 became weaker it does not see.
 
-A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The first time that a test finds one,
-it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). After the test that found it
-last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then all of `make
-test` is asked, of the Python package all of its tests, those that are known to be quick first. A mutant that has a command is
-killed by that one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a build with
-emulated kernels. One that survives is a gap in the tests; one that does not apply exactly once, or does not compile, is a
-mistake in mutants.toml. Exit 0: all killed.
+A mutant is killed when a test fails, or hangs: runs longer than the limit for one test. The first time that a test finds one
+in this tree, it is asked again without it: where it fails then too, the mutant counts as not found ("UNSOUND"). After the test
+that found it last, the tests of its file are asked. What they do not find ("second") waits until all others are done: then all
+of `make test` is asked, of the Python package all of its tests, those that are known to be quick first. A mutant that has a
+command is killed by that one alone, run in the build folder: it shows what that command finds; one with `emulated = true` in a
+build with emulated kernels. One that survives is a gap in the tests; one that does not apply exactly once, or does not
+compile, is a mistake in mutants.toml. Exit 0: all killed.
 
 PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
 """
@@ -303,11 +303,32 @@ def copy_changes(tree, to):
     shutil.copytree(tree, to, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"), copy_function=copy, dirs_exist_ok=True)
 
 
+class Passed(dict):
+    """Seconds of each test that has passed without a mutant, kept for as long as nothing in the tree changes."""
+
+    def __init__(self):
+        files = sorted(path for path in map(pathlib.Path, sh(["git", "ls-files", "--cached", "--others", "--exclude-standard"], ROOT)[1].splitlines()) if (ROOT / path).is_file())
+        told = hashlib.sha256()
+        for path in files:
+            if path.parts[:2] != ("tests", "mutants"):
+                told.update(f"{path}\0".encode() + (ROOT / path).read_bytes() + b"\0")
+        self.path, self.tree, self.lock = ROOT / "build/mutants/passed.json", told.hexdigest(), threading.Lock()
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
+        super().__init__(kept["seconds"] if files and kept.get("tree") == self.tree else {})
+
+    def keep(self, test, seconds):
+        with self.lock:
+            self[test] = seconds
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps({"tree": self.tree, "seconds": self}))
+            part.replace(self.path)
+
+
 class Worker:
     """One copy of the tree with its own build folder, so that a mutant rebuilds one file; compiled with -O1, which takes a third.
     Only what is asked is built, and what was built in an earlier run is kept."""
 
-    took = {}  # seconds of each test that has passed without a mutant
+    took = Passed()
     costs = {row[0]: float(row[2]) for row in map(str.split, read_lines(COSTS)) if len(row) == 3 and row[1] != "0"}
     killed = Killed()
 
@@ -420,7 +441,7 @@ class Worker:
             else:
                 failed = self.ask(test, 4 * LIMIT)[0] is not None
             if not failed:
-                self.took[test] = time.monotonic() - start
+                self.took.keep(test, time.monotonic() - start)
         return test in self.took
 
     def run(self, mutant, whole):

@@ -535,10 +535,13 @@ def main():
             return "not run"
         worker, start = workers.get(), time.monotonic()
         try:
-            state, why = worker.run(mutant, whole)
-            by = why.split("\n")[0].removesuffix(" (hangs)")
-            if state == "killed" and not options.sample and not worker.is_sound(mutant, by):
-                state = "UNSOUND"
+            for _ in range(2):
+                state, why = worker.run(mutant, whole)
+                by = why.split("\n")[0].removesuffix(" (hangs)")
+                if state == "killed" and not options.sample and not worker.is_sound(mutant, by):
+                    state = "UNSOUND"
+                if state != "killed" or by == why.split("\n")[0] or worker.limit(by) <= LIMIT:
+                    break  # otherwise it may only be slow, on a busy host: once more, with the time it has now been seen to take
         finally:
             workers.put(worker)
         print(f"{state:9} {mutant['name']:44} {time.monotonic() - start:5.0f} s  {why}", flush=True)

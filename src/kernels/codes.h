@@ -67,7 +67,6 @@ VEC_INLINE float group_scale_q8_0(const code_row *row, int64_t x) {
 }
 VEC_INLINE const uint8_t *q8_0_code(const code_row *row, int64_t x) { return q8_0_block(row, x) + 2 + x % TP__GROUP; }
 
-
 /* Of all groups of a row that has them beside its codes: at `to` is room for GROUP_SCALES. */
 #define GROUP_SCALES (TP_MAX_HEAD_DIM / TP__GROUP + 2) /* written four at a time */
 VEC_INLINE void group_scales(const code_row *row, int64_t d, float *to) {

@@ -57,6 +57,10 @@ NOT_ASKED = {"install", "header", "arrows", "lines", "links",  # what they look 
 FIRST = [
     ("numbers-read-in-", "control|dtype"),
     ("errors-printed-", "control"),
+    ("rows-that-see-none-of-a-panel-", "masks"),
+    ("row-lost-at-a-border", "masks"),
+    ("last-rows-of-a-strip-", "mask_kinds"),
+    ("tile-with-several-", "masks"),
     ("callers-environment-", "control|proof_control"),
     ("scale-folded-", "values"),
     ("sparse-hidden-keys-are-", "paged"),

@@ -152,6 +152,8 @@ static void prefixes_are_computed_once(void **state) {
         {"causal", 7, 5 * 992},
         {"causal softcap=3 sinks qscale=0.3,64,1", 1, 5 * 1008},
         {"causal softcap=3 sinks qscale=0.3,64,1 invariant", 1, 5 * 512},
+        /* 1,000 rows a head, by three threads cut within sequences, whose rows have scales of their own */
+        {"qscale=0.3,16,1", 100, 5 * 1008},
         /* no window reaches the first key; one that does, of all but the two longest */
         {"causal window=500,0", 1, 0}, {"causal window=1190,0", 1, 3 * 1008}};
     check_shared(flat, of_flat, COUNT(of_flat));

@@ -59,6 +59,7 @@ FIRST = [
     ("errors-printed-", "control"),
     ("rows-that-see-none-of-a-panel-", "masks"),
     ("row-lost-at-a-border", "masks"),
+    ("factor-of-the-", "mask_results"),
     ("last-rows-of-a-strip-", "mask_kinds"),
     ("tile-with-several-", "masks"),
     ("callers-environment-", "control|proof_control"),

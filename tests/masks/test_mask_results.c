@@ -25,6 +25,28 @@ static void results_are_the_references(void **state) {
         for (uint64_t seed = 0; seed < 3; seed++) check_result(scores[i], seed * 3);
 }
 
+/* In the second block the first rows of a strip begin, and the others go on with what they saw of the first: rows that meet values
+   apart keep factors of their own. */
+static void a_later_document_of_earlier_rows(void **state) {
+    (void)state;
+    static const char *const texts[] = {"q24 k600 d128 f32 documents", "q24 k600 d128 bf16 documents",
+                                        "q24 k600 d128 bf16 documents p=bf16"};
+    int32_t rows[24], keys[600];
+    for (int i = 0; i < 24; i++) rows[i] = i < 5 ? 2 : 1;
+    for (int j = 0; j < 600; j++) keys[j] = j < 300 ? 1 : j >= 310 && j < 400 ? 2 : 0;
+    for (int t = 0; t < COUNT(texts); t++) {
+        call *c = call_new(texts[t], NULL);
+        c->tensors.index_type = TP_I32;
+        c->tensors.q_documents = rows;
+        c->tensors.k_documents = keys;
+        for (int k = 0; call_kernel(k) != NULL; k++) {
+            call_run(c, &(call_how){.kernel = call_kernel(k)}, NULL);
+            call_check(c, texts[t]);
+        }
+        call_free(c);
+    }
+}
+
 /* A row that sees no key but has a sink: o is 0 and lse the sink, to the bit. Sinks that are
    not finite: -inf is none, the others spoil the rows of their head. */
 static void sinks_stand_alone(void **state) {
@@ -135,6 +157,7 @@ static void a_callback_is_asked_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_later_document_of_earlier_rows),
         cmocka_unit_test(results_are_the_references),
         cmocka_unit_test(sinks_stand_alone),
         cmocka_unit_test(a_bias_hides),

@@ -59,6 +59,7 @@ FIRST = [
     ("errors-printed-", "control"),
     ("rows-that-see-none-of-a-panel-", "masks"),
     ("row-lost-at-a-border", "masks"),
+    ("factor-of-the-", "mask_results"),
     ("last-rows-of-a-strip-", "mask_kinds"),
     ("tile-with-several-", "masks"),
     ("callers-environment-", "control|proof_control"),
@@ -467,7 +468,10 @@ class Worker:
             if "command" in mutant:
                 code, text = sh(shlex.split(mutant["command"]), folder, self.limit(mutant["command"]))
                 found = "\n".join(re.findall(r"^FAILED.*\n.*\n.*", text, re.M)[:1])
-                if code not in (0, 8 if mutant["command"].startswith("ctest ") else 1, "timeout"):
+                failed = code == 8 if mutant["command"].startswith("ctest ") else code == 1
+                if mutant["command"].startswith("./test_") and code != "timeout":
+                    failed = 0 < code < 100  # so many tests of the program
+                if not failed and code not in (0, "timeout"):
                     return "MISTAKE", f"{mutant['command']}: exit {code}\n" + text[-2000:]
                 return ("SURVIVED", "") if code == 0 else ("killed", f"{mutant['command']}{' (hangs)' * (code == 'timeout')}\n{found}".rstrip())
             for number, names in enumerate(rounds):

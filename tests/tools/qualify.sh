@@ -48,7 +48,10 @@ for row in rows:
     assert row["status"] == "QUALIFIED" and row["kernel"] and len(row["output"]) == 64, row
     assert 0 < row["error"] <= row["allowed"] < 1e-3 and row["bytes"] > 0 and row["scratch"] > 0, row
     assert row["model"] == "tiny.json" and row["layers"] == "0-3" and row["dtype_assumed"] is False, row
-assert sum(row["gain_over_math"] is not None for row in rows) >= 4' "$tool" qualify "$one" --quick -o jsonl
+timed = [row for row in rows if row["time_ns"] is not None]
+assert {row["phase"] for row in timed} == {"prefill", "decode", "varlen", "mixed"}, timed
+# a call of 0.3 s has no math beside it: a build with sanitizers on a busy host comes near
+assert all(row["gain_over_math"] is not None for row in timed if row["time_ns"] < 5e7), timed' "$tool" qualify "$one" --quick -o jsonl
 expect_json json 0 "$tool" qualify "$one" --quick --phases decode -o json
 expect save 0 'QUALIFIED' "$tool" qualify "$one" --quick --phases decode --save "$scratch/saved.json"
 expect_json saved 0 cat "$scratch/saved.json"

@@ -25,8 +25,8 @@ static void results_are_the_references(void **state) {
         for (uint64_t seed = 0; seed < 3; seed++) check_result(scores[i], seed * 3);
 }
 
-/* In the second block the first rows of a strip begin, and the others go on with what they saw of the first: rows that meet values
-   apart keep factors of their own. */
+/* In the second block the first rows of a strip begin, and the others go on with what they saw of the first: rows that meet
+   values apart keep factors of their own. */
 static void a_later_document_of_earlier_rows(void **state) {
     (void)state;
     static const char *const texts[] = {"q60 k600 d128 f32 documents", "q60 k600 d128 bf16 documents",

@@ -7,8 +7,9 @@
  *     softmax
  *     the weighted sum, straight from the values
  *
- * and for every line that is read, one of the next block is asked for. Where a head's keys lie together a task has
- * one head (schedule.c), or, in pages, each head asks for its own keys.
+ * and for every line that is read, one of the next block is asked for, unless keys are found to lie in a cache
+ * (tp__pace). Where a head's keys lie together a task has one head (schedule.c), or, in pages, each head asks for its
+ * own keys.
  *
  * Where all rows see the whole block, as nearly always, several heads go together: the scores of each, one softmax for
  * all, the sum of each. A softmax of few rows is mostly its fixed cost. Where rows see different keys of the block, V is
@@ -16,7 +17,14 @@
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "strategies/fused.h"
+
+/* Keys that nobody asked for lie in a cache if they are worked on at least this fast, by few rows and by more:
+   docs/performance.md. */
+#define CACHED_BYTES_A_NS(rows) ((rows) > 4 ? 15 : 25)
+/* As many between two looks at the clock, which takes 25 ns. */
+#define TIMED_BYTES (128 * 1024)
 
 /* At head number `part` of the task: what to ask for in each token of the next block. That is, at the first head, all lines
    from the task's first head to its last, or, where heads lie apart, at each head its own. */
@@ -120,6 +128,15 @@ static void attend_head(const tp__work *work, int64_t part, int64_t key, tp__key
     }
 }
 
+/* Ends the watch at the first stretch that is slower than a cache: from there on lines are asked for. */
+static void look_at_the_clock(tp__pace *pace, int64_t rows, int64_t bytes) {
+    pace->bytes += bytes;
+    if (!pace->asks && pace->bytes < TIMED_BYTES) return;
+    pace->watches = pace->bytes > CACHED_BYTES_A_NS(rows) * (tp__now_ns() - pace->since);
+    pace->asks = !pace->watches;
+    pace->bytes = 0;
+}
+
 static void attend_block(const tp__work *work, int64_t key, const tp__state *state) {
     const tp__fused *f = work->fused;
     const tp_problem *problem = f->job->problem;
@@ -127,7 +144,9 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     int64_t block = f->decode_block, first, last;
     tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
     if (block_class == TP__BLOCK_HIDDEN) return;
-    int64_t next = last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
+    tp__pace *pace = &scratch->pace;
+    if (pace->watches && pace->bytes == 0) pace->since = tp__now_ns();
+    int64_t next = pace->asks && last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
     tp__work_keys(work, key, first, last, next);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead, v_ahead;
@@ -141,7 +160,9 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
         aim(&v_ahead, work, part, v_row + last, next, 1);
         attend_head(work, part, key, &k_in, &v_in, block_class, state);
     }
-    scratch->trace->bytes += (last - first) * work->task->heads * tp__key_bytes(problem);
+    int64_t bytes = (last - first) * work->task->heads * tp__key_bytes(problem);
+    scratch->trace->bytes += bytes;
+    if (pace->watches) look_at_the_clock(pace, work->task->count, bytes);
 }
 
 void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {

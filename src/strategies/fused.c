@@ -336,6 +336,7 @@ static void run_task(tp__fused *f, tp__scratch *scratch, const tp__task *task) {
     tp__visibility_open(&scratch->visibility, f->job, &work.keys, task->head, task->heads,
                    task->decode ? f->decode_block : f->block);
     int64_t pairs = load_rows(&work);
+    scratch->pace = (tp__pace){.asks = 1, .watches = 1};
     if (task->chunk <= work.from / step) count_range(&work, pairs);
     if (task->split < 0)
         run_whole(&work, attend, step);

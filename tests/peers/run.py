@@ -45,6 +45,17 @@ def case_of(text):
     return problem.Case(problem.parse(tileproof.canonical(text)))
 
 
+class Parts(unittest.TestCase):
+    def test_sequences_that_differ_become_cells_of_their_own(self):
+        """As ggml and ik_llama are called, which serve one sequence at a time."""
+        case = case_of("h4/4 seqs=2x5/5,1x31/40,1x1/9 d64 f32 packed causal")
+        parts = case.parts()
+        self.assertEqual([part.lengths for part in parts], [((5, 5),), ((5, 5),), ((31, 40),), ((1, 9),)])
+        for i, part in enumerate(parts):
+            for name in "qkv":
+                np.testing.assert_array_equal(part.sequence(name, 0), case.sequence(name, i))
+
+
 class Texts(unittest.TestCase):
     def test_what_the_library_prints_is_understood(self):
         made = problem.parse(tileproof.canonical("b2 h32/8 q512 k4096 d128 bf16 causal window=99,0"))

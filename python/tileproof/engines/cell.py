@@ -152,14 +152,15 @@ class Cell:
         """One of its sequences as a cell."""
         q, k = self.lengths[index]
         first = sum(a * b for a, b in self.lengths[:index])
-        return dataclasses.replace(
-            self,
-            lengths=((q, k),),
-            stored={name: self.sequence(name, index, stored=True) for name in "qkv"},
-            shown=None if self.shown is None else self.shown[first : first + q * k],
-            slopes=None if self.slopes is None else self.slopes[index : index + 1],
-            q_factors=None if self.q_factors is None else self.q_factors[self.q_start[index] : self.q_start[index + 1]],
-        )
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Cell)}  # without what a subclass adds
+        own |= {
+            "lengths": ((q, k),),
+            "stored": {name: self.sequence(name, index, stored=True) for name in "qkv"},
+            "shown": None if self.shown is None else self.shown[first : first + q * k],
+            "slopes": None if self.slopes is None else self.slopes[index : index + 1],
+            "q_factors": None if self.q_factors is None else self.q_factors[self.q_start[index] : self.q_start[index + 1]],
+        }
+        return Cell(**own)
 
     def parts(self) -> list[Cell]:
         """Itself, where all sequences have the same lengths and, so, one mask; otherwise a cell a sequence that has rows."""

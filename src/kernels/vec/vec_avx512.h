@@ -78,10 +78,8 @@ static inline __attribute__((always_inline)) vec_f vec_tree(const vec_f x[16], i
     return vec_join_two(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd), greatest);
 }
 
-/* s[i][t] = vec_sum16 of acc[i][t]: a quarter holds four keys of a row, or all hold sixteen keys of the one row. */
-static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
-                                                           int64_t lds) {
-    __m512 all = vec_tree(acc, 0);
+/* s[i][t] of sums that are joined: a quarter holds four keys of a row, or all hold sixteen keys of the one row. */
+static inline __attribute__((always_inline)) void vec_store_sums(int rows, int keys, __m512 all, float *s, int64_t lds) {
     if (keys == 16) {
         _mm512_storeu_ps(s, all);
         return;
@@ -91,6 +89,12 @@ static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, c
     for (int i = 0; i < 4; i++) {
         if (i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
     }
+}
+
+/* s[i][t] = vec_sum16 of acc[i][t] */
+static inline __attribute__((always_inline)) void vec_sums(int rows, int keys, const vec_f acc[16], float *s,
+                                                           int64_t lds) {
+    vec_store_sums(rows, keys, vec_tree(acc, 0), s, lds);
 }
 
 /* The first n lanes; of a load the others are 0. */

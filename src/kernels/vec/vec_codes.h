@@ -99,16 +99,7 @@ VEC_INLINE void vec_sums_mixed(int rows, int keys, const vec_f acc[16], float *s
     for (int i = 0; i < 2; i++)
         c[i] = _mm512_add_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
                              _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
-    __m512 all = _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd));
-    if (keys == 16) {
-        _mm512_storeu_ps(s, all);
-        return;
-    }
-    __m128 quarter[4] = {_mm512_castps512_ps128(all), _mm512_extractf32x4_ps(all, 1),
-                         _mm512_extractf32x4_ps(all, 2), _mm512_extractf32x4_ps(all, 3)};
-    for (int i = 0; i < 4; i++) {
-        if (i < rows) _mm_storeu_ps(s + i * lds, quarter[i]);
-    }
+    vec_store_sums(rows, keys, _mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd)), s, lds);
 }
 
 VEC_INLINE float vec_one_f16(uint16_t half) { return _cvtsh_ss(half); }

@@ -160,7 +160,8 @@ TP_API const char *tp_scales_name(tp_scales kind); /* "token"; "scales?" when un
 
 /* How a kernel rounds its products and sums: tp_reference's bounds depend on it. Numbers are fixed for ever. */
 typedef enum tp_arithmetic {
-    TP_ARITHMETIC_F32 = 0,    /* float32 throughout: elements of 16 bits are widened, which is exact */
+    TP_ARITHMETIC_F32 = 0,    /* float32 throughout: elements of 16 bits are widened, which is exact. Probabilities below 2^-99
+                                 of the greatest may count as 0, where the problem's p_dtype is TP_BF16 those below 2^-58 */
     TP_ARITHMETIC_OPENCL = 1, /* the same in blocks of 32 keys, without chunks or in splits of 512, with a log of 3 ulp */
     TP_ARITHMETIC_P_BF16 = 2  /* float32, but probabilities are rounded to bf16 where they meet v; those below 2^-58 of the
                                  greatest may count as 0 */
@@ -374,7 +375,8 @@ typedef struct tp_problem {
     int32_t p_dtype;        /* the dtype to which a kernel may round probabilities before it multiplies them by v; in
                                backward also gradients of scores, before products with d_o, q and k. 0: float32.
                                TP_BF16 permits rounding and does not demand it: the receipt's arithmetic says what was
-                               done */
+                               done. Sequences of few rows are not rounded: where no others are within the problem's bounds,
+                               it is TP_ARITHMETIC_F32. Probabilities below 2^-58 of the greatest may count as 0 in any case */
     int32_t reserved3;      /* 0 */
     int64_t cascade;        /* 0: every sequence reads all its keys. Otherwise what sequences share at their beginning
                                (tensors.shared_with, shared_lens; this many keys at most) is read and computed once for all of
@@ -710,7 +712,8 @@ typedef struct tp_candidate {
     int32_t reason_count; /* 0 when chosen */
     const char *kernel;   /* "generic", "math": the name that disable and tp_choice take */
     const char *strategy; /* "prefill", "decode", "backward", "math" */
-    int32_t arithmetic;   /* tp_arithmetic */
+    int32_t arithmetic;   /* tp_arithmetic of what the problem's bounds allow: the kernel's, or float32 where all goes by the
+                             decode loop */
     int32_t reserved;
     const char *device;   /* that it runs on: "cpu", or the backend's name */
 } tp_candidate;
@@ -869,7 +872,7 @@ struct tp_receipt {
     int64_t bytes_model_written;  /* of bytes_model, what is written: o, lse and such scratch   */
     int64_t panels_conservative;  /* of panels_full and panels_partial, those that a bias may hide altogether: its
                                      -inf is only seen while a panel is computed               */
-    int32_t arithmetic;           /* tp_arithmetic of the kernel: what tp_reference's bounds go by */
+    int32_t arithmetic;           /* tp_arithmetic of the decision: what tp_reference's bounds go by */
     int32_t reserved;
     const char *device;           /* where it ran: "cpu", or the backend's name                */
     int64_t launches;             /* on a device: kernel launches, counted on the host          */
@@ -1098,7 +1101,7 @@ typedef struct tp_kernel_info {
     int32_t mr, nr;       /* register tile: rows x keys */
     int32_t max_head_dim; /* 0: no limit */
     uint32_t dtypes;      /* of q, k and v that it serves: bits 1u << tp_dtype; codes of k and v alone; o may have any */
-    int32_t arithmetic;   /* tp_arithmetic */
+    int32_t arithmetic;   /* tp_arithmetic. What one call computes may keep more: tp_candidate has that */
     uint32_t ops;         /* that it serves: bits 1u << tp_op */
 } tp_kernel_info;
 TP_API const tp_kernel_info *tp_kernel_at(int index);

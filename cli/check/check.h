@@ -65,6 +65,7 @@ struct check_env {
     const char *strategy; /* asked for; NULL: by rows */
     int device;           /* that the kernels run on: all on the same */
     tp_arithmetic arithmetic; /* theirs */
+    int32_t ran;              /* the arithmetic of the last run, by its receipt */
     uint64_t seed;
     struct workspace workspace;
     char reason[640];

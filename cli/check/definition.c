@@ -209,7 +209,7 @@ static int definition(struct check_env *env) {
         failed = check_row(env, &tensors, &oracle, i, o);
     if (!failed)
         failed = check_attend(env, &tensors) ||
-                 oracle_compare(&oracle, &tensors, env->kernel->arithmetic, &measured, env->reason, sizeof env->reason);
+                 oracle_compare(&oracle, &tensors, env->ran, &measured, env->reason, sizeof env->reason);
     oracle_destroy(&oracle);
     tensors_destroy(&tensors);
     free(o);

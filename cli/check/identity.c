@@ -104,7 +104,7 @@ static int within_bounds(struct check_env *env, const char *what, const struct t
                          const struct tensors *b, double shift) {
     struct oracle of_a, of_b = {0};
     tp_error error = TP_ERROR_INIT;
-    int failed = 0, by = env->kernel->arithmetic;
+    int failed = 0, by = env->ran;
     if (oracle_create(&of_a, a, ALL_ROWS, env->seed, &error) != TP_OK ||
         oracle_create(&of_b, b, ALL_ROWS, env->seed, &error) != TP_OK)
         failed = check_fail(env, "the reference refused: %s", error.text);

@@ -105,6 +105,8 @@ class Reports(unittest.TestCase):
             self.assertEqual(permitted.problem, plain.problem + " p=bf16")
             self.assertEqual(permitted.arithmetic, "p=bf16" if permitted.kernel.endswith("_bf16") else "f32")
         self.assertEqual(tileproof.explain(*shapes, dtype="bfloat16", p_dtype="float32").problem, plain.problem)
+        few = tileproof.explain((1, 1, 4, 64), (1, 64, 4, 64), dtype="bfloat16", p_dtype="bfloat16")
+        self.assertEqual((few.arithmetic, "p=bf16" in few.numerics_id), ("f32", False))  # decode rounds nothing
         plan = tileproof.plan(*shapes, dtype="float32", p_dtype="bfloat16")
         self.assertIn(" p=bf16", plan.run(*(zeros(1, 9, 4, 64) for _ in "qkv"), return_receipt=True)[1].problem)
         with self.assertRaisesRegex(ValueError, "p_dtype is 'f16': it must be None"):

@@ -72,6 +72,15 @@ static const char *path_name(const tp_problem *problem, tp__path path) {
     return tp__decodes(problem, tp__path_of(problem, path), problem->q_len) ? "decode" : "prefill";
 }
 
+/* What it computes of this problem: the decode loop of sets that may round weights to bf16 leaves them as they are. One that the
+   problem does not permit keeps the arithmetic for which it is refused. */
+static int32_t arithmetic_of(const tp__option *option, const tp_problem *problem, tp__path path) {
+    int rounds = problem->op == TP_BACKWARD || tp__prefills(problem, tp__path_of(problem, path));
+    if (option->device != NULL || option->arithmetic != TP_ARITHMETIC_P_BF16 || problem->p_dtype != TP_BF16 || rounds)
+        return option->arithmetic;
+    return TP_ARITHMETIC_F32;
+}
+
 /* A candidate that would serve: may it? Otherwise it gets the policy's reason, and its status comes back. */
 static tp_status ask_policy(const tp__rules *rules, const char *problem_class, const tp_candidate *candidate,
                             const tp__why *why) {
@@ -99,7 +108,7 @@ tp_status tp__choose(const tp_problem *problem, const tp__rules *rules, tp_decis
         candidate->strategy = option->device != NULL     ? option->device->kernel[option->device_kernel].strategy
                               : option->executor->fused ? path_name(problem, rules->path)
                                                         : option->executor->name;
-        candidate->arithmetic = option->arithmetic;
+        candidate->arithmetic = arithmetic_of(option, problem, rules->path);
         candidate->device = tp__device_name(option->device);
         int own = tp__device_number(option->device);
         if (own == rules->device)

@@ -216,14 +216,20 @@ static span count_rescales(tp__reference_row *row, const grid *g) {
     return total;
 }
 
-static growth weight_growth(const tp__key *key, const span *top, double lowest) {
+/* In log2, how far below the maximum no weight becomes 0. */
+static double kept_of(const tp__reference_row *row) {
+    const tp__rounding *r = row->rounding;
+    return r->kept > 0 && row->problem->p_dtype == TP_BF16 ? r->kept : r->lowest;
+}
+
+static growth weight_growth(const tp__key *key, const span *top, double lowest, double kept) {
     if (key->score == -INFINITY) return (growth){0, 1, 0};
     double score = key->score * TP__LOG2_E, gap = top->high - (score - key->error);
     double min = (top->low - (score + key->error)) * (1 - 3 * UNIT);
     if (min > lowest + 2) return (growth){1, 0, 0}; /* exactly 0, however large the roundings of its score */
     double log_factor = LN_2 * (key->error + 3 * UNIT * gap) + (double)(1 + key->rescales) * EXP2_ERROR;
     growth g = {expm1(fmin(log_factor, LOG_MAX)), exp(-log_factor), log_factor};
-    if (gap > lowest) g = (growth){fmax(g.up, 1), 0, log_factor};
+    if (gap > kept) g = (growth){fmax(g.up, 1), 0, log_factor};
     return g;
 }
 
@@ -245,7 +251,7 @@ static best best_of(const tp__reference_row *row, const span *top) {
     best b = {-INFINITY, 0};
     for (int64_t i = 0; i < row->count; i++)
         if (row->keys[i].score > b.score)
-            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top, row->rounding->lowest).log};
+            b = (best){row->keys[i].score, weight_growth(&row->keys[i], top, row->rounding->lowest, kept_of(row)).log};
     return b;
 }
 
@@ -295,7 +301,7 @@ static walk walk_keys(tp__reference_row *row, const grid *g, span top) {
             c->block[x] = 0;
         }
         for (; i < part.end; i++) {
-            growth factor = weight_growth(&row->keys[i], &top, row->rounding->lowest);
+            growth factor = weight_growth(&row->keys[i], &top, row->rounding->lowest, kept_of(row));
             double more = weight_more(&row->keys[i], &factor, &highest);
             add_key(row, &row->keys[i], more);
             mass += row->keys[i].weight;

@@ -4,7 +4,7 @@
 
 static const tp__rounding roundings[] = {
     /* elements of 16 bits are floats, and products of two are exact or rounded once */
-    [TP_ARITHMETIC_F32] = {.sum = UNIT, .lowest = 99, .tiny = TINY},
+    [TP_ARITHMETIC_F32] = {.sum = UNIT, .lowest = 99, .kept = 58, .tiny = TINY},
     /* OpenCL's log is within 3 ulp, so 6u; lse is then one fma or a rounded product and a sum */
     [TP_ARITHMETIC_OPENCL] = {.sum = UNIT, .lowest = 99, .tiny = TINY, .log = 6 * UNIT, .block = 32, .split = 512},
     /* products of pairs are exact, and tiles sum 32 by themselves; back, what is subnormal may count as 0, an element or a sum */

@@ -28,6 +28,8 @@ typedef struct tp__rounding {
     double value;  /* of an element of v as it meets a weight */
     double lowest; /* in log2, how far below the maximum a weight is at least kept: further below it may become 0, and two
                       further it is 0 */
+    double kept;   /* the first of these where the problem permits p=bf16, for which kernels keep fewer in all their loops; 0:
+                      lowest */
     double tiny;   /* back: twice what a step of a sum can lose because its result is small */
     double flushes; /* back: elements below it may count as 0 */
     double log;    /* of the log of the row sum, where lse is computed in float; 0: in double, and rounded once */

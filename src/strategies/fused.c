@@ -42,8 +42,7 @@ static int64_t decode_rows(const tp__fused *f) {
 
 static tp__scratch take_scratch(const tp__fused *f, const tp__kernel_set *kernels, tp__arena *arena) {
     const tp_problem *p = f->cut.problem;
-    int decodes = tp__decodes(p, f->cut.path, 1), prefills = !tp__decodes(p, f->cut.path, p->q_len);
-    if (p->cascade > 0) prefills |= !tp__decodes_shared(f->cut.path, tp__cascade_rows(p));
+    int decodes = tp__decodes(p, f->cut.path, 1), prefills = tp__prefills(p, f->cut.path);
     int64_t rows = 0, block = 0;
     if (prefills) rows = f->cut.range_rows, block = f->block;
     if (decodes) rows = tp__max(rows, decode_rows(f)), block = tp__max(block, f->decode_block);

@@ -26,6 +26,11 @@ int tp__decodes_shared(tp__path path, int64_t rows) {
     return path == TP__BY_ROWS ? rows <= TP__CASCADE_FEW : path == TP__DECODE;
 }
 
+int tp__prefills(const tp_problem *problem, tp__path path) {
+    return !tp__decodes(problem, path, problem->q_len) ||
+           (problem->cascade > 0 && !tp__decodes_shared(path, tp__cascade_rows(problem)));
+}
+
 const char *tp__bucket(const tp_problem *problem, int64_t q_len) {
     return tp__decodes(problem, tp__path_of(problem, TP__BY_ROWS), q_len) ? "few-rows" : "many-rows";
 }

@@ -52,6 +52,8 @@ tp__path tp__path_of(const tp_problem *problem, tp__path chosen);
 int tp__decodes(const tp_problem *problem, tp__path path, int64_t q_len);
 /* Whether so many merged rows of sequences that share a segment do. */
 int tp__decodes_shared(tp__path path, int64_t rows);
+/* Whether any part of a call within the problem's bounds may go by the prefill loop. */
+int tp__prefills(const tp_problem *problem, tp__path path);
 
 /* The bucket of a sequence of this many rows, as tp_problem_class says it: by the problem, whatever a choice
    asks for. */

@@ -2,7 +2,8 @@
 /*
  * p=bf16: what it permits and what it does not. A kernel that rounds probabilities to bf16 serves where the problem says so, its
  * receipt names the arithmetic, every row keeps that arithmetic's bound, and a row's bits depend on its own q and keys alone: not
- * on neighbours, threads, or elements that it does not see, however small or large these are.
+ * on neighbours, threads, or elements that it does not see, however small or large these are. Where all rows take the decode
+ * loop, which rounds nothing, the arithmetic is float32.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@ static const char *const machines[] = {
     "x86-64 isa=avx2,avx512,avx512_bf16,amx_bf16 threads=64 l1d=49152 l2=2097152 l3=0 name=recorded, AMX",
 };
 
-static tp_decision *explain(const char *machine_text, const char *text, tp_context **context) {
+static tp_decision *explain(const char *machine_text, const char *text, const char *strategy, tp_context **context) {
     tp_context_options options = TP_CONTEXT_OPTIONS_INIT;
+    tp_choice choice = TP_CHOICE_INIT;
     tp_machine machine;
     tp_problem problem;
     tp_decision *decision = NULL;
@@ -27,16 +29,22 @@ static tp_decision *explain(const char *machine_text, const char *text, tp_conte
     if (tp_machine_parse(machine_text, &machine, &error) || tp_problem_parse(text, &problem, NULL, &error))
         fail_msg("%s", error.text);
     options.machine = &machine;
+    choice.strategy = strategy;
     if (tp_context_create(&options, context, &error)) fail_msg("%s", error.text);
-    tp_explain(*context, &problem, NULL, &decision, &error);
+    tp_explain(*context, &problem, &choice, &decision, &error);
     if (decision == NULL) fail_msg("%s: %s", text, error.text);
     return decision;
 }
 
-static int has_instructions(const tp_context *context, const char *kernel) {
+static const tp_kernel_info *info_of(const char *kernel) {
     for (int i = 0; tp_kernel_at(i) != NULL; i++)
-        if (strcmp(tp_kernel_at(i)->name, kernel) == 0) return (tp_kernel_at(i)->needs & ~tp_context_machine(context)->isa) == 0;
-    return 0;
+        if (strcmp(tp_kernel_at(i)->name, kernel) == 0) return tp_kernel_at(i);
+    return NULL;
+}
+
+static int has_instructions(const tp_context *context, const char *kernel) {
+    const tp_kernel_info *info = info_of(kernel);
+    return info != NULL && (info->needs & ~tp_context_machine(context)->isa) == 0;
 }
 
 static void assert_told(const tp_candidate *c, const char *why, const char *text) {
@@ -50,25 +58,44 @@ static void the_problem_permits(void **state) {
     (void)state;
     static const struct {
         const char *text, *why; /* NULL: it serves, where there are the instructions */
+        const char *strategy;
+        int few;                /* all rows take the decode loop */
     } cases[] = {
-        {"h4/2 q64 k64 d64 bf16 causal p=bf16", NULL},
-        {"h4/2 q64 k64 d64 bf16->f32 p=bf16", NULL},
-        {"h4/2 q1 k64 d64 bf16 p=bf16", NULL},
-        {"backward h4/2 q64 k64 d64 bf16 p=bf16", NULL},
-        {"backward h4/2 q64 k64 d64 bf16->f32 p=bf16", "o is f32, need bf16"},
-        {"h4/2 q64 k64 d64 bf16 causal", "p is f32, need p=bf16"},
-        {"h4/2 q64 k64 d64 bf16 causal p=f32", "p is f32, need p=bf16"},
-        {"h4/2 q64 k64 d64 f16 p=bf16", "q is f16, need bf16"},
-        {"h4/2 q64 k64 d64 bf16:bf16:f32->f32 p=bf16", "v is f32, need bf16"},
+        {"h4/2 q64 k64 d64 bf16 causal p=bf16", NULL, NULL, 0},
+        {"h4/2 q64 k64 d64 bf16->f32 p=bf16", NULL, NULL, 0},
+        {"h4/2 q1 k64 d64 bf16 p=bf16", NULL, NULL, 1},
+        {"h4/2 q12 k64 d64 bf16 p=bf16", NULL, NULL, 1}, /* 24 rows of a KV head */
+        {"h4/2 q13 k64 d64 bf16 p=bf16", NULL, NULL, 0},
+        {"h4/2 q1 k64 d64 bf16 p=bf16", NULL, "prefill", 0},
+        {"h4/2 q64 k64 d64 bf16 p=bf16", NULL, "decode", 1},
+        {"h4/2 q1 k64 d64 bf16 p=bf16 invariant", NULL, NULL, 0}, /* prefill's loop */
+        {"h4/2 q64 k64 d64 bf16 sparse=8 p=bf16", NULL, NULL, 1}, /* every token on its own */
+        {"h25/1 q64 k64 d64 bf16 sparse=8 p=bf16", NULL, NULL, 0},
+        {"b24 h4/2 q1 k64 d64 bf16 paged=16 causal cascade=32 p=bf16", NULL, NULL, 1}, /* 48 rows that share */
+        {"b25 h4/2 q1 k64 d64 bf16 paged=16 causal cascade=32 p=bf16", NULL, NULL, 0},
+        {"b25 h4/2 q1 k64 d64 bf16 paged=16 causal cascade=32 p=bf16", NULL, "decode", 1},
+        {"b2 h4/2 q1 k64 d64 bf16 paged=16 causal cascade=32 p=bf16 invariant", NULL, NULL, 0},
+        {"backward h4/2 q64 k64 d64 bf16 p=bf16", NULL, NULL, 0},
+        {"backward h4/2 q1 k64 d64 bf16 p=bf16", NULL, NULL, 0}, /* it has one loop */
+        {"backward h4/2 q64 k64 d64 bf16->f32 p=bf16", "o is f32, need bf16", NULL, 0},
+        {"h4/2 q64 k64 d64 bf16 causal", "p is f32, need p=bf16", NULL, 0},
+        {"h4/2 q1 k64 d64 bf16 causal", "p is f32, need p=bf16", NULL, 0},
+        {"h4/2 q64 k64 d64 bf16 causal p=f32", "p is f32, need p=bf16", NULL, 0},
+        {"h4/2 q64 k64 d64 f16 p=bf16", "q is f16, need bf16", NULL, 0},
+        {"h4/2 q64 k64 d64 bf16:bf16:f32->f32 p=bf16", "v is f32, need bf16", NULL, 0},
     };
     for (int m = 0; m < COUNT(machines); m++)
         for (int n = 0; n < COUNT(cases); n++) {
             tp_context *context;
-            tp_decision *d = explain(machines[m], cases[n].text, &context);
+            tp_decision *d = explain(machines[m], cases[n].text, cases[n].strategy, &context);
             int back = strncmp(cases[n].text, "backward", 8) == 0, rounding = 0, served = 0;
             for (int i = 0; i < d->candidate_count; i++) {
                 const tp_candidate *c = tp_decision_candidate(d, i);
-                if (c->arithmetic != TP_ARITHMETIC_P_BF16) continue;
+                if (info_of(c->kernel)->arithmetic != TP_ARITHMETIC_P_BF16) {
+                    assert_int_equal(c->arithmetic, TP_ARITHMETIC_F32);
+                    continue;
+                }
+                assert_int_equal(c->arithmetic, cases[n].few ? TP_ARITHMETIC_F32 : TP_ARITHMETIC_P_BF16);
                 int tiles = strncmp(c->kernel, "amx_bf16", 8) == 0;
                 int serves = has_instructions(context, c->kernel) && cases[n].why == NULL && !(tiles && back);
                 rounding++;
@@ -85,8 +112,8 @@ static void the_problem_permits(void **state) {
             }
             assert_int_equal(d->status, TP_OK);
             assert_int_equal(d->fallback, 0);
-            assert_int_equal(d->arithmetic, served ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
-            assert_int_equal(strstr(d->numerics_id, " p=bf16") != NULL, served);
+            assert_int_equal(d->arithmetic, served && !cases[n].few ? TP_ARITHMETIC_P_BF16 : TP_ARITHMETIC_F32);
+            assert_int_equal(strstr(d->numerics_id, " p=bf16") != NULL, served && !cases[n].few);
             tp_decision_destroy(d);
             tp_context_destroy(context);
         }
@@ -127,14 +154,16 @@ static const char *rounding_kernel(int index) {
     return NULL;
 }
 
-/* Rows of a strip see different keys; odd and even lengths and head dims; blocks and chunks; few rows. */
+/* Rows of a strip see different keys; odd and even lengths and head dims; blocks and chunks; few rows, among many too. */
+static const char few_rows[] = "h4/1 q3 k150 d33 bf16 causal p=bf16";
 static const char *const texts[] = {
     "b2 h4/2 q41 k60 d12 bf16 causal p=bf16",
     "h3/1 q30 k141 d257/5 bf16 window=9,3 p=bf16",
     "h2/1 q29 k4110 d3 bf16 causal p=bf16",
     "h2/1 q25 k33 d17/49 bf16->f32 p=bf16",
     "h2/1 q40 k1030 d64 bf16 bits p=bf16",
-    "h4/1 q3 k150 d33 bf16 causal p=bf16",
+    few_rows,
+    "h4/2 seqs=1x40/90,2x1/300 d24 bf16 packed causal p=bf16",
     "h2/1 q50 k90 d20 bf16 softcap=5 alibi bias=bf16 sinks dropout=0.3 p=bf16",
 };
 
@@ -147,8 +176,7 @@ static void results_keep_their_bound(void **state) {
             call *c = call_new(texts[n], NULL);
             tp_receipt_init(&receipt);
             call_run(c, &(call_how){.kernel = kernel}, &receipt);
-            assert_int_equal(receipt.arithmetic, TP_ARITHMETIC_P_BF16);
-            assert_string_equal(tp_arithmetic_name((tp_arithmetic)receipt.arithmetic), "p=bf16");
+            assert_string_equal(tp_arithmetic_name((tp_arithmetic)receipt.arithmetic), texts[n] == few_rows ? "f32" : "p=bf16");
             call_check(c, texts[n]);
             for (int threads = 2; threads <= 3; threads++) {
                 call *other = call_new(texts[n], NULL);
@@ -156,6 +184,61 @@ static void results_keep_their_bound(void **state) {
                 call_same(c, other, texts[n]);
                 call_free(other);
             }
+            call_free(c);
+        }
+}
+
+/* The set whose functions the decode loop of a kernel that rounds takes. */
+static const char *plain_kernel(const char *kernel) { return strstr(kernel, "_emulated") ? "avx512_emulated" : "avx512"; }
+
+/* Where all rows take the decode loop, the permission changes neither bits nor arithmetic, and the bound is float32's. */
+static void few_rows_are_not_rounded(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *strategy;
+    } cases[] = {
+        {"h8/2 q1 k1030 d128 bf16->f32", NULL},
+        {"h4/1 q3 k150 d33 bf16->f32 causal", NULL},
+        {"h4/2 seqs=2x1/2100,1x12/300,1x5/40 d40 bf16->f32 packed-q paged=16 causal", NULL},
+        {"h4/2 q9 k200 d64 bf16->f32 bits", NULL},
+        {"h2/1 q40 k90 d20 bf16->f32 causal softcap=5 sinks dropout=0.3", "decode"},
+    };
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int n = 0; n < COUNT(cases); n++) {
+            const char *text = cases[n].text;
+            tp_receipt receipt;
+            call *permitted = call_new(text, NULL), *plain = call_new(text, NULL);
+            tp_receipt_init(&receipt);
+            permitted->problem.p_dtype = TP_BF16;
+            call_run(permitted, &(call_how){.kernel = kernel, .strategy = cases[n].strategy}, &receipt);
+            call_run(plain, &(call_how){.kernel = plain_kernel(kernel), .strategy = cases[n].strategy}, NULL);
+            call_same(permitted, plain, text);
+            assert_string_equal(receipt.kernel, kernel);
+            assert_int_equal(receipt.arithmetic, TP_ARITHMETIC_F32);
+            assert_null(strstr(receipt.numerics_id, "p=bf16"));
+            call_check(permitted, text);
+            call_free(permitted);
+            call_free(plain);
+        }
+}
+
+/* There too a weight more than 58 below the maximum may be lost: float32's bound knows where the problem permits rounding. The
+   second value is as large as its weight is small. */
+static void small_weights_may_be_lost(void **state) {
+    (void)state;
+    const char *kernel;
+    for (int k = 0; (kernel = rounding_kernel(k)) != NULL; k++)
+        for (int n = 0; n < 2; n++) {
+            call *c = call_new("q1 k2 d2/1 bf16->f32 scale=1 p=bf16", NULL);
+            for (int x = 0; x < 2; x++) call_set(c, CALL_Q, 0, 0, 0, x, x == 0);
+            for (int key = 0; key < 2; key++) {
+                for (int x = 0; x < 2; x++) call_set(c, CALL_K, 0, key, 0, x, key == 0 && x == 0 ? 48 : 0); /* 2^69.25 */
+                call_set(c, CALL_V, 0, key, 0, 0, key == 0 ? 1 : 0x1p69f);
+            }
+            call_run(c, &(call_how){.kernel = n == 0 ? kernel : plain_kernel(kernel)}, NULL);
+            assert_int_equal(c->held.arithmetic, TP_ARITHMETIC_F32);
+            call_check_bounds(c, "a small weight");
             call_free(c);
         }
 }
@@ -237,7 +320,8 @@ static void small_values_count(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_problem_permits),      cmocka_unit_test(others_do_not_round),
-        cmocka_unit_test(results_keep_their_bound), cmocka_unit_test(elements_of_every_size),
+        cmocka_unit_test(results_keep_their_bound), cmocka_unit_test(few_rows_are_not_rounded),
+        cmocka_unit_test(small_weights_may_be_lost), cmocka_unit_test(elements_of_every_size),
         cmocka_unit_test(small_products_count),     cmocka_unit_test(small_values_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,8 +45,10 @@ VEC_INLINE void no_weights(float *p, int64_t from, int64_t to, weights as) {
 }
 
 #ifdef VEC_TREE
-/* Where all rows see the same keys, in whole groups, and nothing else is asked of the scores: maxima and sums of all rows are
-   joined at once, and so are m, l and c. The same bits. */
+enum { WHOLE = VEC_TOGETHER > GROUP ? VEC_TOGETHER : GROUP }; /* no weight of a step is then left to be cleared */
+
+/* Where all rows see the same keys, in whole groups and steps, and nothing else is asked of the scores: maxima and sums of all
+   rows are joined at once, and so are m, l and c. The same bits. */
 VEC_INLINE void strip_whole(const tp__row_tile *t, const strip *s, float *c, weights as) {
     vec_f of[VEC_LANES];
     float *p = t->s + s->first * t->lds, safe[VEC_LANES];
@@ -73,7 +75,7 @@ VEC_INLINE void strip_whole(const tp__row_tile *t, const strip *s, float *c, wei
 VEC_INLINE void strip_softmax(const tp__row_tile *t, const strip *s, float *c, weights as) {
 #ifdef VEC_TREE
     if (as != WEIGHTS_ROUNDED && t->modify == NULL && t->bits == NULL && t->drop == NULL && s->lo == s->all_lo &&
-        s->hi == s->all_hi && s->lo % GROUP == 0 && s->hi % GROUP == 0) {
+        s->hi == s->all_hi && s->lo % WHOLE == 0 && s->hi % WHOLE == 0) {
         strip_whole(t, s, c, as);
         return;
     }

@@ -166,6 +166,7 @@ class Refusals(unittest.TestCase):
             (dict(sections=(1, 1)), ValueError, r"sections is \(1, 1\): it must be None or \(time, height, width\)"),
             (dict(sections=(1, 1, 1)), ValueError, "sections"),
             (dict(sections=(1, 2**40, 1)), ValueError, "sections"),
+            (dict(sections=(1, 4, 3), sections_interleave=True), ValueError, "sections 1, 4, 3 take turns .*: of 8 pairs height has at most 3, every third"),
             (dict(kind="longrope", original_length=9, short_factors=[1.0] * 8, long_factors=[1.0] * 7), ValueError, r"long_factors has shape \(7,\): it must be that of short_factors"),
             (dict(kind="longrope", original_length=9, short_factors=np.ones((8, 1), np.float32)), ValueError, r"short_factors has shape \(8, 1\): it must be \(pairs,\)"),
             (dict(cos_table=np.ones((9, 8))), TypeError, "cos_table is float64: it must be float32"),

@@ -131,6 +131,15 @@ static tp_status check_sections(const tp_rope_options *o, tp_error *error) {
          o->sections[0], o->sections[1], o->sections[2], (long long)sum, (long long)(o->dims / 2));
     RULE(o->sections_interleave == 0 || (o->sections_interleave == 1 && sum != 0),
          "sections_interleave is %d: it must be 0, or 1 where there are sections", o->sections_interleave);
+    /* In turns the pairs of height are 1, 4, 7, ..., and those of width 2, 5, 8, ...: more than there are would be time's. */
+    for (int axis = 1; axis < 3 && o->sections_interleave; axis++) {
+        int64_t turns = (sum + 2 - axis) / 3;
+        RULE(o->sections[axis] <= turns,
+             "sections %d, %d, %d take turns (sections_interleave): of %lld pairs %s has at most %lld, every third from pair %d "
+             "on, and cannot have %d; sections one behind the other have no such limit",
+             o->sections[0], o->sections[1], o->sections[2], (long long)sum, axis == 1 ? "height" : "width", (long long)turns,
+             axis, o->sections[axis]);
+    }
     RULE(sum == 0 || o->kind != TP_ROPE_PROPORTIONAL,
          "sections are given and the kind is proportional, which has one position a token");
     return TP_OK;

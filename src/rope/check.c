@@ -77,9 +77,14 @@ static tp_status check_kind(const tp_rope_options *o, tp_error *error) {
         RULE(o->original_length >= 2 && o->original_length <= (int64_t)1 << 40,
              "original_length is %lld: %s needs the tokens that the model was trained on, in 2..2^40",
              (long long)o->original_length, name);
-    if (o->kind == TP_ROPE_LONGROPE)
+    if (o->kind == TP_ROPE_LONGROPE) {
+        RULE(o->factor_count != 0 || o->short_factors != NULL || o->long_factors != NULL,
+             "short_factors and long_factors are not given: longrope needs half the rotated dims of each, %lld, which a config "
+             "has as short_factor and long_factor, unless its file was shortened",
+             (long long)(o->dims / 2));
         RULE(o->factor_count == o->dims / 2, "factor_count is %lld: it must be half the rotated dims, %lld",
              (long long)o->factor_count, (long long)(o->dims / 2));
+    }
     TP_TRY(check_factors(o, "short_factors", o->short_factors, error));
     TP_TRY(check_factors(o, "long_factors", o->long_factors, error));
     if (o->kind == TP_ROPE_LLAMA3)

@@ -96,6 +96,11 @@ static void options_that_break_a_rule(void **state) {
         BAD(kind, o.original_length = ((int64_t)1 << 40) + 1, "in 2..2^40");
     }
     BAD(TP_ROPE_LONGROPE, o.factor_count = 7, "factor_count is 7: it must be half the rotated dims, 8");
+    BAD(TP_ROPE_LONGROPE, (o.short_factors = o.long_factors = NULL, o.factor_count = 0),
+        "short_factors and long_factors are not given: longrope needs half the rotated dims of each, 8, which a config has as "
+        "short_factor and long_factor");
+    BAD(TP_ROPE_LONGROPE, o.short_factors = o.long_factors = NULL, "short_factors are NULL: longrope needs dims / 2 of them, 8");
+    BAD(TP_ROPE_LONGROPE, o.factor_count = 0, "factor_count is 0: it must be half the rotated dims, 8");
     BAD(TP_ROPE_LONGROPE, o.long_factors = NULL, "long_factors are NULL: longrope needs");
     BAD(TP_ROPE_LINEAR, o.short_factors = ones, "short_factors are given and the kind is linear: only longrope has them");
     tp_rope_options flat = good(TP_ROPE_2D);

@@ -119,6 +119,8 @@ FIRST = [
     ("python-cache-gradient", r"test_torch_kvcache\.py"),
     ("python-cache-", r"test_numpy_kvcache\.py"),
     ("python-rotary-", r"test_numpy_rotary\.py"),
+    ("python-kv-loss-", r"test_numpy_quantised\.py"),
+    ("bench/peers/", "peers"),
     ("python-compiled-", r"test_torch_quantised\.py"),
     ("python-codes-trained", r"test_torch_quantised\.py"),
     ("python-plan-forgets-the-dtype-", r"test_numpy_reports\.py"),

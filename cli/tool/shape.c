@@ -144,8 +144,8 @@ int shape_expand(const char *words, char *text, size_t size, char *reason, size_
     }
     /* Sequences of different lengths: keys in pages have room for each, so that rows alone are packed. */
     const char *layout = count == 1 || has_layout ? "" : has_pages ? " packed-q" : " packed";
-    int wanted = snprintf(text, size, "%s%s%s%s%s%s", lengths, has_heads ? "" : " h1/1",
-                          has_dim ? "" : " d128", has_dtype ? "" : " f32", layout, rest);
+    int wanted = snprintf(text, size, "%s%s%s%s%s%s", lengths, has_heads ? "" : " h1/1", has_dim ? "" : " d128",
+                          has_dtype ? "" : " f32", layout, rest);
     if (wanted < 0 || (size_t)wanted >= size)
         return fail(reason, reason_size, "the problem is too long");
     return 0;

@@ -207,7 +207,7 @@ class Rope(unittest.TestCase):
             positions = torch.tensor([[[5]], [[70]], [[900]]])
             turned = theirs.__new__(theirs)
             torch.nn.Module.__init__(turned)
-            turned.mrope_section, turned.inv_freq, turned.attention_scaling = list(sections), frequencies, 1.0
+            turned.rope_type, turned.mrope_section, turned.inv_freq, turned.attention_scaling = "default", list(sections), frequencies, 1.0
             cos, _ = turned(torch.zeros(1), positions)
             want, got = cos[..., :pairs], torch.as_tensor(rotary.angles(positions)[0])
             self.assertLess((want - got).abs().max().item(), 1e-3, sections)

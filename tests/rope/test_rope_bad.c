@@ -301,8 +301,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_break_a_rule), cmocka_unit_test(tables_and_sections_that_break_a_rule),
         cmocka_unit_test(rows_that_break_a_rule),    cmocka_unit_test(positions_of_tables_and_sections),
-        cmocka_unit_test(angles_that_break_a_rule),
-        cmocka_unit_test(sections_are_obeyed),
+        cmocka_unit_test(angles_that_break_a_rule),  cmocka_unit_test(sections_are_obeyed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -397,7 +397,7 @@ class Worker:
         targets = set()
         for name in names:
             made = {os.path.basename(word) for word in self.tests[name]["command"] if word in self.made}
-            made |= {"tileproof_python", "tileproof_python_package"} if re.match(r"python$|test_.*\.py", name) else set()
+            made |= {"tileproof_python", "tileproof_python_package"} if re.match(r"(python|peers)$|test_.*\.py", name) else set()
             if not made or name == "manual":
                 return None
             targets |= made

@@ -83,7 +83,8 @@ typedef struct tp_rope_options {
     int64_t table_positions, table_width;
     /* M-RoPE: how many pairs go by a token's time, height and width; they add up to dims / 2. All 0: one position a token. */
     int32_t sections[3];
-    int32_t sections_interleave; /* 0: one behind the other (Qwen2-VL); 1: in turns, and time has what is left (Qwen3-VL) */
+    int32_t sections_interleave; /* 0: one behind the other (Qwen2-VL); 1: in turns, and time has what is left (Qwen3-VL): height
+                                    has at most every third pair from pair 1 on, width from pair 2 on, what more is refused */
     int32_t yarn_untruncated;  /* 1: the borders between pairs are not rounded to whole pairs (gpt-oss: truncate false) */
     int32_t reserved;          /* 0 */
 } tp_rope_options;

@@ -207,6 +207,14 @@ static tp_status check_rope(tp__text *text, const tp__rope *rope) {
                               "has an mrope_section that sums to %lld: it must be half the rotated "
                               "dims, %lld",
                               (long long)sum, (long long)(dims / 2));
+    /* The rule of tp_rope_create. */
+    for (int axis = 1; axis < 3 && (rope->interleaved || tp__rope_takes_turns(text->family)); axis++)
+        if (rope->section[axis] > (dims / 2 + 2 - axis) / 3)
+            return tp__scope_fail(text->scope, TP_INVALID, "rope_scaling",
+                                  "has an mrope_section of %d, %d, %d, whose pairs take turns: of %lld pairs %s has at most "
+                                  "%lld, every third from pair %d on",
+                                  (int)rope->section[0], (int)rope->section[1], (int)rope->section[2], (long long)(dims / 2),
+                                  axis == 1 ? "height" : "width", (long long)((dims / 2 + 2 - axis) / 3), axis);
     return TP_OK;
 }
 

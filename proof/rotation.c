@@ -28,6 +28,10 @@ int tp__rope_interleaves(const tp__family *family) {
     return IS_IN(family->type, side_by_side);
 }
 
+int tp__rope_takes_turns(const tp__family *family) {
+    return IS_IN(family->type, in_turns);
+}
+
 static tp_status copy_factors(tp__text *text, json_t *list, const float **factors) {
     size_t count = json_array_size(list);
     if (!count) return TP_OK;
@@ -44,12 +48,12 @@ static tp_status fill(tp__text *text, const tp__rope *rope, tp_rope_options *o) 
     int64_t positions = text->base.q_max;
     *o = rope->rest;
     o->style = text->side_by_side ? TP_ROPE_INTERLEAVED : TP_ROPE_NEOX;
-    o->sections_interleave = IS_IN(text->family->type, in_turns);
+    o->sections_interleave = tp__rope_takes_turns(text->family);
     o->original_length = rope->original && rope->kind != TP_ROPE_DYNAMIC ? rope->original : positions;
     o->factor = rope->factor;
     if (rope->kind != TP_ROPE_LONGROPE) return TP_OK;
     if (o->factor == 0 && o->original_length) o->factor = (double)positions / (double)o->original_length;
-    o->factor_count = (int64_t)json_array_size(rope->factors[0]);
+    o->factor_count = (int64_t)json_array_size(rope->factors[rope->factors[0] == NULL]); /* a file may have one of the lists */
     TP_TRY(copy_factors(text, rope->factors[0], &o->short_factors));
     return copy_factors(text, rope->factors[1], &o->long_factors);
 }

@@ -126,6 +126,7 @@ tp_status tp__text_ropes(tp__text *text); /* rope.c */
 void tp__rope_apply(const tp__rope *rope, int64_t head_dim, tp_layer_group *group);
 /* rotation.c: for tp_rope_from_model */
 int tp__rope_interleaves(const tp__family *family); /* unless the file says otherwise */
+int tp__rope_takes_turns(const tp__family *family); /* whatever the file says */
 tp_status tp__text_rotations(tp__text *text, tp__builder *builder);
 tp_status tp__text_latent(tp__text *text); /* text_latent.c: dims */
 void tp__text_latent_scale(tp__text *text);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make peers`: tileproof beside its peers on this host, by interleaved calls in one process. A run that was stopped, by hand
-or after --minutes, goes on when the same command is given again."""
+or after --minutes, goes on when the same command is given again; until its last row, peers.jsonl and peers.md stay those of
+the run before."""
 import argparse
 import datetime
 import hashlib
@@ -28,7 +29,7 @@ def options():
     parser.add_argument("--peers", default="torch,onnxruntime,openvino,ggml,ik_llama,vllm", help="a list")
     parser.add_argument("--quick", action="store_true", help="fewer pairs: wider intervals")
     parser.add_argument("--seconds", type=float, default=1.0, help="for one peer and row (default: 1)")
-    parser.add_argument("--minutes", type=float, default=28, help="then it stops, and goes on when asked again (default: 28)")
+    parser.add_argument("--minutes", type=float, default=28, help="then it stops, and goes on when asked again; peers.jsonl is written when all rows are there (default: 28)")
     parser.add_argument("--fresh", action="store_true", help="measure again what a stopped run has measured")
     parser.add_argument("--append", action="store_true", help="keep the lines of other rows from earlier runs")
     parser.add_argument("--rows", type=pathlib.Path, default=HERE / "rows.txt", help="the work list")
@@ -74,14 +75,26 @@ def begin(arguments):
         worker.say(f"going on after {lines} lines of a run that was stopped (--fresh: from the start)")
 
 
-def finish(arguments, rows, entries):
-    """How many rows are left; none: the next run begins anew."""
-    done = {(entry["row"], entry["threads"]) for entry in entries}
-    left = sum((row.text, row.threads) not in done for row in rows)
-    if not left:
-        for name in ("progress.jsonl", "asked.json"):
-            (arguments.build / name).unlink(missing_ok=True)
-    return left
+def rows_left(rows, measured):
+    done = {(entry["row"], entry["threads"]) for entry in measured}
+    return sum((row.text, row.threads) not in done for row in rows)
+
+
+def stop(arguments, rows, left, missing):
+    """What was measured is kept for the same command; the table of an earlier run stays what it is."""
+    table = arguments.build / "peers.jsonl"
+    kept = f"{table} is that of an earlier run" if table.exists() else f"{table} comes with the last row"
+    if set(arguments.peers.split(",")) <= missing.keys():
+        sys.exit(f"none of {arguments.peers} runs here: nothing was measured, {kept}")
+    sys.exit(f"stopped after {arguments.minutes:g} minutes with {left} of {len(rows)} rows left: the same command goes on; {kept}")
+
+
+def finish(arguments, entries, text):
+    """The table of a whole run, and the next one begins anew."""
+    report.write_lines(arguments.build / "peers.jsonl", entries)
+    report.write(arguments.build / "peers.md", text)
+    for name in ("progress.jsonl", "asked.json"):
+        (arguments.build / name).unlink(missing_ok=True)
 
 
 def measure(arguments, tileproof):
@@ -111,9 +124,9 @@ def main():
         sys.exit(f"no row of {arguments.rows} matches '{arguments.match}'")
     if arguments.worker:
         return work(arguments, tileproof, rows, when)
-    out = arguments.build / "peers.jsonl"
-    old = report.read_lines(out) if arguments.append else []
     measured = measure(arguments, tileproof)
+    left = rows_left(rows, measured)
+    old = report.read_lines(arguments.build / "peers.jsonl") if arguments.append and not left else []
     entries = report.merge(old, measured, everything)
     missing = json.loads((arguments.build / "missing.json").read_text())
     notes = [f"not run here: {name}: {why}" for name, why in missing.items()]
@@ -123,11 +136,11 @@ def main():
     peers = dict.fromkeys(entry["peer"] for entry in entries)
     text = report.header(tileproof.version, kernels, peers, notes, when)
     text += "\n".join(["", report.overview(entries), report.table(entries), report.summary(entries), ""])
-    report.write_lines(out, entries)
-    report.write(arguments.build / "peers.md", text)
-    print(text, end="")
-    if left := finish(arguments, rows, measured):
-        sys.exit(f"stopped after {arguments.minutes:g} minutes with {left} of {len(rows)} rows left: the same command goes on")
+    if measured:
+        print(text, end="")
+    if left:
+        stop(arguments, rows, left, missing)
+    finish(arguments, entries, text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tileproof.h>
+
 enum { MAX_SEGMENTS = 16 }; /* of tp_lengths */
 
 struct segment {
@@ -63,8 +65,14 @@ static int looks_like_shape(const char *word, const char *rest) {
     return 1;
 }
 
+/* Any that the library names, alone or before the others: bf16, bf16->f32, i8:i8:i8. Whether it may stand there is the
+   library's to say. */
 static int is_dtype(const char *word) {
-    return !strncmp(word, "f32", 3) || !strncmp(word, "f16", 3) || !strncmp(word, "bf16", 4);
+    for (int dtype = 1; strcmp(tp_dtype_name((tp_dtype)dtype), "dtype?") != 0; dtype++) {
+        const char *name = tp_dtype_name((tp_dtype)dtype);
+        if (!strncmp(word, name, strlen(name))) return 1;
+    }
+    return 0;
 }
 
 static int starts(const char *word, const char *letters) {
@@ -105,7 +113,7 @@ int shape_expand(const char *words, char *text, size_t size, char *reason, size_
     int count = read_shape(word, segments, reason, reason_size);
     if (!count) return 1;
 
-    int has_heads = 0, has_dim = 0, has_dtype = 0, has_layout = 0;
+    int has_heads = 0, has_dim = 0, has_dtype = 0, has_layout = 0, has_pages = 0;
     for (const char *at = rest; *(at += strspn(at, " ")); at += strcspn(at, " ")) {
         if (starts(at, "bqk") || !strncmp(at, "seqs=", 5))
             return fail(reason, reason_size,
@@ -115,6 +123,7 @@ int shape_expand(const char *words, char *text, size_t size, char *reason, size_
         has_dim |= starts(at, "d");
         has_dtype |= is_dtype(at);
         has_layout |= !strncmp(at, "packed", 6) || !strncmp(at, "padded", 6);
+        has_pages |= !strncmp(at, "paged=", 6);
     }
 
     char lengths[MAX_SEGMENTS * 64 + 32];
@@ -133,9 +142,10 @@ int shape_expand(const char *words, char *text, size_t size, char *reason, size_
                              i ? "," : "", (long long)segments[i].count,
                              (long long)segments[i].q_len, (long long)segments[i].kv_len);
     }
-    int wanted = snprintf(text, size, "%s%s%s%s%s%s", lengths, has_heads ? "" : " h1/1",
-                          has_dim ? "" : " d128", has_dtype ? "" : " f32",
-                          count > 1 && !has_layout ? " packed" : "", rest);
+    /* Sequences of different lengths: keys in pages have room for each, so that rows alone are packed. */
+    const char *layout = count == 1 || has_layout ? "" : has_pages ? " packed-q" : " packed";
+    int wanted = snprintf(text, size, "%s%s%s%s%s%s", lengths, has_heads ? "" : " h1/1", has_dim ? "" : " d128",
+                          has_dtype ? "" : " f32", layout, rest);
     if (wanted < 0 || (size_t)wanted >= size)
         return fail(reason, reason_size, "the problem is too long");
     return 0;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 /* Copies words to text; when the first is a shape, writes b/q/k or seqs= in its place and adds
-   h1/1, d128 and f32 where not given. 0, or nonzero with the reason. */
+   h1/1, d128 and f32 where not given; packed to several segments, with paged= packed-q. 0, or nonzero with the reason. */
 int shape_expand(const char *words, char *text, size_t size, char *reason, size_t reason_size);
 
 #endif

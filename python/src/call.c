@@ -140,7 +140,8 @@ static int refuse(PyObject *object, const char *name) {
 /* k, v, pages and lengths are the cache's. */
 static int open_cached(call *c, PyObject *const *args) {
     if (refuse(args[ARG_v], "v") != 0 || refuse(args[ARG_kv_lens], "kv_lens") != 0 || refuse(args[ARG_latent], "latent") != 0 ||
-        refuse(args[ARG_codes], "k_scales, v_scales or kv_format") != 0 || refuse(arrays_page_table(args), "page_table") != 0)
+        refuse(args[ARG_codes], "k_scales, v_scales, kv_format or kv_loss") != 0 ||
+        refuse(arrays_page_table(args), "page_table") != 0)
         return -1;
     if (open_tensor(c, IN_Q, "q", args[ARG_q], NULL) != 0) return -1;
     c->kv_layout = LAYOUT_BSHD;
@@ -173,7 +174,7 @@ int call_open(call *c, PyObject *const *args, const dtype_row *const *dtypes) {
         if ((part ? open_latent(c, args[ARG_codes]) : open_tensor(c, i, names[i], args[ARG_q + i], of_shape)) != 0) return -1;
         if (i != IN_Q && !part && codes_open(c, i == IN_V, args[ARG_codes]) != 0) return -1;
     }
-    if (check_shapes(c) != 0) return -1;
+    if (check_shapes(c) != 0 || codes_loss(c, args[ARG_codes]) != 0) return -1;
     fill(c);
     if (dtypes != NULL) c->problem.o_dtype = dtypes[3]->code;
     if (lengths_read(c, args) != 0 || check_sequences(c) != 0) return -1;

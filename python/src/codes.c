@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Quantised k and v: which format their codes have, and the scales beside them. The argument `codes` is None or a tuple: formats
-   of k and v, scales of k and v, None for what is not given. */
+   of k and v, scales of k and v, and kv_loss, None for what is not given. */
 #include <stdio.h>
 #include <string.h>
 
@@ -247,4 +247,13 @@ int codes_latent(const call *c) {
                  "latent begins at %lld: with k in %s it must be a multiple of %d, where one of its scales begins",
                  (long long)c->latent, k->word, BLOCK);
     return -1;
+}
+
+int codes_loss(call *c, PyObject *tuple) {
+    PyObject *loss = Py_IsNone(tuple) ? Py_None : PyTuple_GetItem(tuple, 4);
+    if (loss == NULL) return -1;
+    if (Py_IsNone(loss)) return 0;
+    c->kv_loss = PyFloat_AsDouble(loss);
+    c->tensors.kv_loss = &c->kv_loss;
+    return PyErr_Occurred() ? -1 : 0;
 }

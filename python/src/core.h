@@ -127,6 +127,7 @@ typedef struct call {
     const code_format *format[2]; /* of k and v; NULL: floats */
     int kind[2];              /* tp_scales of these */
     float scale[2];           /* of TP_SCALES_TENSOR */
+    double kv_loss;           /* of the argument; tensors point to it where it is given */
     int64_t dim[3];           /* head dims of q, k and v, in elements */
     int64_t latent;           /* v begins at this element of k's rows; -1: v is a tensor */
     int threads, max_threads, return_lse, return_receipt; /* of threads 0: not given */
@@ -165,6 +166,7 @@ int batch_tensors(call *c, PyObject *object); /* after lengths */
 int codes_open(call *c, int of_v, PyObject *tuple); /* after k or v itself */
 void codes_place(call *c);                          /* after call_place of k and v */
 int codes_latent(const call *c);                    /* -1: v may not begin there */
+int codes_loss(call *c, PyObject *tuple);           /* kv_loss, which floats may have, too */
 int is_codes(const dtype_row *dtype);
 /* Words of a cache's format, of k or of v; NULL: plain. `before`: what else the argument may be. */
 int format_of_word(const char *name, PyObject *word, const char *before, int of_v, const code_format **format);

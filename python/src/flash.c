@@ -2,6 +2,7 @@
 /* What flash_attn's front needs: rows rotated by the caller's tables of cosines and sines, and new rows of k or v written into
    the caller's own cache, rotated and quantised on the way. Arithmetic is tp_rope_apply's and tp_quantise's: float32, rounded
    once. tp_cache_append does the same to caches of its own; here memory, lengths, pages and scales are the caller's. */
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,7 @@ typedef struct append {
     int kind;      /* tp_scales of codes; TP_SCALES_NONE: the cache holds floats */
     float one;     /* of TP_SCALES_TENSOR, where scales, (batch, heads), are not given */
     float *floats; /* new rows of a sequence, before they are codes */
+    double loss;   /* the greatest of any row so far, without rows in which a value was not finite, as tp_cache has it */
     turn turn;
 } append;
 
@@ -245,6 +247,23 @@ static void put_angles(const append *a, int64_t first, tp_rope_rows *rows) {
     rows->cosines = a->turn.angles[0] + first * a->turn.pairs, rows->sines = a->turn.angles[1] + first * a->turn.pairs;
 }
 
+/* Rows to codes; what they lost is noted. One that is not finite hides the others' loss, which are then asked one by one. */
+static tp_status write_head(append *a, const tp_quantised *rows, tp_error *error) {
+    double loss = 0;
+    tp_status status = tp_quantise(rows, &loss, error);
+    if (status == TP_OK && loss <= DBL_MAX) a->loss = loss > a->loss ? loss : a->loss;
+    if (status != TP_OK || loss <= DBL_MAX || rows->rows == 1) return status;
+    tp_quantised one = *rows;
+    one.rows = 1;
+    for (int64_t i = 0; i < rows->rows && status == TP_OK; i++) {
+        status = write_head(a, &one, error);
+        one.values = (float *)one.values + one.values_stride;
+        one.codes = (char *)one.codes + one.codes_stride; /* i8 and e4m3 are bytes */
+        one.scales = (float *)one.scales + one.scales_stride;
+    }
+    return status;
+}
+
 /* The same, of a cache of codes: in float32, rotated, then one head after another quantised, as tp_cache_append does. */
 static tp_status write_codes(append *a, int64_t s, int64_t first, int64_t token, int64_t count, char *to, tp_error *error) {
     const view *c = &a->cache, *r = &a->rows, *scales = &a->scales;
@@ -278,7 +297,7 @@ static tp_status write_codes(append *a, int64_t s, int64_t first, int64_t token,
             rows.scales_stride = scales->stride[1] / (int64_t)sizeof(float);
         } else if (scales->object != NULL)
             memcpy(&scale, scales->data + s * scales->stride[0] + h * scales->stride[1], sizeof scale);
-        status = tp_quantise(&rows, NULL, error);
+        status = write_head(a, &rows, error);
     }
     return status;
 }
@@ -320,7 +339,8 @@ static tp_status write_rows(append *a, tp_error *error) {
 }
 
 /* A cache (pages, tokens, heads, head dim), new rows (batch, tokens, heads, head dim), how many tokens each sequence has, the
-   pages of each or None, cos and sin or None, interleaved; the scales of a cache of codes, or None. */
+   pages of each or None, cos and sin or None, interleaved; the scales of a cache of codes, or None. Returns the greatest loss of
+   any row that became codes, 0 of a cache of floats. */
 PyObject *core_flash_append(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     append a = {0};
@@ -339,5 +359,5 @@ PyObject *core_flash_append(PyObject *self, PyObject *const *args, Py_ssize_t co
     view_close(&a.scales);
     free(a.floats);
     turn_close(&a.turn);
-    return failed ? NULL : Py_NewRef(Py_None);
+    return failed ? NULL : PyFloat_FromDouble(a.loss);
 }

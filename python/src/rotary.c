@@ -183,17 +183,45 @@ PyObject *core_rope_create(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return made(r);
 }
 
-/* A model and the number of one of its layers. */
+/* Lists of longrope that the caller has, because the model's file leaves them out. */
+static int lists_of_caller(rotary *r, const char *label, PyObject *const given[2]) {
+    static const char *const names[] = {"short_factors", "long_factors"}, *const keys[] = {"short_factor", "long_factor"};
+    const int64_t wanted = r->options.dims / 2;
+    const int longrope = r->options.kind == TP_ROPE_LONGROPE;
+    for (int i = 0; i < 2; i++) {
+        if (Py_IsNone(given[i]) && (r->own[i] != NULL || !longrope)) continue;
+        if (!longrope)
+            PyErr_Format(PyExc_ValueError, "%s is given and this layer of %s is no longrope, which alone has lists: leave it out",
+                         names[i], label);
+        else if (Py_IsNone(given[i]))
+            PyErr_Format(PyExc_ValueError,
+                         "%s has no %s: longrope needs this list of rope_scaling, of %lld numbers; give it as %s=, from the "
+                         "model's own config.json, or read that",
+                         label, keys[i], (long long)wanted, names[i]);
+        else if (r->own[i] != NULL)
+            PyErr_Format(PyExc_ValueError, "%s is given and %s has %s: one of them must go; leave it out", names[i], label,
+                         keys[i]);
+        else if (read_floats(r, i, names[i], given[i], 1) == 0 && r->options.factor_count != wanted)
+            PyErr_Format(PyExc_ValueError, "%s has %lld numbers: it must have half the rotated dims, %lld, as %s of rope_scaling",
+                         names[i], (long long)r->options.factor_count, (long long)wanted, keys[i]);
+        if (PyErr_Occurred()) return -1;
+    }
+    r->options.short_factors = r->own[0], r->options.long_factors = r->own[1];
+    return 0;
+}
+
+/* A model and the number of one of its layers; short_factors and long_factors, or None. */
 PyObject *core_rope_of_model(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     tp_error error = TP_ERROR_INIT;
-    const tp_model *model = wrong_count("rope_of_model", count, 2) ? NULL : model_of(args[0]);
+    const tp_model *model = wrong_count("rope_of_model", count, 4) ? NULL : model_of(args[0]);
     int layer = model != NULL ? (int)number_of("layer", args[1], 0, INT32_MAX) : 0;
     rotary *r = model == NULL || PyErr_Occurred() ? NULL : begin();
     if (r == NULL) return NULL;
     tp_status status = tp_rope_from_model(model, layer, &r->options, &error);
     if (status != TP_OK) return raise_status(status, &error), destroy(r), NULL;
     if (keep(r, 0, &r->options.short_factors) != 0 || keep(r, 1, &r->options.long_factors) != 0) return destroy(r), NULL;
+    if (lists_of_caller(r, model->label, args + 2) != 0) return destroy(r), NULL;
     return made(r);
 }
 

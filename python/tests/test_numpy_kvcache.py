@@ -469,7 +469,8 @@ class Refusals(unittest.TestCase):
             (dict(v=x), ValueError, "v is given with a cache"),
             (dict(page_table=np.zeros((1, 1), int)), ValueError, "page_table is given with a cache"),
             (dict(latent=4), ValueError, "latent is given with a cache"),
-            (dict(k_scales=0.5), ValueError, "k_scales, v_scales or kv_format is given with a cache"),
+            (dict(k_scales=0.5), ValueError, "k_scales, v_scales, kv_format or kv_loss is given with a cache"),
+            (dict(kv_loss=0.5), ValueError, "kv_format or kv_loss is given with a cache"),
             (dict(tokens=[3, 1]), ValueError, "cu_seqlens_q|sequences"),
         ):
             with self.subTest(text), self.assertRaisesRegex(kind, text):

@@ -217,6 +217,24 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "v_scales is given with latent: v's scales are k's"):
             tileproof.attention(q, codes, k_scales=scales, v_scales=scales, kv_format="i4", latent=64)
 
+    def test_the_loss_is_on_the_receipt(self):
+        q, x = data(2, 3, 4, 64), data(2, 20, 2, 64)
+        codes, scales, loss = tileproof.quantise(x, "i8")
+        named = dict(k_scales=scales, v_scales=scales)
+        step = tileproof.plan(q, codes, codes, **named)
+        for run in (tileproof.attention, step.run):
+            for said in (None, 0, loss):
+                receipt = run(q, codes, codes, return_receipt=True, kv_loss=said, **named)[1]
+                self.assertEqual(receipt.kv_loss, said or 0)
+                self.assertEqual(f", loss {loss:.3g}" in str(receipt), said == loss)
+        self.assertEqual(tileproof.attention(q, x, x, kv_loss=0.25, return_receipt=True)[1].kv_loss, 0.25)  # as in C, the caller's word
+        for said, kind, text in ((-0.5, ValueError, "kv_loss is -0.5: it must be finite and not negative"), (float("inf"), ValueError, "kv_loss is inf"),
+                                 (float("nan"), ValueError, "kv_loss is nan"), ("x", TypeError, "kv_loss is 'x': it must be a number")):  # fmt: skip
+            with self.subTest(said), self.assertRaisesRegex(kind, text):
+                tileproof.attention(q, codes, codes, kv_loss=said, **named)
+        with self.assertRaisesRegex(TypeError, "'kv_loss' is no option of a plan"):
+            tileproof.explain(q, codes, codes, kv_loss=loss, **named)
+
     def test_plans_explain_and_copies(self):
         q = data(2, 3, 4, 64)
         for format, scale in FORMATS:

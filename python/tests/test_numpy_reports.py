@@ -147,7 +147,7 @@ class Documents(unittest.TestCase):
         handed = source[source.index("_core.attention(") + 16 :].split(")")[0].replace("\n", " ").split(",")
         self.assertEqual([x.strip() for x in handed][:-1], list(_core.arguments[:-1]))
         names = {x for x in inspect.signature(tileproof.attention).parameters}
-        own, codes = {"arrays", "mask_tree", "max_threads", "codes"}, {"k_scales", "v_scales", "kv_format"}
+        own, codes = {"arrays", "mask_tree", "max_threads", "codes"}, {"k_scales", "v_scales", "kv_format", "kv_loss"}
         self.assertEqual(names - set(_core.arrays) - codes, set(_core.arguments) - own)
         self.assertLessEqual({"page_table", "v_page_table", "indices", "q_positions", "kv_positions"}, names & set(_core.arrays))
 

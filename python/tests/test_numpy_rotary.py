@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tileproof.Rotary: every kind, style and way in against the formula in float64, and what is refused."""
 import inspect
+import json
+import pathlib
 import unittest
 
 import ml_dtypes
@@ -8,6 +10,7 @@ import numpy as np
 import tileproof
 from tileproof import Rotary, _core, proof
 
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 random = np.random.default_rng(31)
 EPS = {np.float32: 2.0**-23, np.float16: 2.0**-10, ml_dtypes.bfloat16: 2.0**-7}
 
@@ -144,6 +147,44 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "layer"):
             Rotary.of_model(proof.Model(text, "config.json"), 2)
 
+    def test_lists_of_longrope_that_a_file_leaves_out(self):
+        for name, pairs, original in (("phi-3.5-mini", 48, 4096), ("phi-4-mini", 48, 4096)):
+            model = proof.Model.read(MODELS / f"{name}.json")
+            short, long = [1 + 0.01 * i for i in range(pairs)], np.linspace(1, 60, pairs, dtype=np.float32)
+            rotary = Rotary.of_model(model, 3, short_factors=short, long_factors=long)
+            other = Rotary(rotary.head_dim, dims=2 * pairs, kind="longrope", factor=131072 / original, original_length=original, short_factors=short, long_factors=long)
+            self.assertEqual(rotary.pairs, pairs)
+            for at in (np.arange(6), np.arange(original - 3, original + 3)):
+                self.assertTrue(all((a == b).all() for a, b in zip(rotary.angles(at), other.angles(at))))
+            for given, text in (
+                (dict(), f"{name}.json has no short_factor: longrope needs this list of rope_scaling, of {pairs} numbers; give it as short_factors=, from the model's own config.json"),
+                (dict(short_factors=short), "has no long_factor: .* give it as long_factors="),
+                (dict(short_factors=short[:-1], long_factors=long), f"short_factors has {pairs - 1} numbers: it must have half the rotated dims, {pairs}, as short_factor of rope_scaling"),
+                (dict(short_factors=short, long_factors=long[1:]), "long_factors has shape|long_factors has 47 numbers"),
+                (dict(short_factors=[0.0] * pairs, long_factors=long), r"short_factors\[0\] is 0: factors must be"),
+                (dict(short_factors=np.ones((pairs, 1), np.float32), long_factors=long), r"short_factors has shape \(48, 1\): it must be \(pairs,\)"),
+            ):
+                with self.subTest(text), self.assertRaisesRegex(ValueError, text):
+                    Rotary.of_model(model, 3, **given)
+        lists = {"short_factor": [1.0, 2, 3, 4], "long_factor": [5.0, 6, 7, 8]}
+        phi = lambda **more: proof.Model(json.dumps({
+            "model_type": "phi3", "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 8, "original_max_position_embeddings": 99,
+            "rope_scaling": {"type": "longrope", **more}}), "config.json")  # fmt: skip
+        whole = Rotary.of_model(phi(**lists))
+        for missing, given in (("short_factor", "short_factors"), ("long_factor", "long_factors")):  # a file with one of them
+            rest = {name: x for name, x in lists.items() if name != missing}
+            at = np.arange(95, 103)
+            made = Rotary.of_model(phi(**rest), **{given: lists[missing]})
+            for end in (4, 8):
+                self.assertTrue((made.angles(at[:end])[0] == whole.angles(at[:end])[0]).all())
+            with self.assertRaisesRegex(ValueError, f"config.json has no {missing}: "):
+                Rotary.of_model(phi(**rest))
+        with self.assertRaisesRegex(ValueError, "long_factors is given and config.json has long_factor: one of them must go"):
+            Rotary.of_model(phi(**lists), long_factors=[1.0] * 4)
+        llama = proof.Model('{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}', "config.json")
+        with self.assertRaisesRegex(ValueError, "short_factors is given and this layer of config.json is no longrope, which alone has lists: leave it out"):
+            Rotary.of_model(llama, short_factors=[1.0] * 8)
+
     def test_nothing(self):
         self.assertEqual(Rotary(8).apply(np.zeros((0, 3, 2, 8), np.float32), np.arange(3)).shape, (0, 3, 2, 8))
         self.assertEqual(Rotary(8).apply(np.zeros((2, 0, 2, 8), np.float32), np.zeros(0, int)).shape, (2, 0, 2, 8))
@@ -166,6 +207,7 @@ class Refusals(unittest.TestCase):
             (dict(sections=(1, 1)), ValueError, r"sections is \(1, 1\): it must be None or \(time, height, width\)"),
             (dict(sections=(1, 1, 1)), ValueError, "sections"),
             (dict(sections=(1, 2**40, 1)), ValueError, "sections"),
+            (dict(sections=(1, 4, 3), sections_interleave=True), ValueError, "sections 1, 4, 3 take turns .*: of 8 pairs height has at most 3, every third"),
             (dict(kind="longrope", original_length=9, short_factors=[1.0] * 8, long_factors=[1.0] * 7), ValueError, r"long_factors has shape \(7,\): it must be that of short_factors"),
             (dict(kind="longrope", original_length=9, short_factors=np.ones((8, 1), np.float32)), ValueError, r"short_factors has shape \(8, 1\): it must be \(pairs,\)"),
             (dict(cos_table=np.ones((9, 8))), TypeError, "cos_table is float64: it must be float32"),

@@ -164,6 +164,65 @@ class Append(unittest.TestCase):
             again = fa.flash_attn_with_kvcache(q, *caches, k_descale=given[0], v_descale=given[1], **{**without, "cache_seqlens": first + 5})
             self.assertTrue(torch.equal(out, again))
 
+    def test_the_loss_is_on_the_receipt(self):
+        """What quantise says of the rows that this call wrote, k and v, after the rotation; a call that writes none says nothing."""
+        angles = torch.rand(600, DIM // 2) * 6.3
+        used = torch.tensor([17, 0, 9], dtype=torch.int32)
+        for kind in ("rows", "pages"):  # 5 tokens cross a page
+            for form in FORMS:
+                for turned in (False, True):
+                    for worse in "kv":
+                        with self.subTest(kind=kind, form=form, turned=turned, worse=worse):
+                            q, *new = tensors()
+                            new["kv".index(worse)][1, 3, 1, 1:] *= 1e-3  # a row that loses more than the others, where a scale is each row's own
+                            made = [codes_of(form, 7, 256 if kind == "pages" else ROOM, LISTS[kind]) for _ in "kv"]
+                            options = dict(cache_seqlens=used + 237 if kind == "pages" else used, k_descale=made[0][1], v_descale=made[1][1])
+                            options |= dict(block_table=TABLE) if kind == "pages" else {}
+                            options |= dict(rotary_cos=angles.cos(), rotary_sin=angles.sin()) if turned else {}
+                            with tileproof.torch.log() as log:
+                                fa.flash_attn_with_kvcache(q, made[0][0], made[1][0], *new, **options)
+                                options = {name: x for name, x in options.items() if "rotary" not in name}
+                                fa.flash_attn_with_kvcache(q, made[0][0], made[1][0], **{**options, "cache_seqlens": options["cache_seqlens"] + 5})
+                            wrote, read = log.receipts
+                            self.assertTrue(wrote.lossy and read.lossy)
+                            self.assertEqual(read.kv_loss, 0)
+                            if turned:
+                                at = (used + 237 * (kind == "pages"))[:, None] + torch.arange(5, dtype=torch.int32)
+                                new[0] = tileproof._core.flash_rotate(new[0], angles.cos(), angles.sin(), at, True)
+                            if form in ("int8", "e4m3 by token"):
+                                want = max(tileproof.quantise(x, "i8" if form == "int8" else "e4m3/token")[2] for x in new)
+                            else:
+                                by_row = [x[2] for x in made]
+                                want = max(
+                                    tileproof.quantise(x[s, :, h], "e4m3", scale=float(wide[LISTS[kind][s][0], 0, h]))[2]
+                                    for x, wide in zip(new, by_row) for s in range(BATCH) for h in range(HEADS))  # fmt: skip
+                            self.assertGreater(want, 0)
+                            self.assertEqual(wrote.kv_loss, want)
+                            self.assertIn(f", loss {want:.3g}", str(wrote))
+
+    def test_the_loss_of_rows_that_are_not_finite(self):
+        """They are left out, as in a Cache, and hide no other row's; of caches of floats nothing is said."""
+        q, k, v = tensors()
+        for form, word in (("int8", "i8"), ("e4m3 by token", "e4m3/token")):
+            made = [codes_of(form, BATCH, ROOM, LISTS["rows"]) for _ in "kv"]
+            broken = k.sign()  # codes for it lose next to nothing
+            broken[0, 4, 1] = k[0, 4, 1]  # the greatest loss, in the run of one that is not finite
+            v, want = v.sign(), tileproof.quantise(k[0, 4, 1], word)[2]
+            broken[0, 2, 1, 7], broken[2, 0, 0, 0] = float("nan"), float("inf")
+            self.assertGreater(want, 100 * tileproof.quantise(v, word)[2])
+            with tileproof.torch.log() as log, Ops():  # as an op of PyTorch's
+                fa.flash_attn_with_kvcache(q, made[0][0], made[1][0], broken, v, cache_seqlens=3, k_descale=made[0][1], v_descale=made[1][1])
+            self.assertEqual(log.receipts[0].kv_loss, want)
+            broken[:], v = float("nan"), torch.zeros_like(v)
+            with tileproof.torch.log() as log:
+                fa.flash_attn_with_kvcache(q, made[0][0], made[1][0], broken, v, cache_seqlens=3, k_descale=made[0][1], v_descale=made[1][1])
+            self.assertEqual(log.receipts[0].kv_loss, 0)
+            _, _, v = tensors()
+        caches = [torch.zeros(BATCH, ROOM, HEADS, DIM) for _ in "kv"]
+        with tileproof.torch.log() as log:
+            fa.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=3)
+        self.assertEqual((log.receipts[0].kv_loss, log.receipts[0].lossy), (0, False))
+
     def test_the_same_as_tp_cache_append(self):
         q, k, v = tensors(new=7)
         angles = Rotary(DIM).angles(np.arange(ROOM))
@@ -174,11 +233,14 @@ class Append(unittest.TestCase):
             cache.extend(sequences, 7)
             turned = q.flatten(0, 1).clone()
             cache.append(0, sequences, k.flatten(0, 1), v.flatten(0, 1), q=turned, rotary=Rotary(DIM))
-            want = cache.attention(0, sequences, turned, causal=True)
+            want, theirs = cache.attention(0, sequences, turned, causal=True, return_receipt=True)
             caches = [torch.zeros(BATCH, ROOM, HEADS, DIM, dtype=dtype) for _ in "kv"]
             scales = [torch.zeros(BATCH, ROOM, HEADS) for _ in "kv"] if not options else list(options.values())
-            out = fa.flash_attn_with_kvcache(
-                q, *caches, k, v, cos, sin, cache_seqlens=0, causal=True, rotary_interleaved=False, k_descale=scales[0], v_descale=scales[1])  # fmt: skip
+            with tileproof.torch.log() as log:
+                out = fa.flash_attn_with_kvcache(
+                    q, *caches, k, v, cos, sin, cache_seqlens=0, causal=True, rotary_interleaved=False, k_descale=scales[0], v_descale=scales[1])  # fmt: skip
+            self.assertAlmostEqual(log.receipts[0].kv_loss, theirs.kv_loss, delta=1e-6)
+            self.assertGreater(theirs.kv_loss, 0)
             self.assertLess(float((out.flatten(0, 1) - want).abs().max()), 2e-6, word)
 
     def test_strided_caches_scales_and_rows(self):

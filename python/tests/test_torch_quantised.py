@@ -79,6 +79,16 @@ class Quantised(unittest.TestCase):
             self.assertEqual(call(q).shape, (1, 3, 4, 32))
             self.assertEqual(seen, [(1, 3, 4, 32)], word)
 
+    def test_the_loss_goes_through_graphs(self):
+        q, x = torch.randn(1, 3, 4, 32), torch.randn(1, 30, 2, 32)
+        for format, word in (("i8", None), ("i4", ("i4", None)), ("i4", "i4:plain")):
+            codes, scales, loss = tileproof.quantise(x, format)
+            v, more = (codes, {"v_scales": scales}) if word is None else (x, {})
+            call = torch.compile(lambda q: 2 * tileproof.attention(q, codes, v, k_scales=scales, kv_format=word, kv_loss=loss, **more), fullgraph=True, backend="eager")
+            with tileproof.torch.log() as log:
+                call(q)
+            self.assertEqual(log.receipts[0].kv_loss, loss)
+
     def test_gradients_are_refused(self):
         codes, scales, _ = tileproof.quantise(torch.randn(1, 9, 2, 32), "i8")
         q = torch.randn(1, 3, 4, 32, requires_grad=True)

@@ -22,6 +22,7 @@ import pathlib
 import re
 import unittest
 
+import tileproof
 import torch
 import transformers
 
@@ -190,6 +191,28 @@ class Rope(unittest.TestCase):
         for (dtype, angle), share in worst.items():
             print(f"{dtype}, angles in {angle}: at most {share:.2f} of what may differ", flush=True)
         self.assertGreaterEqual(compared, 500)
+
+    def test_sections_in_turns(self):
+        """Each that is taken, up to 16 pairs, and those of Qwen3-VL and Qwen3.5: every pair goes by the position that transformers gives it."""
+        theirs = importlib.import_module("transformers.models.qwen3_vl.modeling_qwen3_vl").Qwen3VLTextRotaryEmbedding
+        lists = [(n - h - w, h, w) for n in range(1, 17) for h in range(n + 1) for w in range(n + 1 - h)]
+        taken = 0
+        for sections in [*lists, (24, 20, 20), (11, 11, 10)]:
+            pairs = sum(sections)
+            try:
+                rotary = tileproof.Rotary(2 * pairs, sections=sections, sections_interleave=True)
+            except ValueError:
+                continue
+            frequencies = 1e4 ** (-torch.arange(pairs) / pairs)
+            positions = torch.tensor([[[5]], [[70]], [[900]]])
+            turned = theirs.__new__(theirs)
+            torch.nn.Module.__init__(turned)
+            turned.rope_type, turned.mrope_section, turned.inv_freq, turned.attention_scaling = "default", list(sections), frequencies, 1.0
+            cos, _ = turned(torch.zeros(1), positions)
+            want, got = cos[..., :pairs], torch.as_tensor(rotary.angles(positions)[0])
+            self.assertLess((want - got).abs().max().item(), 1e-3, sections)
+            taken += 1
+        self.assertGreater(taken, 100)
 
     def test_norms_before_the_rotation(self):
         compared = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 import sys
@@ -131,6 +132,7 @@ class More(TypedDict, total=False):
     k_scales: Union[None, float, Array]
     v_scales: Union[None, float, Array]
     kv_format: KvFormat
+    kv_loss: Optional[float]
     shared_with: Optional[Array]
     shared_lens: Optional[Array]
     invariant: bool
@@ -145,14 +147,14 @@ class More(TypedDict, total=False):
 def _more(
     mask: Any, *, page_table: Any = None, v_page_table: Any = None, indices: Any = None, q_positions: Any = None,
     kv_positions: Any = None, shared_with: Any = None, shared_lens: Any = None, q_scale: Any = None, indices_sorted: bool = False,
-    latent: Any = None, k_scales: Any = None, v_scales: Any = None, kv_format: Any = None, invariant: bool = False,
+    latent: Any = None, k_scales: Any = None, v_scales: Any = None, kv_format: Any = None, kv_loss: Any = None, invariant: bool = False,
     dropout_p: float = 0.0, dropout_seed: Any = 0, dropout_offset: Any = 0, tags: Any = None,
     strategy: Any = None, disable: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Those arguments and the mask, as the extension takes them."""
     return (
         *_data(mask, page_table, v_page_table, indices, q_positions, kv_positions, shared_with, shared_lens), q_scale, indices_sorted,
-        None if latent is None else _part(latent), _codes(kv_format, k_scales, v_scales), invariant, dropout_p, dropout_seed,
+        None if latent is None else _part(latent), _codes(kv_format, k_scales, v_scales, kv_loss), invariant, dropout_p, dropout_seed,
         dropout_offset, _tags(tags), strategy, disable,
     )  # fmt: skip
 
@@ -168,12 +170,16 @@ def _tags(tags: Any) -> Optional[tuple[Any, ...]]:
     return tags.get("model"), tags.get("layer"), tags.get("request")
 
 
-def _codes(kv_format: Any, k_scales: Any, v_scales: Any) -> Optional[tuple[Any, ...]]:
-    """Formats of k and v, and their scales; None: nothing is said of either."""
+def _codes(kv_format: Any, k_scales: Any, v_scales: Any, kv_loss: Any = None) -> Optional[tuple[Any, ...]]:
+    """Formats of k and v, their scales, and what they lost; None: nothing is said of any."""
     if isinstance(kv_format, tuple) and any(isinstance(x, str) and ":" in x for x in kv_format):
         raise ValueError(f"kv_format is {kv_format!r}: a pair has a word for k and one for v, or None; as K:V it is one word for both")
     formats = kv_format if isinstance(kv_format, tuple) and len(kv_format) == 2 else (kv_format, kv_format)
-    codes = (*formats, k_scales, v_scales)
+    if kv_loss is not None and not isinstance(kv_loss, (int, float)):
+        raise TypeError(f"kv_loss is {kv_loss!r}: it must be a number, or None")
+    if kv_loss is not None and not 0 <= kv_loss < math.inf:
+        raise ValueError(f"kv_loss is {kv_loss}: it must be finite and not negative, as tileproof.quantise says it of finite values; None says nothing")
+    codes = (*formats, k_scales, v_scales, kv_loss)
     return None if all(x is None for x in codes) else codes
 
 
@@ -238,6 +244,7 @@ def attention(
                 heads) or as the layout has it; for "i4" a float16 for each 32 elements of a row; for e4m3 also one number. The result is exact
                 for what is stored; receipts say `lossy`. kv_format: a word of docs/quantised.md, "i8", "i8/q8_0", "i4", "e4m3" (one number),
                 "e4m3/token", "plain:i8", or a pair of words and None; needed where the dtype does not say it (uint8). No gradients.
+    kv_loss     what k and v lost when they were stored, the greater of what quantise said of them: the receipt has it.
     shared_with, shared_lens   int32 or int64 (sequences,): sequence s begins with the first shared_lens[s] keys of the earlier sequence
                 shared_with[s], on the same pages (-1: of none); those are read once for all. Cache.prefixes() makes both. No gradients.
     latent      N or (start, stop): v is not given, because its rows are the first N, or these, elements of k's. No gradients.
@@ -359,12 +366,12 @@ _SAID = {  # dtypes that say their format, and whether each token has a scale
 
 def _codes_of_shapes(k: Any, v: Any, latent: Any, stored: dict[str, Any]) -> Optional[tuple[Any, ...]]:
     """Formats of k and v, where they are tensors by their dtypes; True: there will be a scale for each token."""
-    given = _codes(*stored.values()) or (None,) * 4
-    many = [x is True or (not isinstance(x, (int, float)) and getattr(x, "shape", x) not in (None, (), (1,))) or None for x in given[2:]]
+    given = _codes(*stored.values()) or (None,) * 5
+    many = [x is True or (not isinstance(x, (int, float)) and getattr(x, "shape", x) not in (None, (), (1,))) or None for x in given[2:4]]
     words = [word or _SAID.get((_dtype_name(getattr(x, "dtype", "")), each)) for word, x, each in zip(given, (k, v), many)]
     if latent is not None:
         words[1] = None
-    return None if words == [None, None] and many == [None, None] else (*words, *many)
+    return None if words == [None, None] and many == [None, None] else (*words, *many, None)
 
 
 def _shapes_only(q: Shape, k: Shape, v: Optional[Shape], dtype: Any, options: dict[str, Any]) -> list[Any]:
@@ -461,7 +468,7 @@ class Plan:
             mask, tree, arrays, _, _, _, codes, _, _, seed, offset, tags, _, _ = _more(mask, **more)
             seed, offset = int(seed), int(offset)
         if formats is not None:
-            codes = (*formats[:2], *(codes or (None,) * 4)[2:])
+            codes = (*formats[:2], *(codes or (None,) * 5)[2:])
         result = _core.plan_run(
             q, k, v, latent, codes, causal, causal_align, window, scale, softcap, q_scale, mask, tree, bias, alibi_slopes, sinks, q_lens,
             kv_lens, cu_seqlens_q, cu_seqlens_k, arrays, indices_sorted, invariant, layout, out, return_lse, noted, fallback, kernel,

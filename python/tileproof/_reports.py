@@ -49,7 +49,8 @@ class Receipt(_Report):
     `rewrites` lists what was done to the request before it ran, such as a copy of a tensor whose last dimension is not
     contiguous; it is empty for most calls.
 
-    `kv_loss`: what the rows of a quantised cache lost at most, where `Cache` knows it, as `quantise` says it; otherwise 0.
+    `kv_loss`: what the rows of a quantised cache lost at most, where `Cache` or the caller's `kv_loss=` says it, as `quantise` does;
+    of `flash_attn_with_kvcache` what the rows lost that the call wrote; otherwise 0.
 
     Most receipts are never read: text and JSON are made of the library's own struct when they are first asked for.
     """

@@ -53,10 +53,14 @@ class Rotary:
         )  # fmt: skip
 
     @classmethod
-    def of_model(cls, model: Model, layer: int = 0) -> Rotary:
-        """As this layer of a config.json rotates."""
+    def of_model(
+        cls, model: Model, layer: int = 0, *, short_factors: Union[None, Sequence[float], Array] = None,
+        long_factors: Union[None, Sequence[float], Array] = None,
+    ) -> Rotary:  # fmt: skip
+        """As this layer of a config.json rotates. short_factors and long_factors: short_factor and long_factor of its rope_scaling, for a
+        file that leaves these lists of longrope out, as those of models/ do."""
         made = cls.__new__(cls)
-        made._rotary = _core.rope_of_model(model._model, layer)
+        made._rotary = _core.rope_of_model(model._model, layer, _floats(short_factors), _floats(long_factors))
         return made
 
     @property

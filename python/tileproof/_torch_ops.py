@@ -44,6 +44,14 @@ def _tags_of(text: str) -> tuple[Any, ...]:
     return model, None if layer is None else int(layer), request
 
 
+_OF_CODES = ("k_scales", "v_scales", "kv_loss")  # behind the formats, as tensors: a number in a graph may be one that changes
+
+
+def _codes_of(formats: str, k_scales: Any, v_scales: Any, kv_loss: Any) -> tuple[Any, ...]:
+    k, v = (None if x == "-" else x for x in formats.split())
+    return k, v, k_scales, v_scales, None if kv_loss is None else float(kv_loss)
+
+
 def _by_position(
     q: Tensor, k: Tensor, v: Optional[Tensor], bias: Optional[Tensor], mask: Any, alibi_slopes: Optional[Tensor],
     sinks: Optional[Tensor], q_lens: Any, kv_lens: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, seed: Optional[Tensor],
@@ -55,7 +63,7 @@ def _by_position(
     """The ops' arguments as the extension takes them."""
     q, k, v, bias, alibi_slopes, sinks = (None if x is None else x.detach() for x in (q, k, v, bias, alibi_slopes, sinks))
     given = dict(zip(names.split(), arrays))
-    codes = (*(None if x == "-" else x for x in formats.split()), given.pop("k_scales", None), given.pop("v_scales", None)) if formats else None
+    codes = _codes_of(formats, *(given.pop(name, None) for name in _OF_CODES)) if formats else None
     seeds = (0, 0) if seed is None else (*seed.tolist(), 0)[:2]
     return (
         q, k, v, None if stop < 0 else (start, stop), codes, causal, causal_align, _window(left, right), scale, softcap,
@@ -189,8 +197,10 @@ def _arguments(
     mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k = (
         x if x is None or isinstance(x, Tensor) else torch.as_tensor(x) for x in (mask, q_lens, kv_lens, cu_seqlens_q, cu_seqlens_k)
     )
-    named_arrays = {**dict(zip(_core.arrays, arrays or ())), **dict(zip(("k_scales", "v_scales"), codes[2:] if codes else ()))}
-    given = {name: torch.as_tensor(x) for name, x in named_arrays.items() if x is not None}
+    named_arrays = {**dict(zip(_core.arrays, arrays or ())), **dict(zip(_OF_CODES, codes[2:] if codes else ()))}
+    given = {
+        name: torch.as_tensor(x, dtype=torch.float64) if name == "kv_loss" else torch.as_tensor(x) for name, x in named_arrays.items() if x is not None
+    }  # fmt: skip
     named = dict(k=k, v=v, mask=mask, bias=bias, alibi_slopes=alibi_slopes, sinks=sinks, q_lens=q_lens, kv_lens=kv_lens)
     for name, x in {**named, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, **given}.items():
         if x is not None and x.device != q.device:  # the op would give what a meta tensor gives: nothing

@@ -98,27 +98,13 @@ static tp_status check_losses(const char *losses, const head *h, tp_error *error
     return TP_OK;
 }
 
-static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, const char *buffer, int64_t bytes, head *h,
-                              tp_error *error) {
-    TP_REQUIRE(buffer != NULL && bytes >= (int64_t)sizeof *h, error, TP_INVALID,
-               "buffer is %p with %lld bytes: it must be one that tp_cache_copy_out wrote", (const void *)buffer,
-               (long long)bytes);
-    memcpy(h, buffer, sizeof *h);
-    const int rows_alone = memcmp(h->magic, magic_of_rows, sizeof magic) == 0;
-    TP_REQUIRE(rows_alone || memcmp(h->magic, magic, sizeof magic) == 0, error, TP_INVALID,
-               "buffer does not begin with %.8s: it must be one that tp_cache_copy_out wrote", magic);
+/* What each layer keeps, which a buffer of other layers is told before anything else: all sizes follow from it. */
+static tp_status check_layers(const tp_cache *cache, const char *buffer, int64_t bytes, const head *h, tp_error *error) {
     TP_REQUIRE(h->layers == cache->options.layer_count, error, TP_INVALID, "buffer has %lld layers, and the cache %lld",
                (long long)h->layers, (long long)cache->options.layer_count);
-    TP_REQUIRE(h->first == slot->length, error, TP_INVALID,
-               "buffer begins with token %lld: the sequence must have as many tokens, and has %lld", (long long)h->first,
-               (long long)slot->length);
-    TP_REQUIRE(h->tokens >= 0 && h->tokens <= cache->options.sequence_tokens - slot->length, error, TP_INVALID,
-               "buffer has %lld tokens from token %lld on: a sequence of this cache has at most %lld", (long long)h->tokens,
-               (long long)h->first, (long long)cache->options.sequence_tokens);
-    const int64_t needed = rows_alone ? size_of_rows(cache, h->tokens) : size_of(cache, h->tokens);
-    TP_REQUIRE(h->bytes == needed && bytes >= needed, error, TP_INVALID,
-               "buffer has %lld bytes and says %lld: %lld tokens of this cache are %lld", (long long)bytes, (long long)h->bytes,
-               (long long)h->tokens, (long long)needed);
+    TP_REQUIRE(bytes >= size_of_rows(cache, 0), error, TP_INVALID,
+               "buffer has %lld bytes: what its %lld layers keep is said in the first %lld", (long long)bytes,
+               (long long)h->layers, (long long)size_of_rows(cache, 0));
     for (int64_t i = 0; i < h->layers; i++) {
         tp_cache_layer theirs, *ours = &cache->layers[i].is;
         memcpy(&theirs, buffer + sizeof *h + (size_t)i * sizeof theirs, sizeof theirs);
@@ -132,6 +118,29 @@ static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, co
                    tp_dtype_name((tp_dtype)ours->k_dtype), tp_dtype_name((tp_dtype)ours->v_dtype),
                    tp_scales_name((tp_scales)ours->k_scales), tp_scales_name((tp_scales)ours->v_scales));
     }
+    return TP_OK;
+}
+
+static tp_status check_buffer(const tp_cache *cache, const tp__kv_slot *slot, const char *buffer, int64_t bytes, head *h,
+                              tp_error *error) {
+    TP_REQUIRE(buffer != NULL && bytes >= (int64_t)sizeof *h, error, TP_INVALID,
+               "buffer is %p with %lld bytes: it must be one that tp_cache_copy_out wrote", (const void *)buffer,
+               (long long)bytes);
+    memcpy(h, buffer, sizeof *h);
+    const int rows_alone = memcmp(h->magic, magic_of_rows, sizeof magic) == 0;
+    TP_REQUIRE(rows_alone || memcmp(h->magic, magic, sizeof magic) == 0, error, TP_INVALID,
+               "buffer does not begin with %.8s: it must be one that tp_cache_copy_out wrote", magic);
+    TP_TRY(check_layers(cache, buffer, bytes, h, error));
+    TP_REQUIRE(h->first == slot->length, error, TP_INVALID,
+               "buffer begins with token %lld: the sequence must have as many tokens, and has %lld", (long long)h->first,
+               (long long)slot->length);
+    TP_REQUIRE(h->tokens >= 0 && h->tokens <= cache->options.sequence_tokens - slot->length, error, TP_INVALID,
+               "buffer has %lld tokens from token %lld on: a sequence of this cache has at most %lld", (long long)h->tokens,
+               (long long)h->first, (long long)cache->options.sequence_tokens);
+    const int64_t needed = rows_alone ? size_of_rows(cache, h->tokens) : size_of(cache, h->tokens);
+    TP_REQUIRE(h->bytes == needed && bytes >= needed, error, TP_INVALID,
+               "buffer has %lld bytes and says %lld: %lld tokens of this cache are %lld", (long long)bytes, (long long)h->bytes,
+               (long long)h->tokens, (long long)needed);
     if (rows_alone) return TP_OK;
     const char *positions = buffer + size_of_rows(cache, h->tokens);
     TP_TRY(check_positions(cache, slot, positions, h, error));

@@ -77,9 +77,14 @@ static tp_status check_kind(const tp_rope_options *o, tp_error *error) {
         RULE(o->original_length >= 2 && o->original_length <= (int64_t)1 << 40,
              "original_length is %lld: %s needs the tokens that the model was trained on, in 2..2^40",
              (long long)o->original_length, name);
-    if (o->kind == TP_ROPE_LONGROPE)
+    if (o->kind == TP_ROPE_LONGROPE) {
+        RULE(o->factor_count != 0 || o->short_factors != NULL || o->long_factors != NULL,
+             "short_factors and long_factors are not given: longrope needs half the rotated dims of each, %lld, which a config "
+             "has as short_factor and long_factor, unless its file was shortened",
+             (long long)(o->dims / 2));
         RULE(o->factor_count == o->dims / 2, "factor_count is %lld: it must be half the rotated dims, %lld",
              (long long)o->factor_count, (long long)(o->dims / 2));
+    }
     TP_TRY(check_factors(o, "short_factors", o->short_factors, error));
     TP_TRY(check_factors(o, "long_factors", o->long_factors, error));
     if (o->kind == TP_ROPE_LLAMA3)
@@ -131,6 +136,15 @@ static tp_status check_sections(const tp_rope_options *o, tp_error *error) {
          o->sections[0], o->sections[1], o->sections[2], (long long)sum, (long long)(o->dims / 2));
     RULE(o->sections_interleave == 0 || (o->sections_interleave == 1 && sum != 0),
          "sections_interleave is %d: it must be 0, or 1 where there are sections", o->sections_interleave);
+    /* In turns the pairs of height are 1, 4, 7, ..., and those of width 2, 5, 8, ...: more than there are would be time's. */
+    for (int axis = 1; axis < 3 && o->sections_interleave; axis++) {
+        int64_t turns = (sum + 2 - axis) / 3;
+        RULE(o->sections[axis] <= turns,
+             "sections %d, %d, %d take turns (sections_interleave): of %lld pairs %s has at most %lld, every third from pair %d "
+             "on, and cannot have %d; sections one behind the other have no such limit",
+             o->sections[0], o->sections[1], o->sections[2], (long long)sum, axis == 1 ? "height" : "width", (long long)turns,
+             axis, o->sections[axis]);
+    }
     RULE(sum == 0 || o->kind != TP_ROPE_PROPORTIONAL,
          "sections are given and the kind is proportional, which has one position a token");
     return TP_OK;

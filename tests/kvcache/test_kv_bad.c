@@ -355,9 +355,48 @@ static void buffers_of_strangers(void **state) {
     tp_cache_destroy(h.cache);
 }
 
+/* A buffer of a cache with other layers names what differs, whatever its size, its tokens and the sequence are. */
+static void buffers_of_other_layers(void **state) {
+    (void)state;
+    static float rows[4 * 2 * 32];
+    static char buffer[1 << 14];
+    tp_cache_layer layers[2] = {{2, 32, 32, TP_F16, TP_F16, 0, 0, 0, 0, 0, 0}, {2, 32, 32, TP_I8, TP_I8, 0, 0, 0, 0, 0, 0}};
+    tp_cache_options options = TP_CACHE_OPTIONS_INIT;
+    tp_cache *from = NULL, *to = NULL;
+    int64_t one, other, tokens = 4;
+    layers[1].k_scales = layers[1].v_scales = TP_SCALES_TOKEN;
+    options.layers = layers, options.layer_count = 2, options.bytes = 1 << 20;
+    options.sequences = 2, options.sequence_tokens = 99;
+    assert_int_equal(tp_cache_create(&options, &from, NULL), TP_OK);
+    layers[1].k_dtype = layers[1].v_dtype = TP_I4, layers[1].k_scales = layers[1].v_scales = TP_SCALES_GROUP;
+    options.sequence_tokens = 3; /* the buffer's tokens would not fit either */
+    assert_int_equal(tp_cache_create(&options, &to, NULL), TP_OK);
+    assert_int_equal(tp_cache_open(from, &one, NULL), TP_OK);
+    assert_int_equal(tp_cache_open(to, &other, NULL), TP_OK);
+    assert_int_equal(tp_cache_extend(from, 1, &one, &tokens, NULL), TP_OK);
+    for (int64_t layer = 0; layer < 2; layer++) {
+        tp_cache_rows r = TP_CACHE_ROWS_INIT;
+        r.dtype = TP_F32, r.count = 1, r.sequences = &one, r.tokens = &tokens;
+        r.k = r.v = (tp_tensor){rows, {0, 64, 32}};
+        assert_int_equal(tp_cache_append(from, layer, &r, NULL), TP_OK);
+    }
+    int64_t bytes = tp_cache_copy_bytes(from, one, 0);
+    assert_true(bytes > 0 && bytes <= (int64_t)sizeof buffer);
+    assert_int_equal(tp_cache_copy_out(from, one, 0, buffer, bytes, NULL), TP_OK);
+    REFUSED(tp_cache_copy_in(to, other, buffer, bytes, &error),
+            "buffer's layer 1 keeps 2 heads of 32 and 32 in i8 and i8 (scales token and token), the cache's 2 of 32 and 32 in i4 "
+            "and i4 (scales group and group): they must be the same");
+    const int64_t rows_of_layers = 40 + 2 * (int64_t)sizeof(tp_cache_layer);
+    REFUSED(tp_cache_copy_in(to, other, buffer, rows_of_layers, &error), "buffer's layer 1 keeps 2 heads");
+    REFUSED(tp_cache_copy_in(to, other, buffer, rows_of_layers - 1, &error), "what its 2 layers keep is said in the first ");
+    tp_cache_destroy(from);
+    tp_cache_destroy(to);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(options_that_break_a_rule), cmocka_unit_test(sequences_that_are_not_open),
                                        cmocka_unit_test(more_than_there_is),        cmocka_unit_test(rows_that_do_not_fit),
-                                       cmocka_unit_test(views_that_do_not_exist),   cmocka_unit_test(buffers_of_strangers)};
+                                       cmocka_unit_test(views_that_do_not_exist),   cmocka_unit_test(buffers_of_strangers),
+                                       cmocka_unit_test(buffers_of_other_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,8 @@ FIRST = [
     ("python-cache-gradient", r"test_torch_kvcache\.py"),
     ("python-cache-", r"test_numpy_kvcache\.py"),
     ("python-rotary-", r"test_numpy_rotary\.py"),
+    ("python-kv-loss-", r"test_numpy_quantised\.py"),
+    ("bench/peers/", "peers"),
     ("python-compiled-", r"test_torch_quantised\.py"),
     ("python-codes-trained", r"test_torch_quantised\.py"),
     ("python-plan-forgets-the-dtype-", r"test_numpy_reports\.py"),
@@ -395,7 +397,7 @@ class Worker:
         targets = set()
         for name in names:
             made = {os.path.basename(word) for word in self.tests[name]["command"] if word in self.made}
-            made |= {"tileproof_python", "tileproof_python_package"} if re.match(r"python$|test_.*\.py", name) else set()
+            made |= {"tileproof_python", "tileproof_python_package"} if re.match(r"(python|peers)$|test_.*\.py", name) else set()
             if not made or name == "manual":
                 return None
             targets |= made

@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of `make peers` that need no peer: python3 tests/peers/run.py PATH/TO/libtileproof_peers.so
 NumPy is needed. No time is judged."""
+import contextlib
+import io
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/peers"))
@@ -19,6 +25,7 @@ import problem
 import reference
 import report
 import rows
+import run
 import stats
 import tileproof as tileproof_package
 import timing
@@ -317,6 +324,150 @@ class Rows(unittest.TestCase):
         for line, rule in bad.items():
             with self.assertRaisesRegex(ValueError, rule):
                 rows.read("# first\n" + line, tileproof.canonical)
+
+
+class Same:
+    """A peer that is tileproof itself, and takes so many minutes of the clock for a row."""
+
+    def __init__(self, clock, minutes):
+        self.clock, self.minutes, self.asked = clock, minutes, []
+
+    def name(self):
+        return "same 1"
+
+    def variants(self, case, threads):
+        self.asked.append(case.problem.q_len)
+        self.clock.now += 60 * self.minutes
+        ours = tileproof.variant(case, threads)
+        return [timing.Variant("itself", ours.run, ours.output)]
+
+
+class Stops(unittest.TestCase):
+    """`make peers` with its worker in this process, a clock of its own, and one peer."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build = pathlib.Path(folder.name) / "peers"
+        self.list = self.build.with_name("rows.txt")
+        self.list.write_text("1 | forward | h1/1 q4 k4 d64 f32\n1 | forward | h1/1 q5 k5 d64 f32\n1 | forward | h1/1 q6 k6 d64 f32\n")
+        self.clock, self.deaths = types.SimpleNamespace(now=1e9), []
+        self.clock.time = lambda: self.clock.now
+        self.peer = Same(self.clock, 10)
+
+    def worker(self, command, env):
+        if self.deaths:
+            self.deaths.pop()()
+            return types.SimpleNamespace(returncode=-11)
+        with mock.patch.object(sys, "argv", command[1:]):
+            run.main()
+        return types.SimpleNamespace(returncode=0)
+
+    def make(self, *words):
+        """(what it printed, how it ended, rows that the peer was asked for)"""
+        self.peer.asked.clear()
+        command = ["run.py", "--quick", "--rows", str(self.list), "--library", LIBRARY, "--build", str(self.build), "--peers", "same", *words]
+        even = stats.Ratio(1.0, 0.9, 1.1)
+        ended, printed = None, io.StringIO()
+        with contextlib.ExitStack() as stack:
+            for patch in (
+                mock.patch.object(sys, "argv", command), mock.patch.object(run.subprocess, "run", self.worker), mock.patch.object(run, "time", self.clock),
+                mock.patch.object(worker, "time", self.clock), mock.patch.object(worker, "say", lambda text: None),
+                mock.patch.object(worker, "open_peers", lambda names, build: ({"same": self.peer}, {})),
+                mock.patch.object(worker, "measure", lambda *x: (even, [1.0, 1.0], [1.0, 1.0], 5)), contextlib.redirect_stdout(printed),
+            ):  # fmt: skip
+                stack.enter_context(patch)
+            try:
+                run.main()
+            except SystemExit as end:
+                ended = end.code
+        return printed.getvalue(), ended, list(self.peer.asked)
+
+    def table(self):
+        return [problem.parse(x["row"]).q_len for x in report.read_lines(self.build / "peers.jsonl")]
+
+    def test_a_whole_run_writes_the_table_and_the_next_one_begins_anew(self):
+        for _ in range(2):
+            printed, ended, asked = self.make("--minutes", "100")
+            self.assertEqual((ended, asked, self.table()), (None, [4, 5, 6], [4, 5, 6]))
+            self.assertIn("even in 3", printed)
+            self.assertEqual((self.build / "peers.md").read_text(), printed)
+            self.assertFalse((self.build / "progress.jsonl").exists() or (self.build / "asked.json").exists())
+
+    def test_a_run_that_is_stopped_leaves_the_table_and_goes_on(self):
+        self.make("--minutes", "100")
+        before = [(self.build / name).read_bytes() for name in ("peers.jsonl", "peers.md")]
+        for more in ([], ["--append"]):
+            stays = lambda: self.assertEqual([(self.build / name).read_bytes() for name in ("peers.jsonl", "peers.md")], before)
+            printed, ended, asked = self.make("--minutes", "-1", *more)  # before its first row
+            self.assertEqual((printed, asked), ("", []))
+            self.assertRegex(ended, "stopped after -1 minutes with 3 of 3 rows left: the same command goes on; .*peers.jsonl is that of an earlier run")
+            stays()
+            printed, ended, asked = self.make("--minutes", "15", *more)
+            self.assertEqual(asked, [4, 5])
+            self.assertIn("even in 2", printed)
+            self.assertIn("with 1 of 3 rows left", ended)
+            stays()
+            printed, ended, asked = self.make("--minutes", "15", *more)
+            self.assertEqual((ended, asked, self.table()), (None, [6], [4, 5, 6]))
+            self.assertIn("even in 3", printed)
+            self.assertFalse((self.build / "progress.jsonl").exists())
+            before = [(self.build / name).read_bytes() for name in ("peers.jsonl", "peers.md")]
+
+    def test_a_first_run_that_is_stopped_writes_no_table(self):
+        _, ended, _ = self.make("--minutes", "5")
+        self.assertRegex(ended, "with 2 of 3 rows left: .*peers.jsonl comes with the last row")
+        self.assertFalse((self.build / "peers.jsonl").exists() or (self.build / "peers.md").exists())
+
+    def test_what_was_measured_counts_for_the_same_command_alone(self):
+        for words, asked in (([], [6]), (["--fresh"], [4, 5, 6]), (["--match", "q6"], [6]), (["--seconds", "2"], [4, 5, 6])):
+            self.make("--minutes", "15", "--fresh")
+            with self.subTest(words):
+                self.assertEqual(self.make("--minutes", "100", *words)[1:], (None, asked))
+        self.assertEqual(self.table(), [4, 5, 6])
+        self.make("--minutes", "15")
+        self.list.write_text(self.list.read_text() + "# other rows\n")
+        self.assertEqual(self.make("--minutes", "100")[2], [4, 5, 6])
+
+    def test_what_a_run_depends_on(self):
+        library = self.build.with_name("libtileproof.so")
+        base = dict(match="", peers="a,b", quick=False, seconds=1.0, rows=self.list, library=library)
+        of = lambda **other: run.asked(types.SimpleNamespace(**base | other))
+        library.write_bytes(b"one")
+        first = of()
+        self.assertEqual(of(), first)
+        for other in (dict(match="q4"), dict(peers="a"), dict(quick=True), dict(seconds=2.0)):
+            self.assertNotEqual(of(**other), first)
+        library.write_bytes(b"two")
+        self.assertNotEqual(of(), first)
+
+    def test_append_keeps_other_rows_of_a_whole_table(self):
+        self.make("--minutes", "100")
+        self.assertEqual(self.make("--minutes", "100", "--match", "q5", "--append")[1:], (None, [5]))
+        self.assertEqual(self.table(), [4, 5, 6])
+        self.make("--minutes", "100", "--match", "q5")
+        self.assertEqual(self.table(), [5])
+
+    def test_a_crash_is_a_line_and_the_others_go_on(self):
+        def dies():
+            row = rows.read(self.list.read_text(), tileproof.canonical)[0]
+            report.write(self.build / "trying.json", json.dumps(dict(row=row.text, op="forward", phase="prefill", threads=1, peer="same 1")))
+
+        self.deaths = [dies]
+        printed, ended, asked = self.make("--minutes", "100")
+        self.assertEqual((ended, asked, self.table()), (None, [5, 6], [4, 5, 6]))
+        self.assertIn("not run here: crashed: SIGSEGV", printed)
+        before = (self.build / "peers.jsonl").read_bytes()
+        self.deaths = [lambda: None]  # of no peer: nobody knows why
+        self.assertEqual(self.make("--minutes", "100", "--fresh")[1], 1)
+        self.assertEqual((self.build / "peers.jsonl").read_bytes(), before)
+
+    def test_no_peer_at_all(self):
+        """With a worker of its own."""
+        command = [sys.executable, ROOT / "bench/peers/run.py", "--peers", "nosuch,none", "--rows", self.list, "--library", LIBRARY, "--build", self.build]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+        self.assertRegex(ended.stderr, "none of nosuch,none runs here: nothing was measured, .*peers.jsonl comes with the last row")
 
 
 if __name__ == "__main__":

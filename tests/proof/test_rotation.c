@@ -115,7 +115,23 @@ static void factors_of_longrope(void **state) {
     tp_error error = TP_ERROR_INIT;
     o = layer_of(model, 0);
     assert_int_equal(tp_rope_create(&o, &rotary, &error), TP_INVALID);
-    assert_non_null(strstr(error.text, "factor_count is 0: it must be half the rotated dims, 48"));
+    assert_non_null(strstr(error.text, "longrope needs half the rotated dims of each, 48, which a config has as short_factor"));
+    static float ones[48];
+    for (int i = 0; i < 48; i++) ones[i] = 1;
+    o.short_factors = o.long_factors = ones, o.factor_count = 48; /* the caller has them */
+    assert_int_equal(tp_rope_create(&o, &rotary, NULL), TP_OK);
+    tp_rope_destroy(rotary);
+    tp_model_destroy(model);
+    /* one of them in the file: its length is known, and the other is asked for */
+    model = read("{\"model_type\": \"phi3\", \"hidden_size\": 64, \"num_attention_heads\": 8, \"num_key_value_heads\": 8, "
+                 "\"rope_scaling\": {\"type\": \"longrope\", \"long_factor\": [1, 4, 16, 64]}}");
+    o = layer_of(model, 0);
+    assert_true(o.factor_count == 4 && o.short_factors == NULL && o.long_factors[3] == 64);
+    assert_int_equal(tp_rope_create(&o, &rotary, &error), TP_INVALID);
+    assert_non_null(strstr(error.text, "short_factors are NULL: longrope needs dims / 2 of them, 4"));
+    o.short_factors = ones;
+    assert_int_equal(tp_rope_create(&o, &rotary, NULL), TP_OK);
+    tp_rope_destroy(rotary);
     tp_model_destroy(model);
 }
 

@@ -36,6 +36,12 @@ static inline double draw_log(drawn *d, double low, double high) {
 static inline void draw_sections(drawn *d) {
     tp_rope_options *o = &d->options;
     o->sections_interleave = (int32_t)draw(d, 2);
+    if (o->sections_interleave) { /* at most as many as there are turns */
+        o->sections[1] = (int32_t)draw(d, (uint64_t)(d->pairs + 1) / 3 + 1);
+        o->sections[2] = (int32_t)draw(d, (uint64_t)d->pairs / 3 + 1);
+        o->sections[0] = (int32_t)d->pairs - o->sections[1] - o->sections[2];
+        return;
+    }
     for (int32_t i = 0; i < 3; i++) {
         int32_t left = (int32_t)d->pairs - o->sections[0] - o->sections[1];
         o->sections[i] = i == 2 ? left : (int32_t)draw(d, (uint64_t)left + 1);

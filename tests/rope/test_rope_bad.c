@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tileproof_rope.h"
+#include "rope/definition.h"
 
 static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1};
 
@@ -96,6 +96,11 @@ static void options_that_break_a_rule(void **state) {
         BAD(kind, o.original_length = ((int64_t)1 << 40) + 1, "in 2..2^40");
     }
     BAD(TP_ROPE_LONGROPE, o.factor_count = 7, "factor_count is 7: it must be half the rotated dims, 8");
+    BAD(TP_ROPE_LONGROPE, (o.short_factors = o.long_factors = NULL, o.factor_count = 0),
+        "short_factors and long_factors are not given: longrope needs half the rotated dims of each, 8, which a config has as "
+        "short_factor and long_factor");
+    BAD(TP_ROPE_LONGROPE, o.short_factors = o.long_factors = NULL, "short_factors are NULL: longrope needs dims / 2 of them, 8");
+    BAD(TP_ROPE_LONGROPE, o.factor_count = 0, "factor_count is 0: it must be half the rotated dims, 8");
     BAD(TP_ROPE_LONGROPE, o.long_factors = NULL, "long_factors are NULL: longrope needs");
     BAD(TP_ROPE_LINEAR, o.short_factors = ones, "short_factors are given and the kind is linear: only longrope has them");
     tp_rope_options flat = good(TP_ROPE_2D);
@@ -123,6 +128,43 @@ static void tables_and_sections_that_break_a_rule(void **state) {
     BAD(1, (o.sections[0] = INT32_MAX, o.sections[1] = INT32_MAX), "add up to 4294967294");
     BAD(1, o.sections_interleave = 1, "sections_interleave is 1: it must be 0, or 1 where there are sections");
     BAD(1, (o.sections[0] = 8, o.sections_interleave = 2), "sections_interleave is 2: ");
+#define IN_TURNS(t, h, w) o.sections[0] = t, o.sections[1] = h, o.sections[2] = w, o.sections_interleave = 1
+    BAD(1, (IN_TURNS(1, 4, 3)),
+        "sections 1, 4, 3 take turns (sections_interleave): of 8 pairs height has at most 3, every third from pair 1 on, and "
+        "cannot have 4; sections one behind the other");
+    BAD(1, (IN_TURNS(2, 3, 3)), "of 8 pairs width has at most 2, every third from pair 2 on, and cannot have 3");
+    BAD(1, (IN_TURNS(0, 0, 8)), "cannot have 8");
+}
+
+/* In turns: what is taken gives each axis as many pairs as its section says, by the definition, and what is refused would not. */
+static void sections_are_obeyed(void **state) {
+    (void)state;
+    int taken = 0, refused = 0;
+    for (int32_t pairs = 1; pairs <= 12; pairs++)
+        for (int32_t height = 0; height <= pairs; height++)
+            for (int32_t width = 0; height + width <= pairs; width++) {
+                tp_rope_options o = good(TP_ROPE_DEFAULT);
+                tp_rotary *rotary = NULL;
+                int32_t has[3] = {0};
+                o.head_dim = 2 * pairs;
+                IN_TURNS(pairs - height - width, height, width);
+                for (int32_t i = 0; i < pairs; i++) has[axis_of_pair(&o, i)]++;
+                tp_status status = tp_rope_create(&o, &rotary, NULL);
+                assert_int_equal(status, memcmp(has, o.sections, sizeof has) == 0 ? TP_OK : TP_INVALID);
+                taken += status == TP_OK, refused += status != TP_OK;
+                tp_rope_destroy(rotary);
+            }
+    assert_true(taken > 100 && refused > 100);
+    tp_rope_options o = good(TP_ROPE_DEFAULT); /* of Qwen3-VL and Qwen3.5: as many as there can be */
+    tp_rotary *rotary = NULL;
+    o.head_dim = 128;
+    IN_TURNS(24, 20, 20);
+    assert_int_equal(tp_rope_create(&o, &rotary, NULL), TP_OK);
+    tp_rope_destroy(rotary);
+    o.head_dim = 256, o.dims = 64;
+    IN_TURNS(11, 11, 10);
+    assert_int_equal(tp_rope_create(&o, &rotary, NULL), TP_OK);
+    tp_rope_destroy(rotary);
 }
 
 typedef struct call {
@@ -259,7 +301,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_break_a_rule), cmocka_unit_test(tables_and_sections_that_break_a_rule),
         cmocka_unit_test(rows_that_break_a_rule),    cmocka_unit_test(positions_of_tables_and_sections),
-        cmocka_unit_test(angles_that_break_a_rule),
+        cmocka_unit_test(angles_that_break_a_rule),  cmocka_unit_test(sections_are_obeyed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

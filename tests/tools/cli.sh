@@ -104,6 +104,15 @@ expect shape-words 0 'b1 h32/8 q4096 k4096 d80 bf16 causal' "$tool" explain q4k 
 expect shape-mixed 0 'b34 .*packed' "$tool" explain 2q2k_32q1s1k
 expect shape-run-mixed 0 'seqs=2x40/40,3x1/1024 d16 f32 packed' "$tool" run 2q40_3q1s1k d16
 expect shape-run-padded 0 'seqs=2x40/40,3x1/100 d16 f32 padded' "$tool" run 2q40_3q1s100 d16 padded
+expect shape-paged 0 'b6 h8/2 .*packed-q paged=16' "$tool" explain '2q5s1k_4q1s2k h8/2 d64 bf16 paged=16'
+expect shape-paged-run 0 'seqs=2x5/40,3x1/100 d16 f32 packed-q paged=16' "$tool" run 2q5s40_3q1s100 d16 paged=16 --verify
+expect shape-paged-one 0 'b8 h8/2 q1 k4096 d64 bf16 paged=16' "$tool" explain 8q1s4k h8/2 d64 bf16 paged=16
+expect_error shape-paged-packed 2 "word 'paged=16' contradicts 'packed'" "$tool" explain 2q5_4q1s2k paged=16 packed
+for dtypes in i8 i8:i8:i8 i4:i4:i4 e4m3; do
+  expect_error "shape-dtype-$dtypes" 3 "q_dtype is ${dtypes%%:*} .*k and v alone may be quantised" "$tool" explain "q1s1k h8/2 d64 $dtypes"
+done
+expect shape-codes 0 'q1 k1024 d64 bf16:i8:i8->bf16' "$tool" explain q1s1k h8/2 d64 bf16:i8:i8
+expect_error shape-dtype-unknown 2 "word 'f64'" "$tool" explain q1s1k h8/2 d64 f64
 expect text-not-shape 0 'q512 k4096 d64' "$tool" explain q512 k4096 d64
 
 # explain

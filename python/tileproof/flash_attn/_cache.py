@@ -122,8 +122,12 @@ def cached(
         check.leftpad("cache_leftpad", cache_leftpad, batch)
         where["mask"] = seen_from(cache_leftpad, capacity)
     if k is not None:  # nothing is refused from here on
-        _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved, scales[0].write)
-        _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved, scales[1].write)
+        losses = [
+            _core.flash_append(_plain(k_cache), _plain(k), used, table, rotary_cos, rotary_sin, interleaved, scales[0].write),
+            _core.flash_append(_plain(v_cache), _plain(v), used, table, None, None, interleaved, scales[1].write),
+        ]
+        if scales[0].read is not None:
+            where["kv_loss"] = max(losses)
         for cache, given, of in zip((k_cache, v_cache), (k_descale, v_descale), scales):
             _written(cache)
             if of.by_token:

@@ -22,10 +22,12 @@ void draft_say(struct draft *draft, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Of a mask: often at a border of the keys, and from the least that it may be. */
+/* Of a mask: often at a border of the keys, and from the least that it may be. All rows of a chunk see the same keys, which kernels
+   take apart from others where a group of 16 ends with them. */
 static int64_t mask_value(struct draft *d, const tp_mask_info *info, int which) {
     int64_t min = info->reads == TP_MASK_READS_LEFT_OUT ? 0 : info->min[which];
-    return draw_number(d, d->keys + (min < 0)) + min;
+    int64_t value = draw_number(d, d->keys + (min < 0)) + min;
+    return strcmp(info->name, "chunk") || value < 16 || value % 2 ? value : value - value % 16;
 }
 
 /* A word of the table of kinds, with the numbers that it takes. */

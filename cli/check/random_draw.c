@@ -22,8 +22,8 @@ void draft_say(struct draft *draft, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Of a mask: often at a border of the keys, and from the least that it may be. All rows of a chunk see the same keys, which kernels
-   take apart from others where a group of 16 ends with them. */
+/* Of a mask: often at a border of the keys, and from the least that it may be. All rows of a chunk see the same keys, which
+   kernels take apart from others where a group of 16 ends with them. */
 static int64_t mask_value(struct draft *d, const tp_mask_info *info, int which) {
     int64_t min = info->reads == TP_MASK_READS_LEFT_OUT ? 0 : info->min[which];
     int64_t value = draw_number(d, d->keys + (min < 0)) + min;

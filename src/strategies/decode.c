@@ -144,9 +144,11 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     int64_t block = f->decode_block, first, last;
     tp__block_class block_class = tp__visibility_block(&scratch->visibility, key, &first, &last, scratch->trace);
     if (block_class == TP__BLOCK_HIDDEN) return;
+    int64_t follow = last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
     tp__pace *pace = &scratch->pace;
-    if (pace->watches && pace->bytes == 0) pace->since = tp__now_ns();
-    int64_t next = pace->asks && last == block ? tp__max(tp__min(scratch->visibility.any.hi - key - block, block), 0) : 0;
+    int64_t next = pace->asks ? follow : 0;
+    int watches = pace->watches && follow > 0;
+    if (watches && pace->bytes == 0) pace->since = tp__now_ns();
     tp__work_keys(work, key, first, last, next);
     const char *const *k_row = scratch->k_row, *const *v_row = scratch->v_row;
     tp__ahead k_ahead, v_ahead;
@@ -162,7 +164,7 @@ static void attend_block(const tp__work *work, int64_t key, const tp__state *sta
     }
     int64_t bytes = (last - first) * work->task->heads * tp__key_bytes(problem);
     scratch->trace->bytes += bytes;
-    if (pace->watches) look_at_the_clock(pace, work->task->count, bytes);
+    if (watches) look_at_the_clock(pace, work->task->count, bytes);
 }
 
 void tp__decode_chunk(const tp__work *work, int64_t from, int64_t to, const tp__state *state) {

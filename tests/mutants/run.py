@@ -20,7 +20,7 @@ command is killed by that one alone, run in the build folder: it shows what that
 build with emulated kernels. One that survives is a gap in the tests; one that does not apply exactly once, or does not
 compile, is a mistake in mutants.toml. Exit 0: all killed.
 
-PYTHON=off in the environment leaves out those of python/ and scripts/, whose tests need NumPy and PyTorch.
+PYTHON=off in the environment leaves out those of python/, scripts/ and bench/peers/, whose tests need NumPy and PyTorch.
 """
 import argparse
 import concurrent.futures
@@ -47,7 +47,7 @@ import python_env
 import test_torch
 
 KERNELS = "opencl/kernels/"
-OF_PYTHON = ("python/", "scripts/")  # where files lie that only tests in Python see
+OF_PYTHON = ("python/", "scripts/", "bench/peers/")  # where files lie that only tests in Python see
 LIMIT = 240  # seconds for one test: longer is a hang. Less where twenty times what it took without a mutant is less
 KILLED = ROOT / "tests/mutants/killed.tsv"
 COSTS = ROOT / "build/main/Testing/Temporary/CTestCostData.txt"  # what tests took in `make test`: name, runs, seconds
